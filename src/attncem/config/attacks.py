@@ -1,0 +1,133 @@
+"""Options of the attacks and the audit suites made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attncem.config.base import Options
+
+
+class GreyOptions(Options):
+    """Blind floor: every pixel 0.5."""
+
+    name: Literal["grey"] = "grey"
+
+
+class MeanImageOptions(Options):
+    """Blind floor: the mean of the attacker's images."""
+
+    name: Literal["mean_image"] = "mean_image"
+
+
+class ClassMeanOptions(Options):
+    """Floor that knows only the predicted label: the mean image of that class."""
+
+    name: Literal["class_mean"] = "class_mean"
+
+
+class NearestNeighbourOptions(Options):
+    """The attacker's own image whose release lies nearest."""
+
+    name: Literal["nearest_neighbour"] = "nearest_neighbour"
+    num_releases: int = Field(4, ge=1)
+    """Releases of each own image averaged into its key."""
+
+
+class RidgeOptions(Options):
+    """Linear inversion in closed form, its strength chosen on the attacker's own validation images."""
+
+    name: Literal["ridge"] = "ridge"
+    strengths: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+    """Ridge strengths tried, relative to the mean eigenvalue of the features' covariance."""
+    num_releases: int = Field(2, ge=1)
+    """Releases of each own image used."""
+
+
+class DecoderOptions(Options):
+    """A convolutional decoder trained on fresh releases of the attacker's images."""
+
+    name: Literal["decoder"] = "decoder"
+    size: Literal["small", "published", "strong"] = "small"
+    """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters."""
+    loss: Literal["mse", "mse_ssim"] = "mse"
+    """Training loss; mse for the MSE row, mse_ssim for the perceptual one."""
+    epochs: float = Field(20.0, gt=0)
+    """First budget; it is doubled until doubling gains less than tolerance."""
+    max_epochs: float = Field(80.0, gt=0)
+    """Largest budget."""
+    tolerance: float = Field(0.02, gt=0, lt=1)
+    """Relative gain of a doubled budget under which the attack is called converged."""
+    batch_size: int = Field(128, ge=1)
+    """Images per step."""
+    lr: float = Field(1e-3, gt=0)
+    """Highest learning rate (AdamW)."""
+    weight_decay: float = Field(1e-4, ge=0)
+    """Weight decay."""
+    ema_decay: float = Field(0.99, ge=0, lt=1)
+    """Decay of the averaged weights that are used at the end; 0: none."""
+    anneal: float = Field(0.5, gt=0, le=1)
+    """Last part of a budget in which the rate falls to zero."""
+    validation_fraction: float = Field(0.1, gt=0, lt=1)
+    """Part of the attacker's images on which it chooses and judges convergence."""
+
+
+Attack = Annotated[
+    GreyOptions | MeanImageOptions | ClassMeanOptions | NearestNeighbourOptions | RidgeOptions | DecoderOptions,
+    Field(discriminator="name"),
+]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A fixed, versioned list of attacks: results are comparable only within one version."""
+
+    name: str
+    version: int
+    meaning: str
+    attacks: tuple[tuple[str, Options], ...]
+
+
+_FLOORS: tuple[tuple[str, Options], ...] = (
+    ("grey", GreyOptions()),
+    ("mean image", MeanImageOptions()),
+    ("class mean", ClassMeanOptions()),
+    ("nearest neighbour", NearestNeighbourOptions()),
+)
+_RIDGE = ("ridge", RidgeOptions())
+
+SUITES: dict[str, Suite] = {
+    "quick": Suite(
+        "quick",
+        1,
+        "floors, ridge and a small decoder: minutes on a CPU for 28 px images",
+        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions())),
+    ),
+    "standard": Suite(
+        "standard",
+        1,
+        "quick, and the baseline's residual decoder until it converges",
+        (
+            *_FLOORS,
+            _RIDGE,
+            ("decoder small", DecoderOptions()),
+            ("decoder published", DecoderOptions(size="published", epochs=25, max_epochs=100, batch_size=256)),
+        ),
+    ),
+    "full": Suite(
+        "full",
+        1,
+        "standard, and a strong decoder in an MSE and a perceptual version: for a GPU",
+        (
+            *_FLOORS,
+            _RIDGE,
+            ("decoder small", DecoderOptions()),
+            ("decoder published", DecoderOptions(size="published", epochs=25, max_epochs=100, batch_size=256)),
+            ("decoder strong", DecoderOptions(size="strong", epochs=50, max_epochs=200, lr=3e-4)),
+            ("decoder strong ssim", DecoderOptions(size="strong", loss="mse_ssim", epochs=50, max_epochs=200, lr=3e-4)),
+        ),
+    ),
+}
+"""Audit suites by name."""

@@ -1,0 +1,11 @@
+"""The base of every options class: strict, frozen, and documented field by field."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Options(BaseModel):
+    """Options of one object. Unknown keys are errors; values cannot change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

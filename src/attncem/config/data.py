@@ -1,0 +1,34 @@
+"""Options of the data: which set, where it lies, how it is split and augmented."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from attncem.config.base import Options
+
+
+class DataOptions(Options):
+    """The data set and its disjoint parts: train, validation, held_out (attacker's) and test."""
+
+    name: str = "fashion_mnist_mini"
+    """Data set; `attncem data` lists them."""
+    root: str | None = None
+    """Folder of the data set; not needed for the embedded one."""
+    validation_fraction: float = Field(0.1, gt=0, lt=1)
+    """Part of the training images kept for choosing models."""
+    held_out_fraction: float = Field(0.1, ge=0, lt=1)
+    """Part of the training images that only a `held_out` attacker owns."""
+    split_seed: int = 0
+    """Seed of the split; apart from the run's seed, so that runs with other seeds share the split."""
+    crop_padding: int = Field(0, ge=0)
+    """Augmentation: random crop after padding by this many pixels (the baseline: 4)."""
+    horizontal_flip: bool = False
+    """Augmentation: mirror half of the images."""
+    rotation_degrees: float = Field(0.0, ge=0, le=180)
+    """Augmentation: rotation by up to this angle either way (the baseline: 15)."""
+
+    @model_validator(mode="after")
+    def _leave_something_to_train(self) -> DataOptions:
+        if self.validation_fraction + self.held_out_fraction >= 1:
+            raise ValueError("validation_fraction + held_out_fraction must stay below 1: nothing is left to train on")
+        return self

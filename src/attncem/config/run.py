@@ -1,0 +1,70 @@
+"""RunConfig: everything that decides a run, in one validated object."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from attncem.config.base import Options
+from attncem.config.channels import Channel, GaussianOptions
+from attncem.config.data import DataOptions
+from attncem.config.model import ModelOptions
+from attncem.config.surrogates import NoneOptions, Surrogate
+from attncem.config.training import TrainingOptions
+
+
+class RunConfig(Options):
+    """One training run. The same object lies in the run folder, the checkpoint and the report."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run, used for its folder and in reports."""
+    seed: int = Field(0, ge=0)
+    """One seed; generators for data, initial weights, noise and attacks are derived from it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: the GPU when there is one."""
+    threads: int = Field(1, ge=1)
+    """Torch threads on the CPU."""
+    data: DataOptions = DataOptions()
+    """Data set, split and augmentation."""
+    model: ModelOptions = ModelOptions()
+    """Network and cut."""
+    channel: list[Channel] = Field([GaussianOptions()], min_length=1)
+    """What is done to z before it leaves, in this order."""
+    surrogate: Surrogate = NoneOptions()
+    """Penalty on the spread of z inside a class."""
+    training: TrainingOptions = TrainingOptions()
+    """Optimiser, schedules, penalty weight."""
+
+    @field_validator("channel", mode="before")
+    @classmethod
+    def _one_channel_is_a_list_of_one(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _refuse_what_cannot_work_together(self) -> RunConfig:
+        key = self.surrogate.relative_floor_key()
+        if key is not None and self.noise_std == 0:
+            raise ValueError(
+                f"{key} is measured in units of channel.noise_std, which is 0: "
+                "give channel.noise_std a value above 0, or the surrogate an absolute variance_floor"
+            )
+        if self.training.penalty_weight > 0 and self.surrogate.name == "none":
+            raise ValueError("training.penalty_weight is above 0 but surrogate.name is none: nothing would be penalised")
+        if self.warmup_epochs >= self.training.epochs and self.training.penalty_weight > 0:
+            raise ValueError(
+                f"training.warmup_epochs={self.warmup_epochs} leaves no epoch of training.epochs="
+                f"{self.training.epochs} with the penalty"
+            )
+        return self
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation σ of the channel's Gaussian noise; 0 without any."""
+        return sum(stage.noise_std**2 for stage in self.channel if isinstance(stage, GaussianOptions)) ** 0.5
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Epochs without penalty: as given, else the surrogate's default."""
+        given = self.training.warmup_epochs
+        return self.surrogate.default_warmup_epochs if given is None else given

@@ -1,0 +1,213 @@
+"""Options of the surrogates: the estimates of the spread of z inside a class.
+
+Names in the documents' spelling are kept (``var_threshold``, ``snr_thresh`` ...). A number in
+brackets after a meaning (000, 002, 004) is the source document; "ours" marks our own choice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from attncem.config.base import Options
+
+
+class SurrogateOptions(Options):
+    """What every surrogate has."""
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor on rob_loss outside the surrogate, so that logs show the unscaled value."""
+        return 1.0
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """Epochs without penalty when training.warmup_epochs is not given."""
+        return 0
+
+    def relative_floor_key(self) -> str | None:
+        """The key that measures a floor or capacity in units of the channel's noise, if any."""
+        return None
+
+
+class NoneOptions(SurrogateOptions):
+    """No penalty: the undefended model (the channel's noise still applies)."""
+
+    name: Literal["none"] = "none"
+
+
+class CapacityOptions(SurrogateOptions):
+    """Information a Gaussian channel of the given noise can carry about z inside a class."""
+
+    name: Literal["capacity"] = "capacity"
+    per_dimension: bool = True
+    """Log of each dimension's variance; false: dimensions averaged before the log."""
+
+    def relative_floor_key(self) -> str | None:
+        return "surrogate.name=capacity"
+
+
+class KMeansOptions(SurrogateOptions):
+    """The baseline CEM's live formula: scalar variance around per-class KMeans centres."""
+
+    name: Literal["kmeans"] = "kmeans"
+    num_clusters: int = Field(5, ge=1)
+    """Centres per class (the baseline: 5 with a sigmoid bottleneck, 15 without)."""
+    var_threshold: float = Field(0.125, ge=0)
+    """Floor of the variance in units of noise_std² (the baseline's run_exp.sh: 0.125)."""
+    gamma: float = Field(0.01, gt=0)
+    """Added inside both logs (the baseline: 0.01)."""
+    log_entropy: bool = True
+    """relu of the log ratio; false: the plain variance + 0.001 (the baseline's log_entropy=0)."""
+    max_iterations: int = Field(50, ge=1)
+    """Lloyd iterations of a refit at most."""
+    index_defect: bool = False
+    """Reproduce the baseline's defect: every class uses class 0's weights and prior variances."""
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        return 1
+
+    def relative_floor_key(self) -> str | None:
+        return "surrogate.var_threshold" if self.log_entropy else None
+
+
+GATED_VARIANTS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "000": {
+        "statistic": "hinge",
+        "variance_space": "raw",
+        "learn": "penalty",
+        "weights_gradient": "through",
+        "attention_loss_scale": 0.25,
+        "attention_warmup_epochs": 5,
+    },
+    "002": {
+        "statistic": "softplus",
+        "variance_space": "layernorm",
+        "learn": "penalty",
+        "weights_gradient": "through",
+        "dimension_gate": True,
+        "snr_gate": True,
+        "class_gate": True,
+        "attention_loss_scale": 0.1,
+        "attention_warmup_epochs": 5,
+    },
+    "004": {
+        "statistic": "hinge",
+        "variance_space": "raw",
+        "scalar_variance": True,
+        "variance_floor": 0.02,
+        "learn": "penalty",
+        "weights_gradient": "through",
+    },
+}
+"""What each named variant of ``gated`` sets; an option given beside it wins."""
+
+
+class GatedOptions(SurrogateOptions):
+    """Gated attention pooling over the samples of a class (Ilse et al. 2018)."""
+
+    name: Literal["gated"] = "gated"
+    variant: Literal["ours", "000", "002", "004"] = "ours"
+    """Preset whose values fill the options not given: a source document's, or ours."""
+    hidden_dim: int = Field(64, ge=1)
+    """Hidden size of the attention (ours; the documents give none)."""
+    layer_norm: bool = True
+    """LayerNorm of x inside the attention."""
+    projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
+    """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random."""
+    projection_dim: int = Field(128, ge=1)
+    """Dimensions after the projection."""
+    projection_channels: int = Field(16, ge=1)
+    """Channels after the 1x1 convolution of projection conv1x1."""
+    statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
+    """From variance to penalty: relu, softplus or bare difference of log variance and log floor; or
+    the channel's capacity."""
+    variance_space: Literal["raw", "layernorm"] = "raw"
+    """Whose variance is taken: z itself, or LayerNormed z (002)."""
+    scalar_variance: bool = False
+    """One variance summed over all dimensions (004) instead of one per dimension."""
+    learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
+    """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
+    by likelihood, by ascending the penalty, or not at all."""
+    uniform_mix: float = Field(0.5, ge=0, le=1)
+    """Share of uniform weights mixed in under worst_case: keeps the variance at least this part of the
+    plain one."""
+    weights_gradient: Literal["detached", "through"] = "detached"
+    """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
+    var_threshold: float = Field(0.1, ge=0)
+    """Floor of the variance in units of noise_std², when variance_floor is not given."""
+    variance_floor: float | None = Field(None, gt=0)
+    """Absolute floor of the variance (004: 0.02); replaces var_threshold."""
+    gamma: float = Field(1e-6, gt=0)
+    """Added to variance and floor inside the logs."""
+    difference_bound: float = Field(-2.0, le=0)
+    """Lower bound of the statistic difference (ours)."""
+    dimension_gate: bool = False
+    """Learned gate per dimension, sigmoid(MLP(LN(log variance))) (002)."""
+    gate_hidden: int = Field(16, ge=1)
+    """Hidden size of the dimension gate (ours)."""
+    snr_gate: bool = False
+    """sigmoid(snr_sharp (variance/mean² - snr_thresh)) (002)."""
+    snr_thresh: float = 0.3
+    """Threshold of the SNR gate (002)."""
+    snr_sharp: float = 10.0
+    """Sharpness of the SNR gate (002)."""
+    softplus_beta: float = Field(1.0, gt=0)
+    """Sharpness of the softplus (002)."""
+    margin_m: float = 0.1
+    """Margin of the softplus (002)."""
+    class_gate: bool = False
+    """sigmoid(class_gate_a (share of the class - class_gate_b)) (002)."""
+    class_gate_a: float = 10.0
+    """Slope of the class gate (002)."""
+    class_gate_b: float = 0.05
+    """Offset of the class gate (002)."""
+    slot_power: float | None = None
+    """Further class weight (share of the class)^slot_power; 002 names 2.0 but uses it in no formula."""
+    attention_loss_scale: float = Field(1.0, ge=0)
+    """Factor on rob_loss (000: 0.25, 002: 0.1)."""
+    attention_warmup_epochs: int = Field(0, ge=0)
+    """Epochs without penalty (000, 002: 5)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_variant(cls, data: Any) -> Any:
+        preset = GATED_VARIANTS.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
+        return {**preset, **data} if preset else data
+
+    @model_validator(mode="after")
+    def _refuse_invalid_combinations(self) -> GatedOptions:
+        if self.statistic == "capacity" and self.variance_space != "raw":
+            raise ValueError(
+                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, "
+                "LayerNorm removes them"
+            )
+        if self.statistic == "capacity" and self.scalar_variance:
+            raise ValueError("statistic=capacity needs one variance per dimension: scalar_variance=false")
+        if self.scalar_variance and (self.dimension_gate or self.snr_gate):
+            raise ValueError("dimension_gate and snr_gate need one variance per dimension: scalar_variance=false")
+        if self.learn == "worst_case" and self.uniform_mix == 0:
+            raise ValueError("learn=worst_case needs uniform_mix above 0: without it nothing bounds the weights")
+        return self
+
+    @property
+    def loss_scale(self) -> float:
+        return self.attention_loss_scale
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        return self.attention_warmup_epochs
+
+    def relative_floor_key(self) -> str | None:
+        if self.statistic == "capacity":
+            return "surrogate.statistic=capacity"
+        return None if self.variance_floor is not None else "surrogate.var_threshold"
+
+
+Surrogate = Annotated[
+    NoneOptions | KMeansOptions | CapacityOptions | GatedOptions,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,112 @@
+"""Options of training: optimiser, schedules, penalty weight, precision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attncem.config.base import Options
+
+
+class SGDOptions(Options):
+    """Stochastic gradient descent with momentum (the baseline's optimiser)."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: float = Field(0.05, gt=0)
+    """Highest learning rate."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum."""
+    weight_decay: float = Field(5e-4, ge=0)
+    """Weight decay."""
+    nesterov: bool = False
+    """Nesterov momentum."""
+
+
+class OneCycleOptions(Options):
+    """Linear rise to the highest rate, then a cosine to zero."""
+
+    name: Literal["one_cycle"] = "one_cycle"
+    rise: float = Field(0.25, gt=0, lt=1)
+    """Part of the training in which the rate rises."""
+    start_factor: float = Field(0.04, gt=0, le=1)
+    """First rate as a part of the highest."""
+
+
+class MultiStepOptions(Options):
+    """The baseline's schedule, scaled to any length: drops at 1/4, 1/2, 3/4 and 7/8."""
+
+    name: Literal["multi_step"] = "multi_step"
+    milestones: tuple[float, ...] = (0.25, 0.5, 0.75, 0.875)
+    """Where the rate drops, as parts of the training."""
+    factor: float = Field(0.2, gt=0, lt=1)
+    """Each drop multiplies the rate by this."""
+    warmup: float = Field(1 / 240, ge=0, lt=1)
+    """Part of the training in which the rate rises from zero (the baseline meant one epoch of 240)."""
+
+
+class ConstantRateOptions(Options):
+    """The same learning rate throughout."""
+
+    name: Literal["constant"] = "constant"
+
+
+class ConstantWeightOptions(Options):
+    """The penalty's full weight from the end of the warm-up on."""
+
+    name: Literal["constant"] = "constant"
+
+
+class LinearRampOptions(Options):
+    """The penalty's weight rises linearly after the warm-up."""
+
+    name: Literal["linear_ramp"] = "linear_ramp"
+    ramp_epochs: float = Field(5.0, gt=0)
+    """Epochs from zero to the full weight."""
+
+
+class CemRateOptions(Options):
+    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate."""
+
+    name: Literal["cem_lr"] = "cem_lr"
+    threshold: float = Field(4.1e-4, gt=0)
+    """Learning rate below which the weight is 1 (the documents: 4.1e-4)."""
+    numerator: float = Field(1e-3, gt=0)
+    """Above it the weight is this over the learning rate."""
+
+
+RateSchedule = Annotated[OneCycleOptions | MultiStepOptions | ConstantRateOptions, Field(discriminator="name")]
+WeightSchedule = Annotated[ConstantWeightOptions | LinearRampOptions | CemRateOptions, Field(discriminator="name")]
+
+
+class TrainingOptions(Options):
+    """How the split model is trained."""
+
+    epochs: int = Field(20, ge=1)
+    """Passes over the training images."""
+    batch_size: int = Field(128, ge=2)
+    """Images per step."""
+    optimizer: SGDOptions = SGDOptions()
+    """Optimiser of client and server."""
+    schedule: RateSchedule = OneCycleOptions()
+    """Learning rate over time."""
+    penalty_weight: float = Field(0.0, ge=0)
+    """Weight λ of the surrogate's penalty."""
+    penalty_schedule: WeightSchedule = ConstantWeightOptions()
+    """Penalty weight over time, as a factor of λ."""
+    warmup_epochs: int | None = Field(None, ge=0)
+    """Epochs without penalty; null: the surrogate's own default."""
+    surrogate_lr: float = Field(1e-4, gt=0)
+    """Adam's rate for the surrogate's own weights (003: 1e-4)."""
+    refresh_features: Literal["trained", "second_pass"] = "trained"
+    """What kmeans is refit on after an epoch: the features seen while training, or a second pass in
+    evaluation mode as the baseline does."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """Arithmetic of the networks; statistics stay in float32."""
+    log_every: int = Field(10, ge=1)
+    """Steps between two lines of metrics.jsonl."""
+    checkpoint_every: int = Field(1, ge=1)
+    """Epochs between two checkpoints."""
+    selection_window: float = Field(1 / 6, gt=0, le=1)
+    """Last part of the training among whose epochs the best by validation accuracy is kept (early epochs
+    are accurate because the penalty has not acted yet)."""
