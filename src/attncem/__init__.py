@@ -1,3 +1,104 @@
-"""attncem: train, attack, audit, compare and explain private split models."""
+"""attncem: train, attack, audit, compare and explain private split models.
+
+    run = attncem.train("demo")
+    result = attncem.audit(run, suite="standard")
+    attncem.report([run], out="report.html")
+
+Names are loaded when first used, so importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attncem.attacks import ATTACKS
+    from attncem.auditing import audit
+    from attncem.build import restore
+    from attncem.channels import CHANNELS
+    from attncem.config.load import load_config
+    from attncem.config.run import RunConfig
+    from attncem.models.split import SplitModel
+    from attncem.reporting import report
+    from attncem.runs import RunDirectory
+    from attncem.surrogates import SURROGATES, Surrogate, build_surrogate
+    from attncem.training import train
+    from attncem.types import (
+        AttackResult,
+        AttncemError,
+        AuditResult,
+        ConfigError,
+        DataError,
+        DatasetSpec,
+        RunError,
+        SurrogateOutput,
+        ThreatModel,
+        TrainingError,
+    )
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "ATTACKS": "attacks",
+    "AttackResult": "types",
+    "AttncemError": "types",
+    "AuditResult": "types",
+    "CHANNELS": "channels",
+    "ConfigError": "types",
+    "DataError": "types",
+    "DatasetSpec": "types",
+    "RunConfig": "config.run",
+    "RunDirectory": "runs",
+    "RunError": "types",
+    "SURROGATES": "surrogates",
+    "SplitModel": "models.split",
+    "Surrogate": "surrogates",
+    "SurrogateOutput": "types",
+    "ThreatModel": "types",
+    "TrainingError": "types",
+    "audit": "auditing",
+    "build_surrogate": "surrogates",
+    "load_config": "config.load",
+    "report": "reporting",
+    "restore": "build",
+    "train": "training",
+}
+"""Public name → module that defines it."""
+
+__all__ = [  # noqa: RUF022 - plain order, kept by a test
+    "ATTACKS",
+    "AttackResult",
+    "AttncemError",
+    "AuditResult",
+    "CHANNELS",
+    "ConfigError",
+    "DataError",
+    "DatasetSpec",
+    "RunConfig",
+    "RunDirectory",
+    "RunError",
+    "SURROGATES",
+    "SplitModel",
+    "Surrogate",
+    "SurrogateOutput",
+    "ThreatModel",
+    "TrainingError",
+    "__version__",
+    "audit",
+    "build_surrogate",
+    "load_config",
+    "report",
+    "restore",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'attncem' has no attribute {name!r}")
+    return getattr(import_module(f"attncem.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

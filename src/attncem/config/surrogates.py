@@ -45,6 +45,7 @@ class CapacityOptions(SurrogateOptions):
     """Log of each dimension's variance; false: dimensions averaged before the log."""
 
     def relative_floor_key(self) -> str | None:
+        """Always: a capacity is relative to the noise."""
         return "surrogate.name=capacity"
 
 
@@ -67,9 +68,11 @@ class KMeansOptions(SurrogateOptions):
 
     @property
     def default_warmup_epochs(self) -> int:
+        """One epoch: there are no centres before its end."""
         return 1
 
     def relative_floor_key(self) -> str | None:
+        """The hinge of log_entropy is at var_threshold · noise_std²."""
         return "surrogate.var_threshold" if self.log_entropy else None
 
 
@@ -117,7 +120,8 @@ class GatedOptions(SurrogateOptions):
     layer_norm: bool = True
     """LayerNorm of x inside the attention."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
-    """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random."""
+    """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random; linear is
+    factored where it would have more than 150,000 weights; random is never trained."""
     projection_dim: int = Field(128, ge=1)
     """Dimensions after the projection."""
     projection_channels: int = Field(16, ge=1)
@@ -131,7 +135,7 @@ class GatedOptions(SurrogateOptions):
     """One variance summed over all dimensions (004) instead of one per dimension."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
     """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
-    by likelihood, by ascending the penalty, or not at all."""
+    by likelihood of the released samples, by ascending the penalty, or not at all."""
     uniform_mix: float = Field(0.5, ge=0, le=1)
     """Share of uniform weights mixed in under worst_case: keeps the variance at least this part of the
     plain one."""
@@ -182,8 +186,7 @@ class GatedOptions(SurrogateOptions):
     def _refuse_invalid_combinations(self) -> GatedOptions:
         if self.statistic == "capacity" and self.variance_space != "raw":
             raise ValueError(
-                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, "
-                "LayerNorm removes them"
+                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
             )
         if self.statistic == "capacity" and self.scalar_variance:
             raise ValueError("statistic=capacity needs one variance per dimension: scalar_variance=false")
@@ -195,13 +198,16 @@ class GatedOptions(SurrogateOptions):
 
     @property
     def loss_scale(self) -> float:
+        """The documents' attention_loss_scale."""
         return self.attention_loss_scale
 
     @property
     def default_warmup_epochs(self) -> int:
+        """The documents' attention_warmup_epochs."""
         return self.attention_warmup_epochs
 
     def relative_floor_key(self) -> str | None:
+        """The statistic capacity, or a floor that is not absolute."""
         if self.statistic == "capacity":
             return "surrogate.statistic=capacity"
         return None if self.variance_floor is not None else "surrogate.var_threshold"

@@ -1,0 +1,1 @@
+"""Networks, inversion decoders and the split model."""

@@ -1,0 +1,55 @@
+"""Reports: JSON of finished runs in, one self-contained HTML page out. Never imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attncem.types import AuditResult
+
+__all__ = ["print_summary", "report", "summary_table"]
+
+
+class HasPath(Protocol):
+    """Anything that knows its run folder, such as a RunDirectory."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+def report(
+    runs: Sequence[HasPath | str | Path] | HasPath | str | Path,
+    out: str | Path = "report.html",
+    *,
+    csv: bool = False,
+    now: datetime | None = None,
+) -> Path:
+    """Write one self-contained HTML page about the runs and return its path.
+
+    ``csv`` also writes the headline table beside it; ``now`` replaces the time of generation.
+    An existing file is replaced only if it is an older report; anything else is a RunError.
+    """
+    from attncem.reporting.html import write_report
+
+    items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
+    return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+
+
+def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
+    """Rows of the headline table: one per audit, then the floors of the first audit."""
+    from attncem.reporting.tables import summary_table as build
+
+    return build(audits)
+
+
+def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
+    """Print the headline table for a terminal."""
+    from attncem.reporting.terminal import print_summary as show
+
+    show(audits, console)

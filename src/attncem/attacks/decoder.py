@@ -1,0 +1,150 @@
+"""Learned inversion: a decoder trained on fresh releases of the attacker's images until it converges."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attncem.attacks.base import FitReport, FittedAttack, Standardiser, divide, release_all
+from attncem.config.attacks import DecoderOptions
+from attncem.engine import Engine, adamw, average_of, seeded, set_rate
+from attncem.metrics import mse, ssim
+from attncem.models.decoders import DECODERS
+from attncem.models.split import count_parameters
+from attncem.progress import Report, silent
+from attncem.seeding import derive_seed, make_generator
+from attncem.types import BudgetPoint, ReleaseOracle
+
+Tell = Callable[[float, float], None]
+"""tell(epochs so far, last validation error)."""
+_WARMUP_STEPS = 50
+_SSIM_SHARE = 0.1
+
+
+class DecoderAttack(FittedAttack):
+    """A decoder of one of three sizes.
+
+    A trunk trains at a constant rate. For a budget of E epochs it is copied at (1 - anneal)·E and the copy's
+    rate falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` on the
+    attacker's own validation images: then the attack has converged. The best copy is kept.
+    """
+
+    options_type = DecoderOptions
+    kind = "attack"
+
+    def __init__(self, options: DecoderOptions, *, report: Report = silent) -> None:
+        super().__init__(options, report=report)
+        self.options = options
+
+    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        """Train with doubling budgets and keep the best decoder."""
+        trunk = _Trunk(oracle, self.options, seed)
+        self._standardise = trunk.standardise
+        curve: list[BudgetPoint] = []
+        budget, gain = self.options.epochs, None
+        while True:
+            decoder, error = trunk.annealed_at(budget, self._progress)
+            if not curve or error < min(point.validation_mse for point in curve):
+                self._decoder = decoder
+            if curve:
+                gain = 1 - error / curve[-1].validation_mse
+            curve.append(BudgetPoint(budget, error))
+            if (gain is not None and gain < self.options.tolerance) or 2 * budget > self.options.max_epochs:
+                break
+            budget *= 2
+        self.fit_report = self._judge(gain, curve)
+
+    def _judge(self, gain: float | None, curve: list[BudgetPoint]) -> FitReport:
+        reliable = gain is not None and gain < self.options.tolerance
+        said = "no doubling was tried" if gain is None else f"the last doubling of the budget gained {100 * gain:.1f} %"
+        warnings = [] if reliable else [f"not converged after {curve[-1].epochs:g} epochs: {said}"]
+        return FitReport(reliable, gain, curve, count_parameters(self._decoder), warnings)
+
+    def _progress(self, epochs: float, error: float) -> None:
+        self.report(f"decoder {self.options.size}", epochs, self.options.max_epochs, {"mse": error})
+
+    @torch.no_grad()
+    def reconstruct(self, released: Tensor) -> Tensor:
+        """Decoded images, in evaluation mode."""
+        self._decoder.eval()
+        images: Tensor = self._decoder(self._standardise(released))
+        return images
+
+
+class _Trunk:
+    """The decoder in training, its data, and how far it has come."""
+
+    def __init__(self, oracle: ReleaseOracle, options: DecoderOptions, seed: int) -> None:
+        self.oracle, self.options = oracle, options
+        self.x = oracle.auxiliary()[0]
+        device = self.x.device
+        self.engine = Engine(device)
+        self.noise = make_generator(device, seed, "decoder noise")
+        self.order = make_generator(device, seed, "decoder order")
+        self.train, held = divide(len(self.x), options.validation_fraction, derive_seed(seed, "decoder split"), device)
+        released = release_all(oracle, len(self.x), generator=self.noise)
+        self.standardise = Standardiser(released[self.train])
+        self.held_x, self.held_z = self.x[held], self.standardise(released[held])
+        with seeded(device, seed, "decoder init"):
+            build = DECODERS[options.size]
+            self.decoder = self.engine.place(build(tuple(released.shape[1:]), tuple(self.x.shape[1:])))  # type: ignore[arg-type]
+        self.optimizer = self._optimizer(self.decoder)
+        self.steps_per_epoch = max(1, len(self.train) // options.batch_size)
+        self.step = 0
+        self.error = math.nan
+
+    def _optimizer(self, decoder: nn.Module) -> Optimizer:
+        return adamw(decoder.parameters(), self.options.lr, self.options.weight_decay, self.x.device)
+
+    def annealed_at(self, budget: float, tell: Tell) -> tuple[nn.Module, float]:
+        """A copy of the trunk, annealed so that it has had `budget` epochs, and its validation error."""
+        total = max(2, round(budget * self.steps_per_epoch))
+        until = round((1 - self.options.anneal) * total)
+        while self.step < until:
+            rate = self.options.lr * min(1.0, (self.step + 1) / _WARMUP_STEPS)
+            self._descend(self.decoder, self.optimizer, rate)
+            self.step += 1
+            self._tell(tell, self.step)
+        copied = copy.deepcopy(self.decoder)
+        optimizer = self._optimizer(copied)
+        optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
+        average = average_of(copied, self.options.ema_decay) if self.options.ema_decay else None
+        for step in range(until, total):
+            self._descend(copied, optimizer, self.options.lr * (total - step) / (total - until))
+            if average is not None:
+                average.update_parameters(copied)
+            self._tell(tell, step + 1)
+        final: nn.Module = average.module if average is not None else copied
+        self.error = self._validate(final)
+        return final, self.error
+
+    def _tell(self, tell: Tell, step: int) -> None:
+        if step % 20 == 0:
+            tell(step / self.steps_per_epoch, self.error)
+
+    def _descend(self, decoder: nn.Module, optimizer: Optimizer, rate: float) -> None:
+        """One step on a random batch with fresh noise."""
+        decoder.train()
+        set_rate(optimizer, rate)
+        pick = torch.randint(
+            len(self.train), (self.options.batch_size,), generator=self.order, device=self.train.device
+        )
+        index = self.train[pick]
+        released = self.standardise(self.oracle.release_auxiliary(index, generator=self.noise))
+        images, target = decoder(released), self.x[index]
+        loss = F.mse_loss(images, target)
+        if self.options.loss == "mse_ssim":
+            loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())
+        self.engine.descend(loss, [optimizer])
+
+    @torch.no_grad()
+    def _validate(self, decoder: nn.Module) -> float:
+        decoder.eval()
+        parts = zip(self.held_z.split(500), self.held_x.split(500), strict=True)
+        return float(torch.cat([mse(decoder(z), x) for z, x in parts]).mean())

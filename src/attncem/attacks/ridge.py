@@ -1,0 +1,69 @@
+"""Linear inversion in closed form: the cheapest real attack, and a check on every decoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attncem.attacks.base import FitReport, FittedAttack, Standardiser, divide, release_all
+from attncem.config.attacks import RidgeOptions
+from attncem.progress import Report, silent
+from attncem.seeding import derive_seed, make_generator
+from attncem.types import ReleaseOracle
+
+_LARGEST = 4096
+"""Features beyond this many dimensions are first mapped to it by a fixed random projection."""
+
+
+class RidgeAttack(FittedAttack):
+    """x̂ = W z̃ + b with z̃ standardised; the strength is chosen on the attacker's own validation images."""
+
+    options_type = RidgeOptions
+    kind = "attack"
+
+    def __init__(self, options: RidgeOptions, *, report: Report = silent) -> None:
+        super().__init__(options, report=report)
+        self.options = options
+
+    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        """Solve (Φ'Φ/n + λI) W = Φ'X/n for every strength through one eigendecomposition."""
+        x = oracle.auxiliary()[0]
+        noise = make_generator(x.device, seed, "ridge")
+        released = [release_all(oracle, len(x), generator=noise) for _ in range(self.options.num_releases)]
+        self._shape = x.shape[1:]
+        self._standardise = Standardiser(released[0])
+        self._projection = _projection(released[0][0].numel(), seed, x.device)
+        features = [self._features(part) for part in released]
+        train, held = divide(len(x), 0.1, derive_seed(seed, "ridge split"), x.device)
+        phi = torch.cat([part[train] for part in features])
+        pixels = x.flatten(1).double()
+        target = pixels[train].repeat(len(features), 1)
+        self._centre, self._bias = phi.mean(0), target.mean(0)
+        phi, target = phi - self._centre, target - self._bias
+        values, vectors = torch.linalg.eigh(phi.T @ phi / len(phi))
+        moment = vectors.T @ (phi.T @ target / len(phi))
+        scale = values.clamp_min(0).mean().clamp_min(1e-12)
+        check = (features[0][held] - self._centre) @ vectors
+        best = torch.inf
+        for strength in self.options.strengths:
+            solution = moment / (values.clamp_min(0) + strength * scale)[:, None]
+            error = float((check @ solution + self._bias - pixels[held]).square().mean())
+            if error < best:
+                best, self._weights = error, vectors @ solution
+        self.fit_report = FitReport(num_parameters=self._weights.numel() + self._bias.numel())
+
+    def reconstruct(self, released: Tensor) -> Tensor:
+        """Linear images, clamped to [0, 1]."""
+        pixels = (self._features(released) - self._centre) @ self._weights + self._bias
+        return pixels.clamp(0, 1).float().view(-1, *self._shape)
+
+    def _features(self, released: Tensor) -> Tensor:
+        flat = self._standardise(released).flatten(1).double()
+        return flat if self._projection is None else flat @ self._projection
+
+
+def _projection(dims: int, seed: int, device: torch.device) -> Tensor | None:
+    if dims <= _LARGEST:
+        return None
+    generator = torch.Generator().manual_seed(derive_seed(seed, "ridge projection"))
+    return (torch.randn(dims, _LARGEST, generator=generator, dtype=torch.float64) / dims**0.5).to(device)

@@ -1,0 +1,158 @@
+"""Help made from the schema: every option with its type, default and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from attncem.config.suggest import (
+    Schema,
+    alternatives,
+    children,
+    choices,
+    items_of_options,
+    option_tree,
+    show,
+    type_text,
+    union_members,
+)
+
+
+@dataclass(frozen=True)
+class OptionHelp:
+    """One option. ``when`` is the choice under which it exists, e.g. ``surrogate.name=kmeans``; empty: always."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    when: str = ""
+
+
+def describe_options() -> list[OptionHelp]:
+    """Every option of RunConfig in order, those of each union member after the union's name."""
+    return list(_options(option_tree(), "", ""))
+
+
+def _options(schema: Schema, prefix: str, when: str) -> Iterator[OptionHelp]:
+    for name, below in schema["properties"].items():
+        if not (name == "name" and "const" in below and when == f"{prefix}name={below['const']}"):
+            yield from _option(below, prefix + name, when, schema)
+
+
+def _option(schema: Schema, key: str, when: str, holder: Schema) -> Iterator[OptionHelp]:
+    """An option, or the options of a section, a union or a list of them."""
+    below = [concrete for concrete in alternatives(schema) if "properties" in concrete]
+    items = items_of_options(schema)
+    if items is not None:
+        yield _help(schema, key, when, f"list of {key} options", holder)
+        first = next(iter(schema.get("default") or ()), None)
+        kind = f"Kind of the item; {key}.0.name, {key}.1.name ... where there are several."
+        yield from _option({**items, "default": first, "description": kind}, key, when, schema)
+    elif union_members(schema):
+        yield from _union(schema, key, when)
+    elif below:
+        if schema not in below:
+            yield _help(schema, key, when, "options or null", holder)
+        yield from _options(below[0], f"{key}.", when)
+    else:
+        yield _help(schema, key, when, type_text(schema), holder)
+
+
+def _union(schema: Schema, key: str, when: str) -> Iterator[OptionHelp]:
+    names = tuple(union_members(schema))
+    default = (schema.get("default") or {}).get("name")
+    kind = f"one of: {', '.join(names)}"
+    yield OptionHelp(f"{key}.name", kind, default_text(default), _meaning(schema), names, when)
+    for name, member in union_members(schema).items():
+        yield from _options(member, f"{key}.", f"{key}.name={name}")
+
+
+def _help(schema: Schema, key: str, when: str, kind: str, holder: Schema) -> OptionHelp:
+    meaning = _meaning(schema) or (_meaning(holder, "about") if "const" in schema else "")
+    return OptionHelp(key, kind, default_text(schema.get("default")), meaning, choices(schema), when)
+
+
+def _meaning(schema: Schema, word: str = "description") -> str:
+    return " ".join(str(schema.get(word, "")).split())
+
+
+def default_text(value: Any) -> str:
+    """A default as one would type it; floats to four digits, options by their name."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return f"[{', '.join(default_text(item) for item in value)}]"
+    if isinstance(value, dict):
+        return default_text(value["name"]) if "name" in value else "{}"
+    return show(value)
+
+
+def format_help(width: int = 100) -> str:
+    """All options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning."""
+    intro = "Options, as key=default. Give them as key=value or --key value, in any order."
+    lines = _wrap(intro, width, "", "")
+    for section, options in groupby(describe_options(), key=_section):
+        lines += ["", *_wrap(f"{section}: {_section_meaning(section)}", width, "", "  ")]
+        for when, members in groupby(options, key=lambda option: option.when):
+            lines += _member_line(when, width) if when else []
+            for option in members:
+                lines += [*_entry(option, width), *_members_without_options(option, width)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(option: OptionHelp) -> str:
+    """The first part of the key; ``run`` for the options at the top that are no section."""
+    first = option.key.partition(".")[0]
+    schema = option_tree()["properties"][first]
+    return first if alternatives(schema)[0].keys() & {"properties", "items"} else "run"
+
+
+def _section_meaning(section: str) -> str:
+    tree = option_tree()
+    return _meaning(tree["properties"].get(section, tree))
+
+
+def _member_meaning(when: str) -> str:
+    """The text of the union member that ``key.name=value`` chooses."""
+    key, _, name = when.partition("=")
+    here = [option_tree()]
+    for part in key.split(".")[:-1]:
+        here = [below for schema in here for below in children(schema, part)]
+    found = [items_of_options(schema) or schema for schema in here]
+    return next(
+        (_meaning(members[name], "about") for schema in found if name in (members := union_members(schema))), ""
+    )
+
+
+def _member_line(when: str, width: int) -> list[str]:
+    return _wrap(f"with {when}: {_member_meaning(when)}", width, "  ", "    ")
+
+
+def _members_without_options(option: OptionHelp, width: int) -> list[str]:
+    """Lines for the choices of a union's name that have no options of their own."""
+    if len(option.choices) < 2 or not option.key.endswith(".name"):
+        return []
+    taken = {other.when for other in describe_options()}
+    bare = [f"{option.key}={name}" for name in option.choices if f"{option.key}={name}" not in taken]
+    return [line for when in bare for line in _member_line(when, width)]
+
+
+def _entry(option: OptionHelp, width: int) -> list[str]:
+    """``key=default`` in a left column where it fits, then the meaning and, in brackets, what is allowed."""
+    indent = "    " if option.when else "  "
+    left = f"{indent}{option.key}={option.default}"
+    column = " " * min(44, width // 2)
+    text = f"{option.meaning} ({' | '.join(option.choices) or option.type})"
+    if len(left) >= len(column):
+        return [left, *_wrap(text, width, column, column)]
+    return _wrap(text, width, left.ljust(len(column)), column)
+
+
+def _wrap(text: str, width: int, first: str, others: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(width, 40), initial_indent=first, subsequent_indent=others, break_on_hyphens=False)

@@ -1,0 +1,281 @@
+"""The tree of options, read from the schema: which keys exist, what is allowed there, what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from attncem.config.run import RunConfig
+from attncem.types import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+Schema = dict[str, Any]
+
+_BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
+_ARTICLES = {"integer": "an ", "number": "a ", "list": "a ", "mapping": "a "}
+_TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
+_EXPLAINED = (
+    *("greater_than", "less_than", "int_", "float_", "bool_", "string_", "literal_", "model_", "list_", "tuple_"),
+    *("too_short", "too_long", "none_", "dict_", "finite_number"),
+)
+"""Kinds of pydantic errors that the schema's own words explain in full."""
+
+
+@cache
+def option_tree() -> Schema:
+    """The JSON schema of RunConfig without references; ``about`` keeps the text of an options class."""
+    schema = RunConfig.model_json_schema()
+    tree: Schema = _inline(schema, schema.get("$defs", {}))
+    tree.pop("$defs", None)
+    return tree
+
+
+def _inline(node: Any, definitions: Schema) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    rest = {key: _inline(value, definitions) for key, value in node.items() if key not in ("$ref", "$defs")}
+    if "$ref" not in node:
+        return rest
+    target = _inline(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    return {**target, "about": target.get("description", ""), **rest}
+
+
+def alternatives(schema: Schema) -> list[Schema]:
+    """The concrete schemas that a value may have: members of a union, choices other than null."""
+    inner = schema.get("anyOf") or schema.get("oneOf")
+    if inner is None:
+        return [] if schema.get("type") == "null" else [schema]
+    return [concrete for part in inner for concrete in alternatives(part)]
+
+
+def union_members(schema: Schema) -> dict[str, Schema]:
+    """The members of a union of options by ``name``; empty for everything else."""
+    if "discriminator" in schema:
+        return {part["properties"]["name"]["const"]: part for part in schema["oneOf"]}
+    return next((found for part in schema.get("anyOf", ()) if (found := union_members(part))), {})
+
+
+def children(schema: Schema, part: str | int) -> list[Schema]:
+    """The schemas of one step down: a key (of any union member) or an item of a list."""
+    if isinstance(part, int):
+        return [concrete["items"] for concrete in alternatives(schema) if "items" in concrete]
+    return [found for concrete in alternatives(schema) if (found := concrete.get("properties", {}).get(part))]
+
+
+def object_schema(schema: Schema, value: Mapping[str, Any]) -> Schema:
+    """The schema of an options object, by the value's ``name`` where that decides; empty when it cannot be known."""
+    members = union_members(schema)
+    if members:
+        name = value.get("name")
+        return members.get(name, {}) if isinstance(name, str) else {}
+    return next((concrete for concrete in alternatives(schema) if "properties" in concrete), {})
+
+
+def items_of_options(schema: Schema) -> Schema | None:
+    """The schema of a list's items where these are options objects."""
+    for concrete in alternatives(schema):
+        items: Schema | None = concrete.get("items")
+        if items is not None and any("properties" in item for item in alternatives(items)):
+            return items
+    return None
+
+
+@cache
+def known_keys() -> tuple[str, ...]:
+    """Every dotted key, sections too, list positions left out."""
+    return tuple(dict.fromkeys(_walk(option_tree(), "")))
+
+
+def _walk(schema: Schema, prefix: str) -> Iterator[str]:
+    for concrete in alternatives(schema):
+        yield from _walk(concrete["items"], prefix) if "items" in concrete else ()
+        for name, below in concrete.get("properties", {}).items():
+            yield prefix + name
+            yield from _walk(below, f"{prefix}{name}.")
+
+
+def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The candidate most like the word, if any is like it."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
+
+
+def nearest_key(key: str) -> str | None:
+    """The known dotted key most like this one: as a whole, else by its last part."""
+    parts = [part for part in key.split(".") if not part.isdecimal()]
+    whole = nearest(".".join(parts), known_keys(), 0.75)
+    if whole is not None or not parts:
+        return whole
+    by_last_part = {known.rpartition(".")[2]: known for known in reversed(known_keys())}
+    match = nearest(parts[-1], by_last_part, 0.75)
+    return None if match is None else by_last_part[match]
+
+
+def show(value: Any) -> str:
+    """A value as one would type it, cut to one line."""
+    text = _show(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _show(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return value if value and value.isprintable() and value == value.strip() else repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_show(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(_show(item) for item in value) + "]"
+    return repr(value)
+
+
+def choices(schema: Schema) -> tuple[str, ...]:
+    """The values of an option that has a fixed list of them."""
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return tuple(show(value) for value in values) or tuple(union_members(schema))
+
+
+def type_text(schema: Schema) -> str:
+    """What a value may be, in words: ``integer >= 1``, ``one of: a, b``, ``number > 0 or null``."""
+    if union_members(schema):
+        return f"mapping with a name, one of: {', '.join(union_members(schema))}"
+    if "anyOf" in schema:
+        texts = [type_text(part) for part in schema["anyOf"]]
+        return " or ".join(sorted(texts, key=lambda text: text.startswith("mapping")))
+    if choices(schema):
+        return f"one of: {', '.join(choices(schema))}"
+    if "properties" in schema:
+        return f"mapping with keys: {', '.join(schema['properties'])}"
+    if "items" in schema:
+        least = schema.get("minItems", 0)
+        return (
+            "list" + (f" of at least {least}" if least else "") + f", each {_with_article(type_text(schema['items']))}"
+        )
+    bounds = " and ".join(f"{sign} {show(schema[word])}" for word, sign in _BOUNDS if word in schema)
+    pattern = f"matching {schema['pattern']}" if "pattern" in schema else ""
+    return " ".join(filter(None, (_TYPES.get(schema.get("type", ""), "value"), bounds, pattern)))
+
+
+def must_be(schema: Schema) -> str:
+    """``must be`` and what is allowed."""
+    return f"must be {_with_article(type_text(schema))}"
+
+
+def _with_article(text: str) -> str:
+    return _ARTICLES.get(text.split(maxsplit=1)[0].rstrip(","), "") + text.replace(" or mapping", " or a mapping")
+
+
+def did_you_mean(guess: str | None) -> str:
+    """The question to append, or nothing."""
+    return "" if guess is None else f"; did you mean {guess}?"
+
+
+def fail(lines: Sequence[str]) -> ConfigError:
+    """One error for all problems, each on its own line."""
+    if len(lines) == 1:
+        return ConfigError(lines[0])
+    return ConfigError("\n".join([f"{len(lines)} problems in the configuration:", *(f"  {line}" for line in lines)]))
+
+
+@dataclass
+class _Place:
+    """Where a problem is: the key as people write it, and the schema there."""
+
+    here: Schema
+    parts: list[str] = field(default_factory=list)
+    holder: Schema = field(default_factory=dict)
+    union: Schema = field(default_factory=dict)
+    name: str | None = None
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.parts)
+
+    def below(self, part: str) -> str:
+        return ".".join([*self.parts, part])
+
+
+def problem_lines(error: ValidationError) -> list[str]:
+    """Every problem that validation found, one line each, for people."""
+    lines = [_line(problem) for problem in error.errors(include_url=False)]
+    return list(dict.fromkeys(lines))
+
+
+def _locate(location: Iterable[str | int], unknown: bool) -> _Place:
+    """Follow a location; the names of union members and of plain types that pydantic inserts are not shown."""
+    place = _Place(option_tree())
+    for part in location:
+        members = union_members(place.here)
+        if isinstance(part, str) and part in members:
+            place.union, place.name, place.here = place.here, part, members[part]
+            continue
+        found = children(place.here, part)
+        if found or unknown:
+            place.holder, place.here = place.here, found[0] if found else {}
+            place.parts.append(str(part))
+        if found:
+            place.union, place.name = {}, None
+    return place
+
+
+def _line(problem: ErrorDetails) -> str:
+    kind, value = problem["type"], problem["input"]
+    place = _locate(problem["loc"], kind in ("extra_forbidden", "invalid_key"))
+    if kind == "invalid_key":
+        return f"{place.key}: a key must be text"
+    if kind == "extra_forbidden":
+        return _unknown_key(place)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _unknown_name(place, value)
+    if kind in ("value_error", "assertion_error"):
+        message = str(problem.get("ctx", {}).get("error", problem["msg"]))
+        return f"{place.key}: {message}" if place.key else message
+    return _wrong_value(place, kind, value, problem["msg"])
+
+
+def _unknown_key(place: _Place) -> str:
+    part = place.parts[-1]
+    prefix = place.key[: -len(part)]
+    allowed = list(object_schema(place.holder, {}).get("properties", {}))
+    owners = [name for name, member in union_members(place.union).items() if part in member["properties"]]
+    if owners:
+        names = " or ".join(f"{prefix}name={name}" for name in owners)
+        return f"{place.key}: is an option of {names}, not of {prefix}name={place.name}; allowed: {', '.join(allowed)}"
+    if "." in part:
+        return (
+            f"{place.key}: dotted keys are for overrides; here write nested keys, {part.replace('.', ': {', 1)}: ...}}"
+        )
+    sibling = nearest(part, allowed)
+    guess = nearest_key(place.key) if sibling is None else prefix + sibling
+    guess = None if guess is not None and place.key.startswith(f"{guess}.") else guess
+    return f"{place.key}: unknown key{did_you_mean(guess) or '.'} Allowed: {', '.join(allowed)}"
+
+
+def _unknown_name(place: _Place, value: Any) -> str:
+    names = list(union_members(place.here))
+    key = place.below("name")
+    if not isinstance(value, Mapping) or "name" not in value:
+        return f"{key}: is missing; must be one of: {', '.join(names)}"
+    given = value["name"]
+    guess = nearest(given, names, 0.7) if isinstance(given, str) else None
+    return f"{key}={show(given)}: must be one of: {', '.join(names)}{did_you_mean(guess)}"
+
+
+def _wrong_value(place: _Place, kind: str, value: Any, message: str) -> str:
+    line = f"{place.key or 'the configuration'}={show(value)}: {must_be(place.here)}"
+    if not kind.startswith(_EXPLAINED):
+        line = f"{place.key}: {message}" if kind == "missing" else f"{line} ({message})"
+    names = union_members(place.here)
+    if isinstance(value, str) and value in names:
+        return line + did_you_mean(f"{place.below('name')}={value}")
+    if kind == "string_type" and isinstance(value, int | float):
+        return f'{line}; to give it as text, put it in quotes: "{show(value)}"'
+    return line + did_you_mean(nearest(value, choices(place.here), 0.7) if isinstance(value, str) else None)

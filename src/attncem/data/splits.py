@@ -1,0 +1,61 @@
+"""Disjoint parts of a data set, by fixed index and seed. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncem.config.data import DataOptions
+from attncem.data.readers import RawData
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices of each part.
+
+    train, validation and held_out (the `held_out` attacker's own images) index the training images;
+    test, infer_auxiliary and infer_evaluation index the test images. The last two divide the test
+    images 90 : 10 for the threat model `published_infer`.
+    """
+
+    train: Index
+    validation: Index
+    held_out: Index
+    test: Index
+    infer_auxiliary: Index
+    infer_evaluation: Index
+    sha256: str
+
+    def counts(self) -> dict[str, int | str]:
+        """Sizes and hash, for the manifest."""
+        parts = ("train", "validation", "held_out", "test", "infer_auxiliary", "infer_evaluation")
+        return {**{part: len(getattr(self, part)) for part in parts}, "sha256": self.sha256}
+
+
+def split_data(raw: RawData, options: DataOptions) -> Split:
+    """Divide each class in the same proportions, shuffled by split_seed."""
+    fractions = (options.validation_fraction, options.held_out_fraction)
+    validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed)
+    infer_evaluation, infer_auxiliary = _stratified(raw.test_labels, (0.1,), options.split_seed)
+    test = np.arange(len(raw.test_labels), dtype=np.int64)
+    parts = (train, validation, held_out, test, infer_auxiliary, infer_evaluation)
+    digest = hashlib.sha256(raw.sha256.encode())
+    for part in parts:
+        digest.update(part.astype("<i8").tobytes() + b"|")
+    return Split(*parts, sha256=digest.hexdigest())
+
+
+def _stratified(labels: NDArray[np.int64], fractions: tuple[float, ...], seed: int) -> list[Index]:
+    """Parts of the given fractions and a last one with the rest, each sorted."""
+    parts: list[list[Index]] = [[] for _ in range(len(fractions) + 1)]
+    for label in np.unique(labels):
+        members = np.random.default_rng([seed, int(label)]).permutation(np.flatnonzero(labels == label))
+        ends = np.cumsum([round(fraction * len(members)) for fraction in fractions])
+        for part, chunk in zip(parts, np.split(members, ends), strict=True):
+            part.append(chunk)
+    return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]

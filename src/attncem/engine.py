@@ -1,0 +1,171 @@
+"""One training step on a device, and what a loop needs around it; used by training and by learned attacks.
+
+A step never waits for the host: batches, rates and weights lie on the device, numbers are summed there
+and read every N steps. So the same step can be captured in a graph or compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from attncem.config.training import SGDOptions
+from attncem.seeding import derive_seed
+
+Precision = Literal["32-true", "bf16-mixed"]
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` becomes the GPU when there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda, but torch sees no GPU; use device=cpu or device=auto")
+    return torch.device(name)
+
+
+def describe_device(device: torch.device) -> str:
+    """The device in words, for results."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+class Engine:
+    """Fabric on one device: places modules, runs them in the chosen precision, takes gradient steps."""
+
+    def __init__(self, device: torch.device, precision: Precision = "32-true") -> None:
+        self.device = device
+        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
+
+    def autocast(self) -> Any:
+        """Context in which the networks run in the chosen precision."""
+        return self.fabric.autocast()
+
+    def place(self, module: nn.Module) -> nn.Module:
+        """Move a module to the device, convolutions in the memory layout that is fastest there."""
+        return module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+    def descend(self, loss: Tensor, optimizers: Sequence[Optimizer]) -> None:
+        """One backward over the whole loss, one step of every optimiser, gradients cleared."""
+        self.fabric.backward(loss)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def sgd(parameters: Iterator[nn.Parameter], options: SGDOptions, device: torch.device) -> Optimizer:
+    """SGD whose rate is a tensor on the device: a captured step reads it there."""
+    return SGD(
+        parameters,
+        lr=torch.tensor(options.lr, device=device),
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+        nesterov=options.nesterov,
+        fused=True,
+    )
+
+
+def adam(parameters: Iterator[nn.Parameter], lr: float, device: torch.device) -> Optimizer:
+    """Adam for the surrogate's own weights."""
+    return Adam(parameters, lr=torch.tensor(lr, device=device), fused=True)
+
+
+def adamw(parameters: Iterator[nn.Parameter], lr: float, weight_decay: float, device: torch.device) -> Optimizer:
+    """AdamW for decoders."""
+    return AdamW(parameters, lr=torch.tensor(lr, device=device), weight_decay=weight_decay, fused=True)
+
+
+def set_rate(optimizer: Optimizer, lr: float) -> None:
+    """Change the learning rate in place."""
+    for group in optimizer.param_groups:
+        group["lr"].fill_(lr)
+
+
+def average_of(module: nn.Module, decay: float) -> AveragedModel:
+    """A running exponential average of a module's weights."""
+    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+
+
+class Monitor:
+    """Sums named scalars on the device and reads them together, once in a while."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._total: Tensor | None = None
+        self._count = 0
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Add one step's scalars; the names must be the same in every step."""
+        stacked = torch.stack([value.detach().float() for value in values.values()])
+        if self._total is None:
+            self._names, self._total = list(values), stacked
+        else:
+            self._total = self._total + stacked
+        self._count += 1
+
+    def read(self) -> dict[str, float]:
+        """Means since the last read: the only place that waits for the device."""
+        if self._total is None:
+            return {}
+        means = (self._total / self._count).tolist()
+        self._total, self._count = None, 0
+        return dict(zip(self._names, means, strict=True))
+
+
+def first_not_finite(values: Mapping[str, float]) -> str | None:
+    """Name of the first value that is NaN or infinite."""
+    return next((name for name, value in values.items() if not math.isfinite(value)), None)
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Torch on `count` CPU threads, and on as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def seeded(device: torch.device, seed: int, *stream: str | int) -> Iterator[None]:
+    """Torch's global generators seeded for a stream (initial weights, dropout), and restored afterwards."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(derive_seed(seed, *stream))
+        yield
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """Modules and optimisers whose state a checkpoint must hold, by name."""
+
+    modules: Mapping[str, nn.Module]
+    optimizers: Mapping[str, Optimizer]
+
+    def weights(self) -> dict[str, dict[str, Tensor]]:
+        """State of every module."""
+        return {name: dict(module.state_dict()) for name, module in self.modules.items()}
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """State of every optimiser."""
+        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+
+    def restore(self, weights: Mapping[str, Mapping[str, Tensor]], optimizer_state: Mapping[str, Any]) -> None:
+        """Put back what `weights` and `optimizer_state` gave."""
+        for name, module in self.modules.items():
+            module.load_state_dict(dict(weights[name]))
+        for name, optimizer in self.optimizers.items():
+            rates = [group["lr"] for group in optimizer.param_groups]
+            optimizer.load_state_dict(optimizer_state[name])
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate.fill_(float(group["lr"]))

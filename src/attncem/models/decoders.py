@@ -1,0 +1,174 @@
+"""Inversion decoders: from a release to an image, one family in three sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ImageShape = tuple[int, int, int]
+_LARGEST_SKIP = 8_000_000
+"""A dense linear path from feature to pixels is used up to this many weights."""
+
+
+class ToGrid(nn.Module):
+    """Any feature as a grid [B, C, h, w]: maps stay, square token sets fold up, vectors pass a linear layer."""
+
+    def __init__(self, feature_shape: tuple[int, ...], image_shape: ImageShape) -> None:
+        super().__init__()
+        self.expand: nn.Module = nn.Identity()
+        side = math.isqrt(feature_shape[0])
+        if len(feature_shape) == 3:
+            self.grid = (feature_shape[0], feature_shape[1], feature_shape[2])
+        elif len(feature_shape) == 2 and side * side == feature_shape[0]:
+            self.grid = (feature_shape[1], side, side)
+        else:
+            size = max(1, image_shape[1] // 4)
+            self.grid = (32, size, size)
+            self.expand = nn.Linear(math.prod(feature_shape), math.prod(self.grid))
+        self.tokens = len(feature_shape) == 2 and isinstance(self.expand, nn.Identity)
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Fold a release into a grid."""
+        if self.tokens:
+            released = released.transpose(1, 2)
+        grid: Tensor = self.expand(released.flatten(1)).view(-1, *self.grid)
+        return grid
+
+
+class GroupNormBlock(nn.Module):
+    """Pre-activation residual block with group normalisation: no statistics shared between images."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        groups = math.gcd(width, 8)
+        self.body = nn.Sequential(
+            nn.GroupNorm(groups, width),
+            nn.SiLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.GroupNorm(groups, width),
+            nn.SiLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x + body(x)."""
+        out: Tensor = x + self.body(x)
+        return out
+
+
+class PixelShuffleDecoder(nn.Module):
+    """Residual blocks and pixel-shuffle up-sampling, beside a dense linear path from feature to pixels.
+
+    widths[0] at the feature's own resolution, widths[i] after i doublings; the last doubling goes
+    straight to pixels. The linear path makes the decoder no weaker than ridge from the start.
+    """
+
+    def __init__(
+        self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, widths: tuple[int, ...], blocks: int
+    ) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        self.to_grid = ToGrid(feature_shape, image_shape)
+        channels, height, _ = self.to_grid.grid
+        doublings = max(0, math.ceil(math.log2(image_shape[1] / height)))
+        layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 3, padding=1)]
+        for level in range(max(1, doublings)):
+            width = widths[min(level, len(widths) - 1)]
+            following = widths[min(level + 1, len(widths) - 1)]
+            last = level == max(1, doublings) - 1
+            factor = 2 if doublings else 1
+            layers.extend(GroupNormBlock(width) for _ in range(blocks))
+            layers.append(nn.SiLU())
+            layers.append(nn.Conv2d(width, (image_shape[0] if last else following) * factor**2, 3, padding=1))
+            layers.append(nn.PixelShuffle(factor))
+        self.body = nn.Sequential(*layers)
+        inputs, outputs = math.prod(feature_shape), math.prod(image_shape)
+        self.skip = nn.Linear(inputs, outputs) if inputs * outputs <= _LARGEST_SKIP else None
+        if self.skip is not None:
+            nn.init.zeros_(self.skip.weight)
+            nn.init.zeros_(self.skip.bias)
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images in [0, 1]."""
+        logits = _fit_size(self.body(self.to_grid(released)), self.image_shape)
+        if self.skip is not None:
+            logits = logits + self.skip(released.flatten(1)).view(-1, *self.image_shape)
+        return torch.sigmoid(logits)
+
+
+class BatchNormBlock(nn.Module):
+    """The baseline's pre-activation residual block; its shortcut is a 1x1 convolution and batch norm."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(),
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+        )
+        same = inputs == outputs
+        self.shortcut: nn.Module = (
+            nn.Identity()
+            if same
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """shortcut(x) + body(x)."""
+        out: Tensor = self.shortcut(x) + self.body(x)
+        return out
+
+
+class PublishedDecoder(nn.Module):
+    """The baseline's `res_normN{blocks}C{width}`: 711,539 parameters from 8x8x8 to 3x32x32 (N8C64)."""
+
+    def __init__(
+        self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int = 64, blocks: int = 8
+    ) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        self.to_grid = ToGrid(feature_shape, image_shape)
+        channels, height, _ = self.to_grid.grid
+        doublings = max(0, math.ceil(math.log2(image_shape[1] / height)))
+        layers: list[nn.Module] = [BatchNormBlock(channels, width), nn.ReLU()]
+        for _ in range(blocks):
+            layers.extend([BatchNormBlock(width, width), nn.ReLU()])
+        for _ in range(doublings):
+            up = nn.ConvTranspose2d(width, width, 3, stride=2, padding=1, output_padding=1)
+            layers.extend([up, nn.BatchNorm2d(width), nn.ReLU()])
+        layers.append(BatchNormBlock(width, image_shape[0]))
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images in [0, 1]."""
+        return torch.sigmoid(_fit_size(self.body(self.to_grid(released)), self.image_shape))
+
+
+def _small(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=(48, 24), blocks=1)
+
+
+def _strong(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=(256, 192, 128), blocks=4)
+
+
+DECODERS: dict[str, Callable[[tuple[int, ...], ImageShape], nn.Module]] = {
+    "small": _small,
+    "published": PublishedDecoder,
+    "strong": _strong,
+}
+"""Decoders by size."""
+
+
+def _fit_size(images: Tensor, image_shape: ImageShape) -> Tensor:
+    """Resample to the image's size where doublings do not meet it."""
+    if images.shape[-2:] == image_shape[1:]:
+        return images
+    return F.interpolate(images, size=image_shape[1:], mode="bilinear", align_corners=False, antialias=False)

@@ -1,0 +1,68 @@
+"""SplitModel: the single definition of what leaves the client."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class SplitModel(nn.Module):
+    """Client encoder, channel and server half. `server` is None for a foreign encoder under audit."""
+
+    def __init__(self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.channel = channel
+        self.server = server
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The clean feature z of images x in [0, 1]; normalisation happens inside the encoder."""
+        z: Tensor = self.encoder(x)
+        return z
+
+    def transmit(self, z: Tensor, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """What leaves the client for a clean feature: channel(z)."""
+        released: Tensor = self.channel(z, x=x, generator=generator)
+        return released
+
+    def release(self, x: Tensor, *, copies: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """What the adversary sees: [B, …], or [B, copies, …] for several releases of each input."""
+        if copies < 1:
+            raise ValueError(f"copies must be at least 1, got {copies}")
+        z = self.encode(x)
+        if copies == 1:
+            return self.transmit(z, x, generator)
+        repeated = self.transmit(z.repeat_interleave(copies, 0), x.repeat_interleave(copies, 0), generator)
+        return repeated.unflatten(0, (len(x), copies))
+
+    def predict(self, released: Tensor) -> Tensor:
+        """The server's logits."""
+        if self.server is None:
+            raise ValueError("this model has no server half: it was built around an encoder alone")
+        logits: Tensor = self.server(released)
+        return logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits through client, channel and server."""
+        return self.predict(self.release(x))
+
+
+def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """Shape of z for one image, found by encoding a blank batch in evaluation mode."""
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        parameter = next(encoder.parameters(), None)
+        device = parameter.device if parameter is not None else torch.device("cpu")
+        with torch.no_grad():
+            z = encoder(torch.zeros(2, *image_shape, device=device))
+    finally:
+        encoder.train(was_training)
+    if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != 2:
+        raise ValueError(f"the encoder must map [B, {image_shape}] to a tensor [B, …], got {type(z).__name__}")
+    return tuple(z.shape[1:])
+
+
+def count_parameters(module: nn.Module | None) -> int:
+    """Number of parameters; 0 for None."""
+    return sum(p.numel() for p in module.parameters()) if module is not None else 0

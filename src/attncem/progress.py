@@ -1,0 +1,60 @@
+"""Progress for people: a rich bar on a terminal, a plain line now and then elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+Report = Callable[[str, float, float, Mapping[str, float]], None]
+"""report(stage, done, total, numbers): called often, must be cheap."""
+
+_PLAIN_SECONDS = 5.0
+
+
+def silent(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+    """Report nothing."""
+
+
+@contextmanager
+def show_progress(console: Console | None = None) -> Iterator[Report]:
+    """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _PlainLines(console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as bars:
+        yield _Bars(bars)
+
+
+def format_numbers(numbers: Mapping[str, float]) -> str:
+    """Numbers in one short line."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+
+
+class _Bars:
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, numbers="")
+        self._bars.update(self._tasks[stage], completed=done, total=total, numbers=format_numbers(numbers))
+
+
+class _PlainLines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last: dict[str, float] = {}
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        now = time.monotonic()
+        if done < total and now - self._last.get(stage, -_PLAIN_SECONDS) < _PLAIN_SECONDS:
+            return
+        self._last[stage] = now
+        self._console.print(f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, soft_wrap=True)

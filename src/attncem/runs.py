@@ -1,0 +1,317 @@
+"""RunDirectory: one folder per run. Writes are atomic, nothing is overwritten, no pickle is executed.
+
+    config.yaml               the resolved configuration
+    manifest.json             status, split, versions, sizes
+    metrics.jsonl             what was measured while training; byte-identical after a resume
+    timing.jsonl              wall-clock seconds per epoch
+    checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
+    best.json                 which checkpoint is the best by validation accuracy
+    audits/                   one JSON per audit
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncem.types import SCHEMA_VERSION, RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State = Mapping[str, "Mapping[str, Tensor]"]
+"""Weights of each part: client, server, surrogate."""
+_KEPT = 2
+"""How many of the newest checkpoints stay, beside the best."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One loaded checkpoint: weights by part, optimiser state, and facts (epoch, step, offsets, best)."""
+
+    name: str
+    weights: dict[str, dict[str, Tensor]]
+    optimizer: dict[str, Any]
+    facts: dict[str, Any]
+
+
+class RunDirectory:
+    """A run's folder. Make one with `create`, reach an existing one with `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: str | Path, *, config_yaml: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Make a new run folder; refuses one that exists and is not empty."""
+        folder = Path(path)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder} exists already and is left as it is; choose another --out, or --resume it")
+        run = cls(folder)
+        with _explain_os_error(folder):
+            (folder / "checkpoints").mkdir(parents=True)
+            (folder / "audits").mkdir()
+            write_atomic(folder / "config.yaml", config_yaml.encode())
+            write_json(folder / "manifest.json", {"status": "running", **manifest})
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path | RunDirectory) -> RunDirectory:
+        """An existing run folder; RunError when it is none."""
+        if isinstance(path, RunDirectory):
+            return path
+        folder = Path(path)
+        for name in ("config.yaml", "manifest.json"):
+            if not (folder / name).is_file():
+                raise RunError(f"{folder} is not a run folder: {name} is missing")
+        return cls(folder)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    @property
+    def config_yaml(self) -> str:
+        """Text of the resolved configuration."""
+        return (self.path / "config.yaml").read_text()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Status, split, versions and sizes of the run."""
+        return read_json(self.path / "manifest.json")
+
+    def update_manifest(self, **values: Any) -> None:
+        """Change some entries of the manifest."""
+        with _explain_os_error(self.path):
+            write_json(self.path / "manifest.json", {**self.manifest, **values})
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for one process; a second one is refused. Freed by the system if the process dies."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this platform
+            yield
+            return
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path} is being trained by another process") from None
+            yield
+
+    # metrics
+
+    def log(self, record: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
+        """Append one line of JSON."""
+        line = json.dumps({"schema_version": SCHEMA_VERSION, **record}, allow_nan=True) + "\n"
+        with _explain_os_error(self.path), (self.path / file).open("a") as handle:
+            handle.write(line)
+
+    def offsets(self) -> dict[str, int]:
+        """Length of each log in bytes, to cut it back to on resume."""
+        files = (self.path / name for name in ("metrics.jsonl", "timing.jsonl"))
+        return {file.name: file.stat().st_size if file.exists() else 0 for file in files}
+
+    def cut_back(self, offsets: Mapping[str, int]) -> None:
+        """Shorten the logs to what a checkpoint knew of."""
+        for name, size in offsets.items():
+            file = self.path / name
+            if file.exists():
+                os.truncate(file, size)
+
+    def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        """All complete lines of a log."""
+        path = self.path / file
+        if not path.exists():
+            return []
+        lines = path.read_text().split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    # checkpoints
+
+    def save(self, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+        """Write a checkpoint beside the others, then make it visible by one rename, then drop old ones."""
+        name = f"epoch-{facts['epoch']:05d}"
+        folder = self.path / "checkpoints"
+        with _explain_os_error(self.path):
+            partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+            try:
+                _write_checkpoint(partial, weights, optimizer, facts)
+                _replace_folder(partial, folder / name)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            best = facts["best"]["checkpoint"]
+            write_json(self.path / "best.json", {"checkpoint": best})
+        self._prune(keep=best)
+        return name
+
+    def _prune(self, keep: str) -> None:
+        for name in self.checkpoints()[:-_KEPT]:
+            if name != keep:
+                shutil.rmtree(self.path / "checkpoints" / name, ignore_errors=True)
+
+    def checkpoints(self) -> list[str]:
+        """Names of the complete checkpoints, oldest first."""
+        return sorted(p.name for p in (self.path / "checkpoints").glob("epoch-*"))
+
+    def load(self, which: str = "best") -> Checkpoint:
+        """A checkpoint by name, or `best` or `last`; every file is checked against its SHA-256."""
+        return _read_checkpoint(self.path / "checkpoints" / self.checkpoint_name(which))
+
+    def checkpoint_name(self, which: str) -> str:
+        """Resolve `best` and `last`."""
+        names = self.checkpoints()
+        if not names:
+            raise RunError(f"{self.path} has no checkpoint yet: it stopped before its first epoch ended")
+        if which == "last":
+            return names[-1]
+        name = str(read_json(self.path / "best.json")["checkpoint"]) if which == "best" else which
+        if name not in names:
+            raise RunError(f"{self.path} has no checkpoint {name}; it has {', '.join(names)}")
+        return name
+
+    def load_newest_intact(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint whose files are whole, and what was wrong with newer ones."""
+        problems: list[str] = []
+        for leftover in (self.path / "checkpoints").glob(".partial-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for name in reversed(self.checkpoints()):
+            try:
+                return self.load(name), problems
+            except RunError as error:
+                problems.append(str(error))
+        return None, problems
+
+    # audits
+
+    def save_audit(self, name: str, data: Mapping[str, Any]) -> Path:
+        """Write an audit under a name that is still free: NAME.json, NAME-2.json …"""
+        folder = self.path / "audits"
+        with _explain_os_error(self.path):
+            folder.mkdir(exist_ok=True)
+            number = 1
+            while (file := folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json")).exists():
+                number += 1
+            write_json(file, data)
+        return file
+
+
+def list_runs(folder: str | Path) -> list[RunDirectory]:
+    """The run folders right inside a folder, by name."""
+    root = Path(folder)
+    if not root.is_dir():
+        return []
+    return [RunDirectory(p) for p in sorted(root.iterdir()) if (p / "manifest.json").is_file()]
+
+
+def free_path(root: str | Path, name: str) -> Path:
+    """root/name-001, or the next number that no folder has yet."""
+    number = 1
+    while (path := Path(root) / f"{name}-{number:03d}").exists():
+        number += 1
+    return path
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the whole new one, never a part."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a JSON object with its schema_version, atomically."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False)
+    write_atomic(path, text.encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; RunError names a file that is missing, damaged or from a newer version."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(data, dict):
+        raise RunError(f"{path} is damaged: not a JSON object")
+    if data.get("schema_version", 0) > SCHEMA_VERSION:
+        raise RunError(f"{path} was written by a newer attncem (schema {data['schema_version']}): upgrade to read it")
+    return data
+
+
+def _write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    import torch
+    from safetensors.torch import save
+
+    files: dict[str, bytes] = {}
+    for part, tensors in weights.items():
+        files[f"{part}.safetensors"] = save({key: t.detach().cpu().contiguous() for key, t in tensors.items()})
+    buffer = io.BytesIO()
+    torch.save(dict(optimizer), buffer)
+    files["optimizer.pt"] = buffer.getvalue()
+    for name, data in files.items():
+        write_atomic(folder / name, data)
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    write_json(folder / "checkpoint.json", {**facts, "sha256": hashes})
+
+
+def _read_checkpoint(folder: Path) -> Checkpoint:
+    import torch
+    from safetensors.torch import load_file
+
+    facts = read_json(folder / "checkpoint.json")
+    for name, expected in facts["sha256"].items():
+        file = folder / name
+        if not file.is_file():
+            raise RunError(f"{file} is missing: the checkpoint is incomplete")
+        if hash_file(file) != expected:
+            raise RunError(f"{file} is damaged: its SHA-256 is not the recorded {expected[:12]}…")
+    weights = {file.stem: load_file(file) for file in folder.glob("*.safetensors")}
+    optimizer = torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")
+    return Checkpoint(folder.name, weights, optimizer, facts)
+
+
+def _replace_folder(source: Path, target: Path) -> None:
+    """Rename a folder into place; an older one of that name (a resumed epoch) makes way."""
+    if target.exists():
+        shutil.rmtree(target)
+    source.rename(target)
+
+
+@contextlib.contextmanager
+def _explain_os_error(path: Path) -> Iterator[None]:
+    """Turn a failed write (full disk, no permission) into an error for people."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(
+            f"cannot write to {path}: {reason}; what was saved before is intact: mend this and go on with --resume"
+        ) from error

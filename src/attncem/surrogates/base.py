@@ -1,0 +1,156 @@
+"""What every surrogate is: a module from clean features and labels to a penalty."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attncem.config.surrogates import SurrogateOptions
+from attncem.surrogates import moments
+from attncem.surrogates.moments import Groups
+from attncem.types import ConfigError, SurrogateOutput
+
+
+class Surrogate(nn.Module, abc.ABC):
+    """An estimate of the spread of z inside a class, H(z | y), as a differentiable penalty.
+
+    ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all
+    state is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its
+    sample counts as skipped. A subclass writes ``_evaluate``.
+    """
+
+    options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
+    needs_refresh: ClassVar[bool] = False
+    """Whether ``refresh`` must run once before the penalty means anything."""
+    caution: str = ""
+    """One sentence on a measured failure of the chosen options; empty where none is known."""
+
+    def __init__(
+        self,
+        options: SurrogateOptions,
+        *,
+        feature_shape: Sequence[int],
+        num_classes: int,
+        noise_std: float,
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.feature_shape = tuple(int(size) for size in feature_shape)
+        self.num_features = math.prod(self.feature_shape)
+        self.num_classes = int(num_classes)
+        self.noise_std = float(noise_std)
+        self._check_construction()
+
+    @abc.abstractmethod
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
+        """The penalty of one checked batch: z [B, *feature_shape] in float32 or float64, y [B] int64."""
+
+    def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
+        """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
+        self._check_batch(z, y)
+        with exact_arithmetic(z):
+            return self._evaluate(in_statistics_precision(z), y.long(), noise)
+
+    def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
+
+    def _output(
+        self,
+        per_group: Tensor,
+        keep: Tensor,
+        groups: Groups,
+        plain_variance: Tensor,
+        *,
+        fit_loss: Tensor | None = None,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> SurrogateOutput:
+        """Σ p_c L_c over the groups kept, with p_c = m_c / B, and the diagnostics every surrogate has."""
+        loss = moments.share_weighted_sum(per_group, keep, groups)
+        return self._report(loss, per_group, keep, groups, plain_variance, fit_loss=fit_loss, extra=extra)
+
+    def _report(
+        self,
+        loss: Tensor,
+        per_group: Tensor,
+        keep: Tensor,
+        groups: Groups,
+        plain_variance: Tensor,
+        *,
+        fit_loss: Tensor | None = None,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> SurrogateOutput:
+        """Wrap a loss with the per-class values and the diagnostics every surrogate has.
+
+        ``plain_variance`` is the unweighted variance [G, D] of raw z; its mean over D is MSE_c.
+        """
+        kept_share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
+        diagnostics = {
+            "rob_loss": loss.detach(),
+            "intra_mse": moments.share_weighted_sum(plain_variance.detach().mean(1), keep, groups),
+            "skipped": 1 - kept_share,
+            **{name: value.detach() for name, value in (extra or {}).items()},
+        }
+        per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
+        return SurrogateOutput(loss, fit_loss, per_class, diagnostics)
+
+    def _check_construction(self) -> None:
+        if not self.feature_shape or min(self.feature_shape) < 1:
+            raise ConfigError(f"feature_shape must be positive sizes such as (8, 8, 8), got {self.feature_shape}")
+        if self.num_classes < 1:
+            raise ConfigError(f"num_classes must be at least 1, got {self.num_classes}")
+        if not (math.isfinite(self.noise_std) and self.noise_std >= 0):
+            raise ConfigError(f"noise_std must be finite and at least 0, got {self.noise_std}")
+        key = self.options.relative_floor_key()
+        if key is not None and self.noise_std == 0:
+            raise ConfigError(
+                f"noise_std=0 cannot be combined with {key}, which is measured in units of noise_std²: "
+                "the penalty would never switch off; set noise_std above 0 or choose an absolute floor"
+            )
+
+    def _check_batch(self, z: Tensor, y: Tensor) -> None:
+        if tuple(z.shape[1:]) != self.feature_shape or z.dim() < 2:
+            expected = ", ".join(["B", *map(str, self.feature_shape)])
+            raise ValueError(f"z: expected shape [{expected}], got {list(z.shape)}")
+        if not z.is_floating_point():
+            raise ValueError(f"z: expected a floating-point tensor, got {z.dtype}")
+        if z.shape[0] == 0:
+            raise ValueError("z: expected at least one sample, got an empty batch")
+        if y.shape != z.shape[:1]:
+            raise ValueError(f"y: expected shape [{z.shape[0]}] (one label a sample of z), got {list(y.shape)}")
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise ValueError(f"y: expected integer labels, got {y.dtype}")
+
+
+def in_statistics_precision(z: Tensor) -> Tensor:
+    """The features in float32, or float64 where it comes so: lower precisions lose the variance of a compact class."""
+    return z if z.dtype == torch.float64 else z.float()
+
+
+def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
+    """A surrogate's own weight in the precision of ``like``: with its gradient, or as a constant."""
+    return (parameter if live else parameter.detach()).to(like.dtype)
+
+
+@contextmanager
+def exact_arithmetic(z: Tensor) -> Iterator[None]:
+    """Autocast off, and TF32 off on CUDA: it rounds to 10 bits, which the log of a small variance shows.
+
+    A compiled graph takes the precision set when it was compiled.
+    """
+    with torch.autocast(z.device.type, enabled=False):
+        if not z.is_cuda or torch.compiler.is_compiling():
+            yield
+            return
+        matmul = torch.backends.cuda.matmul
+        before = matmul.fp32_precision
+        matmul.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before

@@ -1,0 +1,106 @@
+"""Moments of z inside the classes of one batch: pure functions with static shapes.
+
+The batch is split into G = min(B, num_classes) groups, one a class. When there are no more classes than samples,
+group g is class g; otherwise a class's group is the index of its first sample. Sums over a class are matrix
+products with a [B, G] matrix (deterministic on CUDA, where scattered additions are not), and no table with one
+row of z per class of the data set is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which samples of a batch share a class.
+
+    ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``counts`` [G] samples a group;
+    ``class_of_group`` [G] int64, num_classes for a group without samples. A sample whose label is out of range
+    is a member of no group.
+    """
+
+    members: Tensor
+    one_hot: Tensor
+    counts: Tensor
+    class_of_group: Tensor
+
+    @property
+    def batch_size(self) -> int:
+        """B, samples without a group included."""
+        return self.members.shape[0]
+
+
+def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype) -> Groups:
+    """Groups of y [B] int64; ``dtype`` is that of the moments to come."""
+    batch = y.shape[0]
+    in_range = (y >= 0) & (y < num_classes)
+    index = torch.arange(min(batch, num_classes), device=y.device)
+    if num_classes <= batch:
+        group, class_of_index = y, index
+    else:
+        # The smallest index with the same label: a compact number without a sort and without a host read.
+        same = y.unsqueeze(1) == y.unsqueeze(0)
+        group, class_of_index = torch.where(same, index, batch).amin(1), y
+    members = (group.unsqueeze(1) == index) & in_range.unsqueeze(1)
+    class_of_group = torch.where(members.any(0), class_of_index, num_classes)
+    one_hot = members.to(dtype)
+    return Groups(members, one_hot, one_hot.sum(0), class_of_group)
+
+
+def uniform_weights(groups: Groups) -> Tensor:
+    """Weights 1/m of each class's samples, [B, G]; a column sums to 1, or to 0 where the group is empty."""
+    return groups.one_hot / groups.counts.clamp_min(1)
+
+
+def softmax_within_class(logits: Tensor, groups: Groups) -> Tensor:
+    """Softmax of logits [B] over the samples of each class, as weights [B, G]."""
+    lowest = torch.finfo(logits.dtype).min
+    table = torch.where(groups.members, logits.unsqueeze(1), lowest)
+    return table.softmax(0) * groups.one_hot
+
+
+def mix_with_uniform(weights: Tensor, share: float, groups: Groups) -> Tensor:
+    """(1 − ρ) a + ρ / m: no variance under it is below ρ times the unweighted one."""
+    return (1 - share) * weights + share * uniform_weights(groups)
+
+
+def weighted_moments(x: Tensor, weights: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """Mean and variance of x [B, D] under weights [B, G], both [G, D]; zeros for an empty group.
+
+    Centred first, then the weighted sum of the squares: E[x²] − μ² loses the variance of a compact class.
+    """
+    mean = weights.T @ x
+    return mean, second_moment(x, mean, weights, groups)
+
+
+def second_moment(x: Tensor, centre: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+    """Σ_m w_m (x_m − centre of its class)², [G, D]; centre [G, D]."""
+    return weights.T @ (x - groups.one_hot @ centre).square()
+
+
+def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """Mean and population variance (weights 1/m) of each class, both [G, D]."""
+    return weighted_moments(x, uniform_weights(groups), groups)
+
+
+def share_weighted_sum(per_group: Tensor, keep: Tensor, groups: Groups) -> Tensor:
+    """Σ_c p_c L_c over the groups kept, p_c = m_c / B; per_group [G], keep [G] bool."""
+    return (torch.where(keep, per_group, 0) * groups.counts).sum() / groups.batch_size
+
+
+def mean_over_kept(values: Tensor, keep: Tensor) -> Tensor:
+    """Mean of values [G] or [G, D] over the groups kept; 0 when none is."""
+    per_group = values.flatten(1).mean(1) if values.dim() > 1 else values
+    return torch.where(keep, per_group, 0).sum() / keep.sum().clamp_min(1)
+
+
+def scatter_to_classes(per_group: Tensor, keep: Tensor, groups: Groups, num_classes: int) -> Tensor:
+    """Values of the groups kept at their class's place in [num_classes]; nan elsewhere."""
+    # One spare place takes what is not kept, so that no shape depends on the data.
+    place = torch.where(keep, groups.class_of_group, num_classes)
+    table = torch.full((num_classes + 1,), torch.nan, dtype=per_group.dtype, device=per_group.device)
+    return table.scatter(0, place, per_group)[:num_classes]

@@ -1,0 +1,305 @@
+"""train(): from a configuration to a run folder. One loop, one backward, readable top to bottom."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import Optimizer
+
+import attncem
+from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
+from attncem.config.load import dump_config, load_config
+from attncem.config.run import RunConfig
+from attncem.data.batches import augment
+from attncem.engine import (
+    Engine,
+    Monitor,
+    Trainable,
+    adam,
+    describe_device,
+    first_not_finite,
+    limited_threads,
+    resolve_device,
+    seeded,
+    set_rate,
+    sgd,
+)
+from attncem.metrics import accuracy
+from attncem.models.split import SplitModel, count_parameters, feature_shape
+from attncem.progress import Report, show_progress
+from attncem.runs import RunDirectory, free_path, write_json
+from attncem.schedules import penalty_weight, rate_factor
+from attncem.seeding import make_generator
+from attncem.surrogates import Surrogate
+from attncem.types import RunError, TrainingError
+
+_EVALUATION_BATCH = 500
+
+
+def train(
+    config: str | Path | RunConfig | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | RunDirectory | None = None,
+    modules: Modules | None = None,
+    report: Report | None = None,
+) -> RunDirectory:
+    """Train a split model and return its run folder.
+
+    `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
+    `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
+    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `modules` replaces the
+    network by your own (encoder, server).
+    """
+    if resume is not None:
+        if config is not None or overrides or out is not None:
+            raise RunError("resume takes everything from the run folder: give no configuration, override or out")
+        run = RunDirectory.open(resume)
+        resolved = config_of(run)
+    else:
+        resolved = config if isinstance(config, RunConfig) else load_config(config, overrides).config
+        run = _new_run(resolved, out, modules)
+    if report is None:
+        with show_progress() as shown:
+            return _train_locked(run, resolved, modules, shown)
+    return _train_locked(run, resolved, modules, report)
+
+
+def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
+    """Check the configuration, then make the folder."""
+    check(config, custom_network=modules is not None)
+    path = Path(out) if out is not None else free_path("runs", config.name)
+    manifest = {
+        "name": config.name,
+        "custom_network": modules is not None,
+        "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
+
+
+def _train_locked(run: RunDirectory, config: RunConfig, modules: Modules | None, report: Report) -> RunDirectory:
+    with run.locked(), limited_threads(config.threads):
+        if run.manifest["status"] == "finished":
+            return run
+        if run.manifest["custom_network"] and modules is None:
+            raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
+        try:
+            _Trainer(run, config, modules, report).run_all()
+        except KeyboardInterrupt:
+            run.update_manifest(status="stopped")
+            raise
+        except TrainingError:
+            run.update_manifest(status="failed")
+            raise
+    return run
+
+
+@dataclass
+class _Progress:
+    """How far the run has come: epochs and steps done, and the best checkpoint so far."""
+
+    epoch: int
+    step: int
+    best: dict[str, Any]
+
+
+class _Trainer:
+    """Everything one run needs while it trains."""
+
+    def __init__(self, run: RunDirectory, config: RunConfig, modules: Modules | None, report: Report) -> None:
+        self.run, self.config, self.report = run, config, report
+        self.device = resolve_device(config.device)
+        self.data: RunData = load_data(config, self.device)
+        _check_same_split(run, self.data)
+        self.engine = Engine(self.device, config.training.precision)
+        with seeded(self.device, config.seed, "init"):
+            self.model: SplitModel = build_model(config, self.data.spec, modules)
+            self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
+        self.engine.place(self.model)
+        self.surrogate.to(self.device)
+        self.optimizers = self._build_optimizers()
+        self.trainable = Trainable(
+            {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}, self.optimizers
+        )
+        self.steps_per_epoch = len(self.data.train) // config.training.batch_size
+        self.weight = torch.zeros((), device=self.device)
+        self.fitting = torch.zeros((), device=self.device)
+
+    def _server(self) -> torch.nn.Module:
+        if self.model.server is None:
+            raise RunError("training needs a server half")
+        return self.model.server
+
+    def _build_optimizers(self) -> dict[str, Optimizer]:
+        options = self.config.training
+        optimizers = {"model": sgd(self.model.parameters(), options.optimizer, self.device)}
+        own = [p for p in self.surrogate.parameters() if p.requires_grad]
+        if own:
+            optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
+        return optimizers
+
+    def run_all(self) -> None:
+        """Every epoch that is still to do."""
+        progress = self._start()
+        options = self.config.training
+        for epoch in range(progress.epoch, options.epochs):
+            started = time.perf_counter()
+            with seeded(self.device, self.config.seed, "epoch", epoch):
+                features = self._train_epoch(epoch, progress)
+                if self.surrogate.needs_refresh:
+                    self.surrogate.refresh(features)
+            progress.epoch = epoch + 1
+            validated = self._validate(progress)
+            self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
+            self._checkpoint(progress, validated)
+        seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
+        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
+
+    def _start(self) -> _Progress:
+        """Begin, or go on where the newest intact checkpoint stands."""
+        shape = feature_shape(self.model.encoder, self.data.spec.shape)
+        self.run.update_manifest(
+            status="running",
+            split=self.data.split.counts(),
+            device=describe_device(self.device),
+            client_parameters=count_parameters(self.model.encoder),
+            server_parameters=count_parameters(self.model.server),
+            feature_shape=list(shape),
+            bytes_per_query=4 * int(torch.Size(shape).numel()),
+        )
+        checkpoint, problems = self.run.load_newest_intact()
+        for problem in problems:
+            self.run.log({"problem": problem}, "problems.jsonl")
+        if checkpoint is None:
+            if problems:
+                raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+            self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
+            return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
+        self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
+        facts = checkpoint.facts
+        self.run.cut_back(facts["offsets"])
+        return _Progress(facts["epoch"], facts["step"], facts["best"])
+
+    def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
+        """One pass over the training images; returns the features for the surrogate's refit."""
+        options, seed = self.config.training, self.config.seed
+        order = make_generator(self.device, seed, "data", epoch)
+        noise = make_generator(self.device, seed, "noise", epoch)
+        monitor = Monitor()
+        features: list[tuple[Tensor, Tensor]] = []
+        self.model.train()
+        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
+            now = epoch + (position - 1) / self.steps_per_epoch
+            lr, weight = self._set_rates(now)
+            values, z = self._step(augment(images, self.config.data, order), labels, noise)
+            monitor.add(values)
+            if self.surrogate.needs_refresh and options.refresh_features == "trained":
+                features.append((z, labels))
+            progress.step += 1
+            if position % options.log_every == 0 or position == self.steps_per_epoch:
+                numbers = monitor.read()
+                self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
+        return features if options.refresh_features == "trained" else self._second_pass(order)
+
+    def _set_rates(self, now: float) -> tuple[float, float]:
+        """Learning rate and penalty weight at a fractional epoch."""
+        options = self.config.training
+        lr = options.optimizer.lr * rate_factor(options.schedule, now / options.epochs)
+        set_rate(self.optimizers["model"], lr)
+        weight = penalty_weight(
+            options,
+            warmup_epochs=self.config.warmup_epochs,
+            loss_scale=self.config.surrogate.loss_scale,
+            epoch=now,
+            lr=lr,
+        )
+        self.weight.fill_(weight)
+        self.fitting.fill_(float(weight > 0))
+        return lr, weight
+
+    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean z.
+
+        Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
+        the surrogate's own weights do not learn either.
+        """
+        with self.engine.autocast():
+            z = self.model.encode(x)
+            logits = self.model.predict(self.model.transmit(z, x, noise))
+            ce = F.cross_entropy(logits.float(), y)
+        penalty = self.surrogate(z, y)
+        loss = ce + self.weight * penalty.loss
+        if penalty.fit_loss is not None:
+            loss = loss + self.fitting * penalty.fit_loss
+        self.engine.descend(loss, list(self.optimizers.values()))
+        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
+        return values, z.detach()
+
+    def _log_step(
+        self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]
+    ) -> None:
+        """Write one line of metrics.jsonl; stop the run when a number is not finite."""
+        record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
+        broken = first_not_finite(numbers)
+        if broken is not None:
+            write_json(self.run.path / "failure.json", {**record, "broken": broken})
+            raise TrainingError(
+                f"{broken} became {numbers[broken]} by step {progress.step}: training stopped. "
+                f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
+            )
+        self.run.log(record)
+        shown = {name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers}
+        self.report(f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown)
+
+    @torch.no_grad()
+    def _second_pass(self, order: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
+        self.model.eval()
+        for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
+            yield self.model.encode(augment(images, self.config.data, order)), labels
+
+    @torch.no_grad()
+    def _validate(self, progress: _Progress) -> float:
+        """Accuracy through the channel on the validation images, with the same noise every time."""
+        self.model.eval()
+        noise = make_generator(self.device, self.config.seed, "validation")
+        right, ce = [], []
+        for images, labels in self.data.validation.in_order(_EVALUATION_BATCH):
+            logits = self.model.predict(self.model.release(images, generator=noise)).float()
+            right.append(accuracy(logits, labels))
+            ce.append(F.cross_entropy(logits, labels, reduction="none"))
+        value = float(torch.cat(right).mean())
+        record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, "accuracy": value}
+        self.run.log({**record, "ce": float(torch.cat(ce).mean())})
+        return value
+
+    def _checkpoint(self, progress: _Progress, validated: float) -> None:
+        """Save when due, at the end, and whenever an epoch becomes the best."""
+        options = self.config.training
+        opens = options.epochs * (1 - options.selection_window)
+        was_open = progress.best["epoch"] > opens
+        better = not was_open or validated > progress.best["validation_accuracy"]
+        due = progress.epoch % options.checkpoint_every == 0 or progress.epoch == options.epochs
+        if not (due or (better and progress.epoch > opens)):
+            return
+        if better:
+            name = f"epoch-{progress.epoch:05d}"
+            progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
+        facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
+        self.run.save(self.trainable.weights(), self.trainable.optimizer_state(), facts)
+
+
+def _check_same_split(run: RunDirectory, data: RunData) -> None:
+    """A resumed run must see the images it saw before."""
+    known = run.manifest.get("split")
+    if known is not None and known["sha256"] != data.split.sha256:
+        raise RunError(f"the data or its split has changed since {run.path} was begun: it cannot be resumed with them")

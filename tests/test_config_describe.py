@@ -1,0 +1,65 @@
+"""Help made from the schema."""
+
+import pytest
+
+from attncem.config.describe import describe_options, format_help
+from attncem.config.load import load_config
+from attncem.config.suggest import known_keys
+
+OPTIONS = describe_options()
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: f"{option.when or 'always'}:{option.key}")
+def test_every_option_says_what_it_is(option):
+    assert option.meaning
+    assert option.default
+    assert option.type
+    assert "\n" not in option.meaning
+
+
+def test_every_known_key_is_described():
+    sections = {key for key in known_keys() if any(other.startswith(f"{key}.") for other in known_keys())}
+    assert set(known_keys()) - sections <= {option.key for option in OPTIONS}
+    assert len({(option.key, option.when) for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_members_of_a_union():
+    found = {(option.when, option.key): option for option in OPTIONS}
+    clusters = found["surrogate.name=kmeans", "surrogate.num_clusters"]
+    assert (clusters.type, clusters.default) == ("integer >= 1", "5")
+    assert found["surrogate.name=kmeans", "surrogate.gamma"].default == "0.01"
+    assert found["surrogate.name=gated", "surrogate.gamma"].default == "1e-06"
+    name = found["", "surrogate.name"]
+    assert name.choices[:2] == ("none", "kmeans")
+    assert name.default == "none"
+
+
+def test_lists_sections_and_constants():
+    found = {option.key: option for option in OPTIONS}
+    assert found["channel"].default == "[gaussian]"
+    assert found["channel.name"].choices == ("gaussian", "identity")
+    assert found["model.bottleneck"].type == "options or null"
+    assert found["training.optimizer.name"].choices == ("sgd",)
+    assert found["training.schedule.milestones"].default == "[0.25, 0.5, 0.75, 0.875]"
+
+
+def test_defaults_can_be_typed_back():
+    for option in OPTIONS:
+        if option.default != "[gaussian]":
+            load_config(None, [f"{option.key}={option.default}", *([option.when] if option.when else [])])
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_fits_the_width(width):
+    text = format_help(width)
+    long = [line for line in text.splitlines() if len(line) > width]
+    assert all(" " not in line.strip() or "=[" in line for line in long)
+
+
+def test_help_has_sections_members_and_every_key():
+    text = format_help(100)
+    for section in ("run", "data", "model", "channel", "surrogate", "training"):
+        assert f"\n{section}: " in text
+    assert "with surrogate.name=kmeans: The baseline CEM" in text
+    assert "with surrogate.name=none: No penalty" in text
+    assert all(f" {option.key}={option.default}" in text for option in OPTIONS)
