@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
         arrays |= {f"{part}_images": images[index], f"{part}_labels": labels[index], f"{part}_index": index}
     arrays["notice"] = np.frombuffer((EMBEDDED / "NOTICE").read_bytes(), np.uint8)
     out = EMBEDDED / "fashion_mnist_mini.npz"
-    np.savez_compressed(out, **arrays)
+    np.savez_compressed(out, allow_pickle=False, **arrays)
     print(out.name, out.stat().st_size, hashlib.sha256(out.read_bytes()).hexdigest())
     pixels = arrays["train_images"] / 255.0
     print(f"mean {pixels.mean():.4f} std {pixels.std():.4f}")

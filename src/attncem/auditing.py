@@ -39,7 +39,6 @@ from attncem.types import (
     AuditResult,
     ConfigError,
     GalleryImage,
-    Interval,
     RunError,
     ThreatModel,
 )
@@ -56,6 +55,7 @@ def audit(
     suite: str | Suite = "standard",
     *,
     threat: str = "train",
+    on: str = "test",
     weights: str = "best",
     device: str | None = None,
     seed: int | None = None,
@@ -65,21 +65,26 @@ def audit(
     """Attack a run with every attack of a suite; the result is also saved in RUN/audits.
 
     Everything about the model comes from the run folder. `threat` says which images the attacker owns;
-    evaluation images are never among them. `weights` is `best`, `last` or the name of a checkpoint.
+    evaluation images are never among them. `on` is `test`, or `validation` for choosing between models without
+    touching the test images. `weights` is `best`, `last` or the name of a checkpoint.
     """
     directory = RunDirectory.open(run)
     chosen = suite if isinstance(suite, Suite) else SUITES[known("suite", suite, SUITES)]
     model_of_threat = THREAT_MODELS[known("threat", threat, THREAT_MODELS)]
+    known("on", on, ("test", "validation"))
     config, model, checkpoint = restore(directory, weights=weights, modules=modules)
     with limited_threads(config.threads):
         place = resolve_device(device or config.device)
-        auditor = _Auditor(directory, config, model.to(place), place, model_of_threat, config.seed if seed is None else seed)
+        auditor = _Auditor(
+            directory, config, model.to(place), place, model_of_threat, on, config.seed if seed is None else seed
+        )
         if report is None:
             with show_progress() as shown:
                 result = auditor.run_suite(chosen, checkpoint.name, shown)
         else:
             result = auditor.run_suite(chosen, checkpoint.name, report)
-    directory.save_audit(f"{chosen.name}-{threat}", result.to_dict())
+    suffix = "" if on == "test" else f"-{on}"
+    directory.save_audit(f"{chosen.name}-{threat}{suffix}", result.to_dict())
     return result
 
 
@@ -104,15 +109,18 @@ class _Auditor:
         model: SplitModel,
         device: torch.device,
         threat: ThreatModel,
+        on: str,
         seed: int,
     ) -> None:
-        self.run, self.config, self.model, self.seed, self.threat = run, config, model, seed, threat
+        self.run, self.config, self.model, self.seed, self.threat, self.on = run, config, model, seed, threat, on
         self.device = device
         self.data: RunData = load_data(config, device)
         recorded = run.manifest.get("split", {}).get("sha256", self.data.split.sha256)
         if recorded != self.data.split.sha256:
-            raise RunError(f"the data or its split has changed since {run.path} was trained: the audit would mix them up")
-        auxiliary, evaluation = _attacker_and_evaluation(self.data, threat)
+            raise RunError(
+                f"the data or its split has changed since {run.path} was trained: the audit would mix them up"
+            )
+        auxiliary, evaluation = _attacker_and_evaluation(self.data, threat, on)
         if len(auxiliary) < 20:
             raise ConfigError(
                 f"threat={threat.name} leaves the attacker {len(auxiliary)} images: raise data.held_out_fraction"
@@ -157,6 +165,7 @@ class _Auditor:
             suite=suite.name,
             suite_version=suite.version,
             threat=self.threat,
+            evaluation=self.on,
             accuracy=bootstrap_mean(right),
             num_classes=self.data.spec.num_classes,
             class_names=list(self.data.spec.class_names),
@@ -298,19 +307,18 @@ def encode_png(image: Tensor) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _attacker_and_evaluation(data: RunData, threat: ThreatModel) -> tuple[DeviceData, DeviceData]:
+def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tuple[DeviceData, DeviceData]:
     """The attacker's images and the images it is judged on: never the same ones."""
+    evaluation = data.test if on == "test" else data.validation
     if threat.auxiliary == "train":
-        return data.train, data.test
+        return data.train, evaluation
     if threat.auxiliary == "held_out":
-        return data.held_out, data.test
-    if threat.auxiliary == "published_infer":
+        return data.held_out, evaluation
+    if threat.auxiliary == "published_infer" and on == "test":
         return data.infer_auxiliary, data.infer_evaluation
-    raise ConfigError(f"threat={threat.name} needs auxiliary data of kind {threat.auxiliary}, which is not built yet")
+    raise ConfigError(f"threat={threat.name} cannot be judged on the {on} images")
 
 
 def _surrogate_label(config: RunConfig) -> str:
     variant = getattr(config.surrogate, "variant", None)
     return f"{config.surrogate.name}-{variant}" if variant not in (None, "ours") else config.surrogate.name
-
-

@@ -36,7 +36,8 @@ def ssim(x: Tensor, y: Tensor, *, zero_pad: bool = False) -> Tensor:
     var_x, var_y, cov = xx - mean_x**2, yy - mean_y**2, xy - mean_x * mean_y
     luminance = (2 * mean_x * mean_y + _C1) / (mean_x**2 + mean_y**2 + _C1)
     structure = (2 * cov + _C2) / (var_x + var_y + _C2)
-    return (luminance * structure).flatten(1).mean(1)
+    values: Tensor = (luminance * structure).flatten(1).mean(1)
+    return values
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:

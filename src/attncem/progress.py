@@ -57,4 +57,6 @@ class _PlainLines:
         if done < total and now - self._last.get(stage, -_PLAIN_SECONDS) < _PLAIN_SECONDS:
             return
         self._last[stage] = now
-        self._console.print(f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, soft_wrap=True
+        )

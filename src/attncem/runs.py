@@ -1,12 +1,12 @@
 """RunDirectory: one folder per run. Writes are atomic, nothing is overwritten, no pickle is executed.
 
-    config.yaml               the resolved configuration
-    manifest.json             status, split, versions, sizes
-    metrics.jsonl             what was measured while training; byte-identical after a resume
-    timing.jsonl              wall-clock seconds per epoch
-    checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
-    best.json                 which checkpoint is the best by validation accuracy
-    audits/                   one JSON per audit
+config.yaml               the resolved configuration
+manifest.json             status, split, versions, sizes
+metrics.jsonl             what was measured while training; byte-identical after a resume
+timing.jsonl              wall-clock seconds per epoch
+checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
+best.json                 which checkpoint is the best by validation accuracy
+audits/                   one JSON per audit
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from attncem.types import SCHEMA_VERSION, RunError
 
@@ -198,7 +200,7 @@ class RunDirectory:
     # audits
 
     def save_audit(self, name: str, data: Mapping[str, Any]) -> Path:
-        """Write an audit under a name that is still free: NAME.json, NAME-2.json …"""
+        """Write an audit under a name that is still free: NAME.json, NAME-2.json and so on."""
         folder = self.path / "audits"
         with _explain_os_error(self.path):
             folder.mkdir(exist_ok=True)
@@ -215,6 +217,38 @@ def list_runs(folder: str | Path) -> list[RunDirectory]:
     if not root.is_dir():
         return []
     return [RunDirectory(p) for p in sorted(root.iterdir()) if (p / "manifest.json").is_file()]
+
+
+def describe_runs(folder: str | Path) -> list[tuple[str, ...]]:
+    """One row per run: folder, status, surrogate, weight, epoch, validation accuracy, number of audits."""
+    rows: list[tuple[str, ...]] = []
+    for run in list_runs(folder):
+        manifest, config = run.manifest, yaml.safe_load(run.config_yaml)
+        last = next((r for r in reversed(run.records()) if r["kind"] == "validation"), None)
+        rows.append(
+            (
+                str(run.path),
+                _status(run, manifest),
+                str(config["surrogate"]["name"]),
+                f"{config['training']['penalty_weight']:g}",
+                f"{last['epoch'] if last else 0} of {config['training']['epochs']}",
+                f"{100 * last['accuracy']:.1f} %" if last else "",
+                str(len(list((run.path / "audits").glob("*.json")))),
+            )
+        )
+    return rows
+
+
+def _status(run: RunDirectory, manifest: Mapping[str, Any]) -> str:
+    """The manifest's word; a run called running that no process holds was killed."""
+    status = str(manifest["status"])
+    if status != "running":
+        return status
+    try:
+        with run.locked():
+            return "interrupted"
+    except RunError:
+        return status
 
 
 def free_path(root: str | Path, name: str) -> Path:

@@ -43,7 +43,9 @@ def weight_factor(schedule: WeightSchedule, *, epochs_since_warmup: float, lr: f
     raise TypeError(f"no rule for {type(schedule).__name__}")
 
 
-def penalty_weight(options: TrainingOptions, *, warmup_epochs: int, loss_scale: float, epoch: float, lr: float) -> float:
+def penalty_weight(
+    options: TrainingOptions, *, warmup_epochs: int, loss_scale: float, epoch: float, lr: float
+) -> float:
     """λ · w(t) · scale at a (fractional) epoch; 0 during the warm-up."""
     if epoch < warmup_epochs or options.penalty_weight == 0:
         return 0.0

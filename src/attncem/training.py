@@ -244,9 +244,7 @@ class _Trainer:
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
         return values, z.detach()
 
-    def _log_step(
-        self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]
-    ) -> None:
+    def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl; stop the run when a number is not finite."""
         record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
         broken = first_not_finite(numbers)
@@ -257,8 +255,12 @@ class _Trainer:
                 f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
             )
         self.run.log(record)
-        shown = {name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers}
-        self.report(f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown)
+        shown: dict[str, float] = {
+            name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers
+        }
+        self.report(
+            f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown
+        )
 
     @torch.no_grad()
     def _second_pass(self, order: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

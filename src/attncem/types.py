@@ -87,9 +87,13 @@ class Step:
 class Penalty(Protocol):
     """A further term of the loss; may own modules and an inner optimiser."""
 
-    def inner_step(self, step: Step) -> None: ...
+    def inner_step(self, step: Step) -> None:
+        """Train what the penalty owns, before the model's own step."""
+        ...
 
-    def __call__(self, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]: ...
+    def __call__(self, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The term and its diagnostics."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -143,17 +147,25 @@ class ReleaseOracle(Protocol):
 class Attack(Protocol):
     """Recovers images from releases."""
 
-    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None: ...
+    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        """Learn from what the oracle grants."""
+        ...
 
-    def reconstruct(self, released: Tensor) -> Tensor: ...
+    def reconstruct(self, released: Tensor) -> Tensor:
+        """Images in [0, 1]."""
+        ...
 
 
 class Probe(Protocol):
     """An attack whose answer is no image: attribute, membership, re-identification."""
 
-    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None: ...
+    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        """Learn from what the oracle grants."""
+        ...
 
-    def score(self, released: Tensor, truth: Tensor) -> Mapping[str, float]: ...
+    def score(self, released: Tensor, truth: Tensor) -> Mapping[str, float]:
+        """How well the truth is told from the release."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -209,7 +221,10 @@ class GalleryImage:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """One audit of one run under one threat model: one JSON file, floats never strings."""
+    """One audit of one run under one threat model: one JSON file, floats never strings.
+
+    ``evaluation`` names the images it was judged on: `test`, or `validation` when it served to choose something.
+    """
 
     run: str
     surrogate: str
@@ -222,6 +237,7 @@ class AuditResult:
     suite: str
     suite_version: int
     threat: ThreatModel
+    evaluation: str
     accuracy: Interval
     num_classes: int
     class_names: list[str]

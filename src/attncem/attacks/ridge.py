@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -55,7 +57,8 @@ class RidgeAttack(FittedAttack):
     def reconstruct(self, released: Tensor) -> Tensor:
         """Linear images, clamped to [0, 1]."""
         pixels = (self._features(released) - self._centre) @ self._weights + self._bias
-        return pixels.clamp(0, 1).float().view(-1, *self._shape)
+        images: Tensor = pixels.clamp(0, 1).float().view(-1, *self._shape)
+        return images
 
     def _features(self, released: Tensor) -> Tensor:
         flat = self._standardise(released).flatten(1).double()
@@ -66,4 +69,5 @@ def _projection(dims: int, seed: int, device: torch.device) -> Tensor | None:
     if dims <= _LARGEST:
         return None
     generator = torch.Generator().manual_seed(derive_seed(seed, "ridge projection"))
-    return (torch.randn(dims, _LARGEST, generator=generator, dtype=torch.float64) / dims**0.5).to(device)
+    projection = torch.randn(dims, _LARGEST, generator=generator, dtype=torch.float64) / math.sqrt(dims)
+    return projection.to(device)

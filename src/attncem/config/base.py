@@ -8,4 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class Options(BaseModel):
     """Options of one object. Unknown keys are errors; values cannot change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -50,7 +51,9 @@ class RunConfig(Options):
                 "give channel.noise_std a value above 0, or the surrogate an absolute variance_floor"
             )
         if self.training.penalty_weight > 0 and self.surrogate.name == "none":
-            raise ValueError("training.penalty_weight is above 0 but surrogate.name is none: nothing would be penalised")
+            raise ValueError(
+                "training.penalty_weight is above 0 but surrogate.name is none: nothing would be penalised"
+            )
         if self.warmup_epochs >= self.training.epochs and self.training.penalty_weight > 0:
             raise ValueError(
                 f"training.warmup_epochs={self.warmup_epochs} leaves no epoch of training.epochs="
@@ -61,7 +64,7 @@ class RunConfig(Options):
     @property
     def noise_std(self) -> float:
         """Standard deviation σ of the channel's Gaussian noise; 0 without any."""
-        return sum(stage.noise_std**2 for stage in self.channel if isinstance(stage, GaussianOptions)) ** 0.5
+        return math.hypot(*(stage.noise_std for stage in self.channel if isinstance(stage, GaussianOptions)))
 
     @property
     def warmup_epochs(self) -> int:

@@ -43,9 +43,9 @@ def read_dataset(name: str, root: str | Path | None = None) -> RawData:
         digest.update(labels.astype("<i8").tobytes())
     return RawData(
         spec,
-        arrays["train_images"],
+        arrays["train_images"].astype(np.uint8, copy=False),
         arrays["train_labels"].astype(np.int64),
-        arrays["test_images"],
+        arrays["test_images"].astype(np.uint8, copy=False),
         arrays["test_labels"].astype(np.int64),
         digest.hexdigest(),
     )

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ImageShape = tuple[int, int, int]
-_LARGEST_SKIP = 8_000_000
-"""A dense linear path from feature to pixels is used up to this many weights."""
 
 
 class ToGrid(nn.Module):
@@ -55,49 +53,40 @@ class GroupNormBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x + body(x)."""
+        """X + body(x)."""
         out: Tensor = x + self.body(x)
         return out
 
 
 class PixelShuffleDecoder(nn.Module):
-    """Residual blocks and pixel-shuffle up-sampling, beside a dense linear path from feature to pixels.
+    """Residual blocks with pixel-shuffle up-sampling between them.
 
-    widths[0] at the feature's own resolution, widths[i] after i doublings; the last doubling goes
-    straight to pixels. The linear path makes the decoder no weaker than ridge from the start.
+    `widths[i]` channels and `blocks` residual blocks on level i; a level ends by growing the grid by its
+    factor. The last level goes straight to pixels.
     """
 
     def __init__(
-        self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, widths: tuple[int, ...], blocks: int
+        self,
+        feature_shape: tuple[int, ...],
+        image_shape: ImageShape,
+        *,
+        widths: tuple[int, ...],
+        factors: tuple[int, ...],
+        blocks: int,
     ) -> None:
         super().__init__()
         self.image_shape = image_shape
         self.to_grid = ToGrid(feature_shape, image_shape)
-        channels, height, _ = self.to_grid.grid
-        doublings = max(0, math.ceil(math.log2(image_shape[1] / height)))
-        layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 3, padding=1)]
-        for level in range(max(1, doublings)):
-            width = widths[min(level, len(widths) - 1)]
-            following = widths[min(level + 1, len(widths) - 1)]
-            last = level == max(1, doublings) - 1
-            factor = 2 if doublings else 1
+        layers: list[nn.Module] = [nn.Conv2d(self.to_grid.grid[0], widths[0], 3, padding=1)]
+        outputs = [*widths[1:], image_shape[0]]
+        for width, following, factor in zip(widths, outputs, factors, strict=True):
             layers.extend(GroupNormBlock(width) for _ in range(blocks))
-            layers.append(nn.SiLU())
-            layers.append(nn.Conv2d(width, (image_shape[0] if last else following) * factor**2, 3, padding=1))
-            layers.append(nn.PixelShuffle(factor))
+            layers.extend([nn.SiLU(), nn.Conv2d(width, following * factor**2, 3, padding=1), nn.PixelShuffle(factor)])
         self.body = nn.Sequential(*layers)
-        inputs, outputs = math.prod(feature_shape), math.prod(image_shape)
-        self.skip = nn.Linear(inputs, outputs) if inputs * outputs <= _LARGEST_SKIP else None
-        if self.skip is not None:
-            nn.init.zeros_(self.skip.weight)
-            nn.init.zeros_(self.skip.bias)
 
     def forward(self, released: Tensor) -> Tensor:
         """Images in [0, 1]."""
-        logits = _fit_size(self.body(self.to_grid(released)), self.image_shape)
-        if self.skip is not None:
-            logits = logits + self.skip(released.flatten(1)).view(-1, *self.image_shape)
-        return torch.sigmoid(logits)
+        return torch.sigmoid(_fit_size(self.body(self.to_grid(released)), self.image_shape))
 
 
 class BatchNormBlock(nn.Module):
@@ -115,9 +104,7 @@ class BatchNormBlock(nn.Module):
         )
         same = inputs == outputs
         self.shortcut: nn.Module = (
-            nn.Identity()
-            if same
-            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+            nn.Identity() if same else nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,12 +122,10 @@ class PublishedDecoder(nn.Module):
         super().__init__()
         self.image_shape = image_shape
         self.to_grid = ToGrid(feature_shape, image_shape)
-        channels, height, _ = self.to_grid.grid
-        doublings = max(0, math.ceil(math.log2(image_shape[1] / height)))
-        layers: list[nn.Module] = [BatchNormBlock(channels, width), nn.ReLU()]
+        layers: list[nn.Module] = [BatchNormBlock(self.to_grid.grid[0], width), nn.ReLU()]
         for _ in range(blocks):
             layers.extend([BatchNormBlock(width, width), nn.ReLU()])
-        for _ in range(doublings):
+        for _ in range(_doublings(feature_shape, image_shape)):
             up = nn.ConvTranspose2d(width, width, 3, stride=2, padding=1, output_padding=1)
             layers.extend([up, nn.BatchNorm2d(width), nn.ReLU()])
         layers.append(BatchNormBlock(width, image_shape[0]))
@@ -152,11 +137,22 @@ class PublishedDecoder(nn.Module):
 
 
 def _small(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
-    return PixelShuffleDecoder(feature_shape, image_shape, widths=(48, 24), blocks=1)
+    """All work at the feature's own resolution, one jump to pixels: fast on a CPU."""
+    factor = math.ceil(image_shape[1] / ToGrid(feature_shape, image_shape).grid[1])
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=(64,), factors=(factor,), blocks=2)
 
 
 def _strong(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
-    return PixelShuffleDecoder(feature_shape, image_shape, widths=(256, 192, 128), blocks=4)
+    """Over 5 million parameters, doubling the resolution level by level."""
+    levels = max(1, _doublings(feature_shape, image_shape))
+    widths = tuple((256, 192, 128)[min(level, 2)] for level in range(levels))
+    factor = 2 if _doublings(feature_shape, image_shape) else 1
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=widths, factors=(factor,) * levels, blocks=4)
+
+
+def _doublings(feature_shape: tuple[int, ...], image_shape: ImageShape) -> int:
+    height = ToGrid(feature_shape, image_shape).grid[1]
+    return max(0, math.ceil(math.log2(image_shape[1] / height)))
 
 
 DECODERS: dict[str, Callable[[tuple[int, ...], ImageShape], nn.Module]] = {

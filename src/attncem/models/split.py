@@ -33,7 +33,7 @@ class SplitModel(nn.Module):
         if copies == 1:
             return self.transmit(z, x, generator)
         repeated = self.transmit(z.repeat_interleave(copies, 0), x.repeat_interleave(copies, 0), generator)
-        return repeated.unflatten(0, (len(x), copies))
+        return repeated.view(len(x), copies, *repeated.shape[1:])
 
     def predict(self, released: Tensor) -> Tensor:
         """The server's logits."""

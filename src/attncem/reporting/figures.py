@@ -124,6 +124,7 @@ def trade_off(entries: Sequence[Entry]) -> Drawing:
             _point(axes, entry)
         axes.margins(x=0.12, y=0.14)
         _floor_lines(axes, entries[0])
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))
         axes.set_xlabel("accuracy, %")
         axes.set_ylabel("MSE of the strongest attack")
         _labels(axes, entries)
@@ -173,11 +174,13 @@ def _point(axes: Any, entry: Entry) -> None:
 
 def _labels(axes: Any, entries: Sequence[Entry]) -> None:
     """Write each run's name beside its point, in the first place that covers no point and no other name."""
-    points = [(100 * entry.audit.accuracy.mean, entry.audit.strongest_attack.mse.mean) for entry in entries]
-    places = [axes.transAxes.inverted().transform(axes.transData.transform(point)) for point in points]
+    place = (axes.transData - axes.transAxes).transform
+    places = [place((100 * entry.audit.accuracy.mean, entry.audit.strongest_attack.mse.mean)) for entry in entries]
     taken = [(x - 0.012, x + 0.012, y) for x, y in places]
-    lines = [(0.0, row.mse.mean) for row in blind_floors(entries[0].audit)]
-    taken += [(0.0, 1.0, axes.transAxes.inverted().transform(axes.transData.transform(line))[1]) for line in lines]
+    for entry, (_, y) in zip(entries, places, strict=True):
+        ends = [place((100 * end, 0.0))[0] for end in (entry.audit.accuracy.low, entry.audit.accuracy.high)]
+        taken.append((ends[0], ends[1], y))
+    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in blind_floors(entries[0].audit)]
     for entry, (x, y) in zip(entries, places, strict=True):
         width = 0.012 * len(entry.label)
         spots = [(x + side, y + rise, side > 0) for rise in (0, 0.055, -0.055, 0.11, -0.11) for side in (0.022, -0.022)]

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Everything a developer or a curious user runs, with the standard library only.
+
+    python3 dev.py demo [options of `attncem demo`]   train, attack and compare three models
+    python3 dev.py test [--slow] [pytest arguments]   check, then the tests (--slow: only the slow ones)
+    python3 dev.py check                              ruff format, ruff lint, mypy strict
+
+The first call makes .venv from pyproject.toml and constraints.txt; later calls reuse it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+
+
+def run(*command: str | Path, quiet: bool = False) -> int:
+    """Run a command in the project folder, one torch thread per process."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    words = [str(word) for word in command]
+    if not quiet:
+        return subprocess.call(words, cwd=ROOT, env=environment)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n")
+    return done.returncode
+
+
+def requirements(group: str) -> list[str]:
+    """What a group needs beside the package: nothing for `run`, the dev group for `dev`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(project["dependency-groups"]["dev"]) if group == "dev" else []
+
+
+def fingerprint(group: str) -> str:
+    """Changes when the environment must be made anew."""
+    digest = hashlib.sha256(f"{sys.version} {group}".encode())
+    for name in ("pyproject.toml", "constraints.txt"):
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def environment(group: str) -> None:
+    """Make .venv if it is missing or out of date; a repeated call only compares a hash."""
+    stamp = VENV / f".{group}-{fingerprint(group)[:16]}"
+    if stamp.exists() and PYTHON.exists():
+        return
+    started = time.monotonic()
+    print("making the environment in .venv (about two minutes the first time) ...", flush=True)
+    if not PYTHON.exists():
+        venv.create(VENV, with_pip=True)
+    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt")
+    # torch first and alone: its pin then holds for everything that asks for a range of it
+    for words in ((_pinned_torch(),), ("-e", ".", *requirements(group))):
+        if run(*pip, *words, quiet=True):
+            sys.exit("dev.py: the environment could not be made; the lines above say why")
+    stamp.touch()
+    print(f"environment ready after {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _pinned_torch() -> str:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return next(line for line in lines if line.startswith("torch=="))
+
+
+def check() -> int:
+    """Format, lint, types."""
+    environment("dev")
+    commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
+    return max(run(BIN / name, *rest) for name, *rest in commands)
+
+
+def test(arguments: list[str]) -> int:
+    """The checks and the quick tests; with --slow the slow tests instead."""
+    environment("dev")
+    slow = "--slow" in arguments
+    rest = [word for word in arguments if word != "--slow"]
+    code = 0 if slow or rest else check()
+    chosen = ("-m", "slow", "--timeout=1200") if slow else ("-m", "not slow")
+    workers = () if any(word.startswith("-n") for word in rest) else ("-n", "2")
+    return run(PYTHON, "-m", "pytest", *workers, *chosen, *rest) or code
+
+
+def demo(arguments: list[str]) -> int:
+    """The demo."""
+    environment("run")
+    return run(PYTHON, "-m", "attncem", "demo", *arguments)
+
+
+def main() -> int:
+    """Dispatch."""
+    verb, *rest = sys.argv[1:] or ["help"]
+    if verb == "demo":
+        return demo(rest)
+    if verb == "test":
+        return test(rest)
+    if verb == "check":
+        return check()
+    print(__doc__)
+    return 0 if verb in ("help", "-h", "--help") else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

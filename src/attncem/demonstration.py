@@ -1,0 +1,114 @@
+"""run_demo(): three split models, trained and attacked side by side on the embedded data, and one report."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attncem.config.attacks import SUITES, Suite
+from attncem.config.load import load_config
+from attncem.config.run import RunConfig
+from attncem.progress import Report, show_progress
+from attncem.runs import free_path
+from attncem.types import AuditResult, RunError
+
+DEMO_CONFIGS = ("demo-none", "demo-kmeans", "demo")
+"""Undefended, the baseline, and the attention surrogate that did best on validation."""
+
+_events: Any = None
+"""In a worker: the queue to the parent, set once when the worker starts."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made: run folders, their audits, the report."""
+
+    runs: list[Path]
+    audits: list[AuditResult]
+    report: Path
+
+
+def run_demo(
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    suite: Suite = SUITES["quick"],
+    workers: int | None = None,
+    report: Report | None = None,
+) -> Demo:
+    """Train and audit the demo's models in parallel processes, one thread each, then write the report."""
+    from attncem.reporting import report as write_report
+
+    folder = Path(out) if out is not None else free_path("runs", "demo")
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+    configs = [load_config(name, overrides).config for name in DEMO_CONFIGS]
+    count = workers or min(len(configs), os.cpu_count() or 1)
+    if report is None:
+        with show_progress() as shown:
+            audits = _work(configs, folder, suite, count, shown)
+    else:
+        audits = _work(configs, folder, suite, count, report)
+    runs = [folder / config.name for config in configs]
+    return Demo(runs, audits, write_report(runs, folder / "report.html"))
+
+
+def _work(configs: Sequence[RunConfig], folder: Path, suite: Suite, workers: int, report: Report) -> list[AuditResult]:
+    """Train every model; audit each as soon as it is trained and a worker is free."""
+    context = multiprocessing.get_context("spawn")
+    events: Any = context.Queue()
+    listener = threading.Thread(target=_listen, args=(events, report), daemon=True)
+    listener.start()
+    for config in configs:
+        report(f"train {config.name}", 0, 1, {})
+    audits: dict[str, AuditResult] = {}
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(events,)) as pool:
+            pending: dict[Future[Any], tuple[str, str]] = {}
+            for config in configs:
+                pending[pool.submit(_train, config, folder / config.name)] = ("train", config.name)
+            while pending:
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    stage, name = pending.pop(future)
+                    result = future.result()
+                    if stage == "train":
+                        pending[pool.submit(_audit, result, suite)] = ("audit", name)
+                    else:
+                        audits[name] = result
+    finally:
+        events.put(None)
+        listener.join()
+    return [audits[config.name] for config in configs]
+
+
+def _listen(events: Any, report: Report) -> None:
+    while (event := events.get()) is not None:
+        report(*event)
+
+
+def _start_worker(events: Any) -> None:
+    global _events  # noqa: PLW0603 - one queue per worker process, set before its first task
+    _events = events
+
+
+def _tell(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+    _events.put((stage, done, total, dict(numbers)))
+
+
+def _train(config: RunConfig, out: Path) -> Path:
+    from attncem.training import train
+
+    return train(config, out=out, report=_tell).path
+
+
+def _audit(run: Path, suite: Suite) -> AuditResult:
+    from attncem.auditing import audit
+
+    return audit(run, suite, report=_tell)
