@@ -37,11 +37,11 @@ GATED: dict[str, list[str]] = {
     "gated-004": ["surrogate.variant=004", "training.warmup_epochs=1"],
 }
 WEIGHTS: dict[str, tuple[float, ...]] = {
-    "kmeans": (1, 2, 4),
-    "gated worst_case": (0.1, 0.2, 0.4),
-    "gated fit": (0.1, 0.2, 0.4),
-    "gated hinge worst_case": (0.05, 0.1, 0.2),
-    "gated-000": (0.1, 0.4),
+    "kmeans": (0.5, 1, 2),
+    "gated worst_case": (0.4, 0.8, 1.6),
+    "gated fit": (0.4, 0.8, 1.6),
+    "gated hinge worst_case": (0.1, 0.2, 0.4),
+    "gated-000": (0.2, 0.8),
     "gated-002": (0.4, 1.6),
     "gated-004": (0.1, 0.4),
 }

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from attncem import __version__
+from attncem.progress import show_line
 from attncem.types import AttncemError
 
 
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"attncem {__version__}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
     _add_train(verbs)
     _add_audit(verbs)
     _add_report(verbs)
@@ -54,22 +55,28 @@ def _parser() -> argparse.ArgumentParser:
 Verbs = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-class _ConfigHelp(argparse.RawDescriptionHelpFormatter):
-    """Help that ends with every option of a configuration."""
+class _VerbParser(argparse.ArgumentParser):
+    """A verb; the help of one that takes overrides ends with every option of a run."""
+
+    takes_overrides = False
+
+    def format_help(self) -> str:
+        """The help text, its last part made only when it is asked for."""
+        if not self.takes_overrides:
+            return super().format_help()
+        from attncem.config.describe import format_help
+
+        width = shutil.get_terminal_size((110, 24)).columns
+        return f"{super().format_help()}\n{format_help(width)}"
 
 
 def _verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> argparse.ArgumentParser:  # type: ignore[valid-type]
     usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
-    parser: argparse.ArgumentParser = verbs.add_parser(  # type: ignore[attr-defined]
-        name, help=meaning, description=meaning, usage=usage, allow_abbrev=False, formatter_class=_ConfigHelp
+    parser: _VerbParser = verbs.add_parser(  # type: ignore[attr-defined]
+        name, help=meaning, description=meaning, usage=usage, allow_abbrev=False
     )
+    parser.takes_overrides = overrides
     parser.set_defaults(takes_overrides=overrides)
-    if overrides and {"-h", "--help"} & set(sys.argv[1:]) and name in sys.argv[1:]:
-        from attncem.config.describe import format_help
-
-        parser.epilog = "Options of a run, as KEY=VALUE or --KEY VALUE:\n" + format_help(
-            shutil.get_terminal_size((110, 24)).columns
-        )
     return parser
 
 
@@ -84,7 +91,6 @@ def _add_train(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.load import load_config, parse_cli_overrides
 
-    console = Console(stderr=True)
     if known.resume:
         from attncem.training import train
 
@@ -93,17 +99,17 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     else:
         loaded = load_config(known.config or "demo", parse_cli_overrides(rest))
         for note in loaded.notes:
-            console.print(f"note: {note}", highlight=False, markup=False)
+            show_line(f"note: {note}")
         from attncem.training import train
 
         run = train(loaded.config, out=known.out)
-    _say_trained(console, run.path, run.manifest)
+    _say_trained(run.path, run.manifest)
 
 
-def _say_trained(console: Console, path: Path, manifest: dict[str, object]) -> None:
+def _say_trained(path: Path, manifest: dict[str, object]) -> None:
     best = manifest["best"]
     accuracy = best["validation_accuracy"] if isinstance(best, dict) else float("nan")
-    console.print(f"{path}: validation accuracy {100 * accuracy:.1f} %. Next: attncem audit {path}", highlight=False)
+    show_line(f"{path}: validation accuracy {100 * accuracy:.1f} %. Next: attncem audit {path}")
 
 
 def _add_audit(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -133,7 +139,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> None:
     print_summary(results, console)
     for result in results:
         for warning in result.warnings:
-            console.print(f"warning: {result.run}: {warning}", highlight=False, markup=False)
+            show_line(f"warning: {result.run}: {warning}", console)
 
 
 def _add_report(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -172,6 +178,11 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console.print(f"report: {demo.report.resolve()}", highlight=False, soft_wrap=True)
 
 
+def _table(*columns: str) -> Table:
+    """A table that breaks long words instead of cutting them: names and paths stay whole."""
+    return Table(*(Column(name, overflow="fold") for name in columns))
+
+
 def _add_data(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "data", "List the data sets, where they are looked for, and check them.")
     parser.add_argument("--root", metavar="FOLDER", help="folder to look in")
@@ -181,7 +192,7 @@ def _add_data(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.data.inspect import inspect_datasets
 
-    table = Table("data set", "images", "classes", "train", "test", "state", "where")
+    table = _table("data set", "images", "classes", "train", "test", "state", "where")
     rows = inspect_datasets(known.root)
     for row in rows:
         table.add_row(row.name, row.shape, str(row.num_classes), str(row.train), str(row.test), row.state, row.where)
@@ -198,7 +209,7 @@ def _add_runs(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.runs import describe_runs
 
-    table = Table("run", "status", "surrogate", "weight", "epoch", "validation accuracy", "audits")
+    table = _table("run", "status", "surrogate", "weight", "epoch", "validation accuracy", "audits")
     for row in describe_runs(known.folder):
         table.add_row(*row)
     Console().print(table if table.row_count else f"no runs in {known.folder}")

@@ -16,7 +16,7 @@ from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.progress import Report, show_progress
 from attncem.runs import free_path
-from attncem.types import AuditResult, RunError
+from attncem.types import AuditResult, ConfigError, RunError
 
 DEMO_CONFIGS = ("demo-none", "demo-kmeans", "demo")
 """Undefended, the baseline, and the attention surrogate that did best on validation."""
@@ -46,9 +46,13 @@ def run_demo(
     from attncem.reporting import report as write_report
 
     folder = Path(out) if out is not None else free_path("runs", "demo")
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers={workers}: at least 1 process is needed")
     configs = [load_config(name, overrides).config for name in DEMO_CONFIGS]
+    if len({config.name for config in configs}) < len(configs):
+        raise ConfigError("name cannot be set for the demo: its three runs need names of their own")
     count = workers or min(len(configs), os.cpu_count() or 1)
     if report is None:
         with show_progress() as shown:

@@ -20,16 +20,19 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from attncem.config.training import SGDOptions
 from attncem.seeding import derive_seed
+from attncem.types import ConfigError
 
 Precision = Literal["32-true", "bf16-mixed"]
 
 
 def resolve_device(name: str) -> torch.device:
     """`auto` becomes the GPU when there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device={name} is unknown (allowed: auto, cpu, cuda)")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda, but torch sees no GPU; use device=cpu or device=auto")
+        raise ConfigError("device=cuda, but torch sees no GPU; use device=cpu or device=auto")
     return torch.device(name)
 
 

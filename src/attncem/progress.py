@@ -31,6 +31,12 @@ def show_progress(console: Console | None = None) -> Iterator[Report]:
         yield _Bars(bars)
 
 
+def show_line(text: str, console: Console | None = None) -> None:
+    """One line for a person, on stderr, as it is."""
+    console = console or Console(stderr=True)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def format_numbers(numbers: Mapping[str, float]) -> str:
     """Numbers in one short line."""
     return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())

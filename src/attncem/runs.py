@@ -34,6 +34,7 @@ State = Mapping[str, "Mapping[str, Tensor]"]
 """Weights of each part: client, server, surrogate."""
 _KEPT = 2
 """How many of the newest checkpoints stay, beside the best."""
+_RESUME = "what was saved before is intact: mend this and go on with --resume"
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,15 @@ class RunDirectory:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{folder} exists already and is left as it is; choose another --out, or --resume it")
         run = cls(folder)
-        with _explain_os_error(folder):
+        with _explain_os_error(folder, "no run was made"):
             (folder / "checkpoints").mkdir(parents=True)
-            (folder / "audits").mkdir()
-            write_atomic(folder / "config.yaml", config_yaml.encode())
-            write_json(folder / "manifest.json", {"status": "running", **manifest})
+            try:
+                (folder / "audits").mkdir()
+                write_atomic(folder / "config.yaml", config_yaml.encode())
+                write_json(folder / "manifest.json", {"status": "running", **manifest})
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)  # half a run could be neither resumed nor made again
+                raise
         return run
 
     @classmethod
@@ -86,7 +91,7 @@ class RunDirectory:
     @property
     def config_yaml(self) -> str:
         """Text of the resolved configuration."""
-        return (self.path / "config.yaml").read_text()
+        return (self.path / "config.yaml").read_text(encoding="utf-8")
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -106,7 +111,9 @@ class RunDirectory:
         except ImportError:  # no such locks on this platform
             yield
             return
-        with (self.path / ".lock").open("w") as handle:
+        with _explain_os_error(self.path):
+            handle = (self.path / ".lock").open("w")
+        with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -127,19 +134,24 @@ class RunDirectory:
         return {file.name: file.stat().st_size if file.exists() else 0 for file in files}
 
     def cut_back(self, offsets: Mapping[str, int]) -> None:
-        """Shorten the logs to what a checkpoint knew of."""
+        """Shorten the logs to what a checkpoint knew of; a log that lost its end keeps its whole lines."""
         for name, size in offsets.items():
             file = self.path / name
             if file.exists():
-                os.truncate(file, size)
+                os.truncate(file, file.read_bytes()[:size].rfind(b"\n") + 1)
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
         """All complete lines of a log."""
         path = self.path / file
         if not path.exists():
             return []
-        lines = path.read_text().split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        found: list[dict[str, Any]] = []
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise RunError(f"{path} is damaged: line {number}: {error}") from error
+        return found
 
     # checkpoints
 
@@ -157,11 +169,12 @@ class RunDirectory:
                 raise
             best = facts["best"]["checkpoint"]
             write_json(self.path / "best.json", {"checkpoint": best})
-        self._prune(keep=best)
+        self._prune(newest=name, keep=best)
         return name
 
-    def _prune(self, keep: str) -> None:
-        for name in self.checkpoints()[:-_KEPT]:
+    def _prune(self, newest: str, keep: str) -> None:
+        """Drop all but the newest and the best. Later ones (damaged: the run was resumed below them) are replaced."""
+        for name in [name for name in self.checkpoints() if name <= newest][:-_KEPT]:
             if name != keep:
                 shutil.rmtree(self.path / "checkpoints" / name, ignore_errors=True)
 
@@ -223,20 +236,25 @@ def describe_runs(folder: str | Path) -> list[tuple[str, ...]]:
     """One row per run: folder, status, surrogate, weight, epoch, validation accuracy, number of audits."""
     rows: list[tuple[str, ...]] = []
     for run in list_runs(folder):
-        manifest, config = run.manifest, yaml.safe_load(run.config_yaml)
-        last = next((r for r in reversed(run.records()) if r["kind"] == "validation"), None)
-        rows.append(
-            (
-                str(run.path),
-                _status(run, manifest),
-                str(config["surrogate"]["name"]),
-                f"{config['training']['penalty_weight']:g}",
-                f"{last['epoch'] if last else 0} of {config['training']['epochs']}",
-                f"{100 * last['accuracy']:.1f} %" if last else "",
-                str(len(list((run.path / "audits").glob("*.json")))),
-            )
-        )
+        try:
+            rows.append(_describe(run))
+        except (RunError, OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+            rows.append((str(run.path), "damaged", "", "", "", "", ""))
     return rows
+
+
+def _describe(run: RunDirectory) -> tuple[str, ...]:
+    manifest, config = run.manifest, yaml.safe_load(run.config_yaml)
+    last = next((r for r in reversed(run.records()) if r["kind"] == "validation"), None)
+    return (
+        str(run.path),
+        _status(run, manifest),
+        str(config["surrogate"]["name"]),
+        f"{config['training']['penalty_weight']:g}",
+        f"{last['epoch'] if last else 0} of {config['training']['epochs']}",
+        f"{100 * last['accuracy']:.1f} %" if last else "",
+        str(len(list((run.path / "audits").glob("*.json")))),
+    )
 
 
 def _status(run: RunDirectory, manifest: Mapping[str, Any]) -> str:
@@ -291,12 +309,17 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(data, dict):
         raise RunError(f"{path} is damaged: not a JSON object")
-    if data.get("schema_version", 0) > SCHEMA_VERSION:
-        raise RunError(f"{path} was written by a newer attncem (schema {data['schema_version']}): upgrade to read it")
+    version = data.get("schema_version", 0)
+    if not isinstance(version, int):
+        raise RunError(f"{path} is damaged: schema_version is {version!r}")
+    if version > SCHEMA_VERSION:
+        raise RunError(f"{path} was written by a newer attncem (schema {version}): upgrade to read it")
     return data
 
 
@@ -306,7 +329,9 @@ def _write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any]
 
     files: dict[str, bytes] = {}
     for part, tensors in weights.items():
-        files[f"{part}.safetensors"] = save({key: t.detach().cpu().contiguous() for key, t in tensors.items()})
+        # clones: safetensors refuses tied weights, which share their memory
+        copies = {key: t.detach().cpu().clone(memory_format=torch.contiguous_format) for key, t in tensors.items()}
+        files[f"{part}.safetensors"] = save(copies)
     buffer = io.BytesIO()
     torch.save(dict(optimizer), buffer)
     files["optimizer.pt"] = buffer.getvalue()
@@ -317,19 +342,34 @@ def _write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any]
 
 
 def _read_checkpoint(folder: Path) -> Checkpoint:
-    import torch
-    from safetensors.torch import load_file
-
     facts = read_json(folder / "checkpoint.json")
-    for name, expected in facts["sha256"].items():
+    hashes = facts.get("sha256")
+    if not isinstance(hashes, dict) or "optimizer.pt" not in hashes:
+        raise RunError(f"{folder / 'checkpoint.json'} is damaged: it does not list the checkpoint's files")
+    for name, expected in hashes.items():
         file = folder / name
         if not file.is_file():
             raise RunError(f"{file} is missing: the checkpoint is incomplete")
         if hash_file(file) != expected:
             raise RunError(f"{file} is damaged: its SHA-256 is not the recorded {expected[:12]}…")
-    weights = {file.stem: load_file(file) for file in folder.glob("*.safetensors")}
-    optimizer = torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu")
+    contents = {name: _read_tensors(folder / name) for name in hashes}
+    optimizer = contents.pop("optimizer.pt")
+    weights = {name.removesuffix(".safetensors"): tensors for name, tensors in contents.items()}
     return Checkpoint(folder.name, weights, optimizer, facts)
+
+
+def _read_tensors(file: Path) -> dict[str, Any]:
+    """A .safetensors file, or a .pt file read without executing what is in it."""
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        if file.suffix == ".safetensors":
+            return dict(load_file(file))
+        return dict(torch.load(file, weights_only=True, map_location="cpu"))
+    except Exception as error:  # a file that fits its hash but is none of ours fails in any way
+        first_line = str(error).partition("\n")[0]
+        raise RunError(f"{file} cannot be read: {first_line}") from error
 
 
 def _replace_folder(source: Path, target: Path) -> None:
@@ -340,12 +380,10 @@ def _replace_folder(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _explain_os_error(path: Path) -> Iterator[None]:
+def _explain_os_error(path: Path, advice: str = _RESUME) -> Iterator[None]:
     """Turn a failed write (full disk, no permission) into an error for people."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise RunError(
-            f"cannot write to {path}: {reason}; what was saved before is intact: mend this and go on with --resume"
-        ) from error
+        raise RunError(f"cannot write to {path}: {reason}; {advice}") from error

@@ -34,7 +34,7 @@ from attncem.engine import (
 )
 from attncem.metrics import accuracy
 from attncem.models.split import SplitModel, count_parameters, feature_shape
-from attncem.progress import Report, show_progress
+from attncem.progress import Report, show_line, show_progress
 from attncem.runs import RunDirectory, free_path, write_json
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import make_generator
@@ -64,19 +64,23 @@ def train(
         if config is not None or overrides or out is not None:
             raise RunError("resume takes everything from the run folder: give no configuration, override or out")
         run = RunDirectory.open(resume)
+        if run.manifest["status"] == "finished":
+            return run
+        _check_modules(run, modules)
         resolved = config_of(run)
     else:
-        resolved = config if isinstance(config, RunConfig) else load_config(config, overrides).config
-        run = _new_run(resolved, out, modules)
-    if report is None:
-        with show_progress() as shown:
-            return _train_locked(run, resolved, modules, shown)
-    return _train_locked(run, resolved, modules, report)
+        run, resolved = None, load_config(config, overrides).config
+    check(resolved, custom_network=modules is not None)
+    with limited_threads(resolved.threads):
+        # All that can be refused is refused here, before a folder is made.
+        trainer = _Trainer(resolved, modules)
+        run = run or _new_run(resolved, out, modules)
+        with run.locked():
+            _train_locked(trainer, run, report)
+    return run
 
 
 def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
-    """Check the configuration, then make the folder."""
-    check(config, custom_network=modules is not None)
     path = Path(out) if out is not None else free_path("runs", config.name)
     manifest = {
         "name": config.name,
@@ -86,21 +90,25 @@ def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None)
     return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
 
 
-def _train_locked(run: RunDirectory, config: RunConfig, modules: Modules | None, report: Report) -> RunDirectory:
-    with run.locked(), limited_threads(config.threads):
-        if run.manifest["status"] == "finished":
-            return run
-        if run.manifest["custom_network"] and modules is None:
-            raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
-        try:
-            _Trainer(run, config, modules, report).run_all()
-        except KeyboardInterrupt:
-            run.update_manifest(status="stopped")
-            raise
-        except TrainingError:
-            run.update_manifest(status="failed")
-            raise
-    return run
+def _train_locked(trainer: _Trainer, run: RunDirectory, report: Report | None) -> None:
+    """Train to the end, telling `report`, or else the terminal; the manifest says how it ended."""
+    try:
+        if report is not None:
+            trainer.run_all(run, report)
+            return
+        for caution in trainer.cautions:
+            show_line(f"caution: {caution}")
+        with show_progress() as shown:
+            trainer.run_all(run, shown)
+    except KeyboardInterrupt:
+        run.update_manifest(status="stopped")
+        raise
+    except TrainingError:
+        run.update_manifest(status="failed")
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write to {run.path}: {reason}; mend this and go on with --resume") from error
 
 
 @dataclass
@@ -113,13 +121,15 @@ class _Progress:
 
 
 class _Trainer:
-    """Everything one run needs while it trains."""
+    """Everything one run needs while it trains; the folder comes with `run_all`."""
 
-    def __init__(self, run: RunDirectory, config: RunConfig, modules: Modules | None, report: Report) -> None:
-        self.run, self.config, self.report = run, config, report
+    run: RunDirectory
+    report: Report
+
+    def __init__(self, config: RunConfig, modules: Modules | None) -> None:
+        self.config = config
         self.device = resolve_device(config.device)
         self.data: RunData = load_data(config, self.device)
-        _check_same_split(run, self.data)
         self.engine = Engine(self.device, config.training.precision)
         with seeded(self.device, config.seed, "init"):
             self.model: SplitModel = build_model(config, self.data.spec, modules)
@@ -147,21 +157,30 @@ class _Trainer:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
 
-    def run_all(self) -> None:
+    @property
+    def cautions(self) -> list[str]:
+        """What a person should know about the chosen options before the run is used."""
+        return [self.surrogate.caution] if self.surrogate.caution else []
+
+    def run_all(self, run: RunDirectory, report: Report) -> None:
         """Every epoch that is still to do."""
+        self.run, self.report = run, report
+        _check_same_split(run, self.data)
         progress = self._start()
         options = self.config.training
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
             with seeded(self.device, self.config.seed, "epoch", epoch):
                 features = self._train_epoch(epoch, progress)
+                progress.epoch = epoch + 1
+                validated = self._validate(progress)
                 if self.surrogate.needs_refresh:
                     self.surrogate.refresh(features)
-            progress.epoch = epoch + 1
-            validated = self._validate(progress)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
+        # A run killed between its last checkpoint and this file has an older one.
+        write_json(run.path / "best.json", {"checkpoint": progress.best["checkpoint"]})
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
 
     def _start(self) -> _Progress:
@@ -175,6 +194,7 @@ class _Trainer:
             server_parameters=count_parameters(self.model.server),
             feature_shape=list(shape),
             bytes_per_query=4 * int(torch.Size(shape).numel()),
+            cautions=self.cautions,
         )
         checkpoint, problems = self.run.load_newest_intact()
         for problem in problems:
@@ -245,21 +265,26 @@ class _Trainer:
         return values, z.detach()
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
-        """Write one line of metrics.jsonl; stop the run when a number is not finite."""
+        """Write one line of metrics.jsonl, unless a number in it is not finite."""
         record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
-        broken = first_not_finite(numbers)
-        if broken is not None:
-            write_json(self.run.path / "failure.json", {**record, "broken": broken})
-            raise TrainingError(
-                f"{broken} became {numbers[broken]} by step {progress.step}: training stopped. "
-                f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
-            )
+        self._stop_unless_finite(record, numbers)
         self.run.log(record)
         shown: dict[str, float] = {
             name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers
         }
         self.report(
             f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown
+        )
+
+    def _stop_unless_finite(self, record: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        """End the run with its diagnostics saved when a number became NaN or infinite."""
+        broken = first_not_finite(numbers)
+        if broken is None:
+            return
+        write_json(self.run.path / "failure.json", {**record, "broken": broken})
+        raise TrainingError(
+            f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
+            f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
         )
 
     @torch.no_grad()
@@ -280,8 +305,10 @@ class _Trainer:
             right.append(accuracy(logits, labels))
             ce.append(F.cross_entropy(logits, labels, reduction="none"))
         value = float(torch.cat(right).mean())
-        record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, "accuracy": value}
-        self.run.log({**record, "ce": float(torch.cat(ce).mean())})
+        numbers = {"accuracy": value, "ce": float(torch.cat(ce).mean())}
+        record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, **numbers}
+        self._stop_unless_finite(record, numbers)
+        self.run.log(record)
         return value
 
     def _checkpoint(self, progress: _Progress, validated: float) -> None:
@@ -298,6 +325,15 @@ class _Trainer:
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
         self.run.save(self.trainable.weights(), self.trainable.optimizer_state(), facts)
+
+
+def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
+    """A resumed run must get the kind of network it was begun with."""
+    custom = run.manifest["custom_network"]
+    if custom and modules is None:
+        raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
+    if modules is not None and not custom:
+        raise RunError(f"{run.path} trains the network {config_of(run).model.name}: it takes no modules")
 
 
 def _check_same_split(run: RunDirectory, data: RunData) -> None:

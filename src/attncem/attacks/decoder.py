@@ -47,11 +47,11 @@ class DecoderAttack(FittedAttack):
         trunk = _Trunk(oracle, self.options, seed)
         self._standardise = trunk.standardise
         curve: list[BudgetPoint] = []
-        budget, gain = self.options.epochs, None
+        budget, gain, best = self.options.epochs, None, math.inf
         while True:
             decoder, error = trunk.annealed_at(budget, self._progress)
-            if not curve or error < min(point.validation_mse for point in curve):
-                self._decoder = decoder
+            if not curve or error < best:
+                self._decoder, best = decoder, error if math.isfinite(error) else math.inf
             if curve:
                 gain = 1 - error / curve[-1].validation_mse
             curve.append(BudgetPoint(budget, error))

@@ -57,7 +57,8 @@ class ClassMeanFloor(FittedAttack):
         member = torch.nn.functional.one_hot(y, oracle.num_classes).to(x.dtype)
         count = member.sum(0)
         means = (member.T @ x.flatten(1)) / count.clamp_min(1)[:, None]
-        means = torch.where(count[:, None] > 0, means, x.flatten(1).mean(0))
+        self._mean = x.mean(0)
+        means = torch.where(count[:, None] > 0, means, self._mean.flatten())
         self._means = means.view(-1, *x.shape[1:])
         self._predict = oracle.predict
 
@@ -65,7 +66,7 @@ class ClassMeanFloor(FittedAttack):
         """The mean of the predicted class; the mean of all where no server half is known."""
         logits = self._predict(released)
         if logits is None:
-            return self._means.mean(0).expand(len(released), *self._means.shape[1:])
+            return self._mean.expand(len(released), *self._mean.shape)
         return self._means[logits.argmax(1)]
 
 

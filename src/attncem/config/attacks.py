@@ -54,15 +54,15 @@ class DecoderOptions(Options):
     """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters."""
     loss: Literal["mse", "mse_ssim"] = "mse"
     """Training loss; mse for the MSE row, mse_ssim for the perceptual one."""
-    epochs: float = Field(16.0, gt=0)
+    epochs: float = Field(20.0, gt=0)
     """First budget; it is doubled until doubling gains less than tolerance."""
-    max_epochs: float = Field(64.0, gt=0)
+    max_epochs: float = Field(80.0, gt=0)
     """Largest budget."""
     tolerance: float = Field(0.02, gt=0, lt=1)
     """Relative gain of a doubled budget under which the attack is called converged."""
     batch_size: int = Field(16, ge=1)
     """Images per step; small batches converge in far fewer epochs."""
-    lr: float = Field(3e-3, gt=0)
+    lr: float = Field(6e-3, gt=0)
     """Highest learning rate (AdamW)."""
     weight_decay: float = Field(1e-4, ge=0)
     """Weight decay."""
@@ -103,7 +103,7 @@ SUITES: dict[str, Suite] = {
         "quick",
         1,
         "floors, ridge and a small decoder: minutes on a CPU for 28 px images",
-        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions())),
+        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions(max_epochs=40))),
     ),
     "standard": Suite(
         "standard",

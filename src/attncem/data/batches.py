@@ -70,4 +70,4 @@ def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tens
         torch.stack([sin * mirror * W / H, cos, shift_y * 2 / H], dim=1),
     )
     grid = F.affine_grid(torch.stack(rows, dim=1), list(x.shape), align_corners=False)
-    return F.grid_sample(x, grid, padding_mode="zeros", align_corners=False)
+    return F.grid_sample(x, grid, padding_mode="zeros", align_corners=False).clamp(0, 1)

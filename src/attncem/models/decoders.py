@@ -139,15 +139,16 @@ class PublishedDecoder(nn.Module):
 def _small(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
     """All work at the feature's own resolution, one jump to pixels: fast on a CPU."""
     factor = math.ceil(image_shape[1] / ToGrid(feature_shape, image_shape).grid[1])
-    return PixelShuffleDecoder(feature_shape, image_shape, widths=(64,), factors=(factor,), blocks=2)
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=(64,), factors=(factor,), blocks=1)
 
 
 def _strong(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
-    """Over 5 million parameters, doubling the resolution level by level."""
-    levels = max(1, _doublings(feature_shape, image_shape))
+    """Over 5 million parameters, doubling the resolution level by level; two levels at the least."""
+    doublings = _doublings(feature_shape, image_shape)
+    levels = max(2, doublings)
     widths = tuple((256, 192, 128)[min(level, 2)] for level in range(levels))
-    factor = 2 if _doublings(feature_shape, image_shape) else 1
-    return PixelShuffleDecoder(feature_shape, image_shape, widths=widths, factors=(factor,) * levels, blocks=4)
+    factors = tuple(2 if level < doublings else 1 for level in range(levels))
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=widths, factors=factors, blocks=4)
 
 
 def _doublings(feature_shape: tuple[int, ...], image_shape: ImageShape) -> int:

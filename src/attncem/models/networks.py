@@ -90,7 +90,7 @@ def resolve_cut(network: Architecture, options: ModelOptions) -> int:
     """The cut as a number of stages; ConfigError when the network has no such cut."""
     names = network.cut_names()
     number = names.index(str(options.cut)) + 1 if options.cut in names else options.cut
-    if isinstance(number, str) and number.isdigit():
+    if isinstance(number, str) and number.isdecimal():
         number = int(number)
     if isinstance(number, int) and 1 <= number <= len(names):
         return number

@@ -1,0 +1,181 @@
+"""From a configuration to objects: what is refused, what is built, and what a run folder gives back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from attncem import training
+from attncem.build import build_model, build_surrogate_for, check, config_of, load_data, restore
+from attncem.config.load import load_config
+from attncem.config.run import RunConfig
+from attncem.data.specs import DATASETS
+from attncem.models.split import SplitModel
+from attncem.progress import silent
+from attncem.surrogates import SURROGATES
+from attncem.training import train
+from attncem.types import ConfigError, RunError
+
+CPU = torch.device("cpu")
+MINI = DATASETS["fashion_mnist_mini"]
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_config("demo", overrides).config
+
+
+def own_networks() -> tuple[nn.Module, nn.Module]:
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Sigmoid())
+    return encoder, nn.Linear(12, 10)
+
+
+def images(count: int = 6) -> torch.Tensor:
+    return torch.rand(count, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.name=fashion_mnist_mni", ["data.name=fashion_mnist_mni", "did you mean fashion_mnist_mini?"]),
+        ("data.name=zzz", ["data.name=zzz is unknown", "allowed:", "fashion_mnist_mini"]),
+        ("model.name=smal_cnn", ["model.name=smal_cnn", "did you mean small_cnn?"]),
+        ("model.cut=5", ["model.cut=5", "small_cnn can be cut after", "4 (conv4)"]),
+        ("model.cut=0", ["model.cut=0", "1 (conv1)"]),
+        ("model.cut=conv5", ["model.cut=conv5", "2 (conv2)"]),
+    ],
+)
+def test_check_refuses_unknown_names(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(config(override))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_no_nearest_name_where_none_is_near() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(config("model.name=zzz"))
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", ["1", "4", "conv3"])
+def test_check_accepts_every_cut(cut: str) -> None:
+    check(config(f"model.cut={cut}"))
+
+
+def test_check_refuses_a_batch_too_small_for_class_statistics() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(config("training.batch_size=19"))
+    for word in ("training.batch_size=19", "1.9 samples", "10 classes", "at least 2", "20 or more"):
+        assert word in str(caught.value)
+    check(config("training.batch_size=20"))
+    check(load_config("demo-none", ["training.batch_size=2"]).config)
+
+
+def test_own_networks_need_no_known_architecture() -> None:
+    odd = config("model.name=mine", "model.cut=77")
+    check(odd, custom_network=True)
+    with pytest.raises(ConfigError, match=r"data\.name"):
+        check(config("data.name=mine"), custom_network=True)
+
+
+def test_a_batch_larger_than_the_training_set_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"training\.batch_size=5000 is larger than the 4000 training images"):
+        load_data(config("training.batch_size=5000"), CPU)
+    assert len(load_data(config("training.batch_size=4000"), CPU).train) == 4000
+
+
+def test_data_parts_follow_the_split() -> None:
+    data = load_data(config("data.validation_fraction=0.2", "data.held_out_fraction=0.3"), CPU)
+    sizes = {name: len(getattr(data, name)) for name in ("train", "validation", "held_out", "test")}
+    assert sizes == {"train": 2500, "validation": 1000, "held_out": 1500, "test": 1000}
+    assert (len(data.infer_auxiliary), len(data.infer_evaluation)) == (900, 100)
+    x, y = data.train.get(slice(0, 3))
+    assert x.shape == (3, *MINI.shape)
+    assert 0 <= float(x.min()) <= float(x.max()) <= 1
+    raw = torch.as_tensor(data.split.train[:3])
+    assert y.shape == raw.shape
+
+
+def test_build_model_takes_a_users_own_modules() -> None:
+    encoder, server = own_networks()
+    model = build_model(config(), MINI, (encoder, server))
+    assert model.encoder is encoder
+    assert model.server is server
+    x = images()
+    torch.testing.assert_close(model.encode(x), encoder(x))
+    noise = (model.release(x) - encoder(x)).detach()
+    assert float(noise.std()) == pytest.approx(0.1, rel=0.5)
+
+
+def test_the_surrogate_fits_the_features() -> None:
+    resolved = config("surrogate.name=kmeans")
+    surrogate = build_surrogate_for(resolved, build_model(resolved, MINI, own_networks()), MINI)
+    assert type(surrogate) is SURROGATES["kmeans"]
+    assert surrogate.feature_shape == (12,)
+    assert surrogate.num_classes == 10
+    assert surrogate.noise_std == pytest.approx(0.1)
+
+
+def test_keyed_noise_depends_on_the_seed() -> None:
+    keyed = ("channel.noise=keyed",)
+    modules = own_networks()
+    x = images()
+    releases = {}
+    for name, seed in (("a", 0), ("again", 0), ("b", 1)):
+        model = build_model(config(*keyed, f"seed={seed}"), MINI, modules).eval()
+        releases[name] = model.release(x)
+    assert torch.equal(releases["a"], releases["again"])
+    assert not torch.equal(releases["a"], releases["b"])
+
+
+@pytest.fixture
+def trained(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, SplitModel]:
+    """A finished run, and the very model that was trained."""
+    built: list[SplitModel] = []
+
+    def remember(*given: Any) -> SplitModel:
+        built.append(build_model(*given))
+        return built[-1]
+
+    monkeypatch.setattr(training, "build_model", remember)
+    run = train("demo", tiny, out=tmp_path / "run", report=silent)
+    return run, built[0].eval()
+
+
+def test_restore_gives_the_model_at_the_end_of_training(trained: tuple[Any, SplitModel]) -> None:
+    run, model = trained
+    resolved, restored, checkpoint = restore(run, weights="last")
+    assert not restored.training
+    assert checkpoint.name == "epoch-00002"
+    assert resolved == config_of(run)
+    for name, value in model.state_dict().items():
+        assert torch.equal(restored.state_dict()[name], value), name
+    x = images(20)
+    with torch.no_grad():
+        z = model.encode(x)
+        torch.testing.assert_close(restored.encode(x), z, rtol=0, atol=1e-6)  # another memory layout rounds otherwise
+        torch.testing.assert_close(restored.predict(z), model.predict(z), rtol=1e-5, atol=1e-5)
+        first = restore(run, weights="epoch-00001")[1]
+        assert not torch.equal(first.encode(x), z)
+
+
+def test_restore_names_a_checkpoint_that_is_not_there(trained: tuple[Any, SplitModel]) -> None:
+    with pytest.raises(RunError, match="no checkpoint epoch-00009; it has epoch-00001, epoch-00002"):
+        restore(trained[0], weights="epoch-00009")
+
+
+def test_restoring_own_networks_needs_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    modules = own_networks()
+    run = train("demo", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, report=silent)
+    with pytest.raises(RunError, match=r"trained with your own networks.*modules="):
+        restore(run)
+    again = own_networks()
+    assert not torch.equal(again[1].weight, modules[1].weight)
+    _, restored, _ = restore(run, modules=again)
+    x = images()
+    with torch.no_grad():
+        torch.testing.assert_close(restored.predict(restored.encode(x)), modules[1](modules[0](x)), rtol=0, atol=0)

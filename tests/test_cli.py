@@ -1,0 +1,306 @@
+"""The command: its verbs, its help, its exit codes, and that a mistake gets a clear line and no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attncem
+from attncem.cli import main
+from attncem.config.describe import describe_options
+from attncem.config.load import load_config, packaged_configs
+from attncem.progress import silent
+from attncem.runs import RunDirectory
+from attncem.training import train
+
+VERBS = ("train", "audit", "report", "demo", "data", "runs", "config")
+WITH_OVERRIDES = ("train", "demo", "config")
+
+
+class Outcome:
+    """Exit code and output of one command."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def run_cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the command in this process."""
+
+    def run(*words: str) -> Outcome:
+        capsys.readouterr()
+        try:
+            code = main(list(words))
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Path:
+    """A small finished run; nothing may change it."""
+    return train("demo-none", tiny, out=tmp_path_factory.mktemp("cli") / "run", report=silent).path
+
+
+def words_of(settings: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# help
+
+
+def test_help_is_fast() -> None:
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "attncem", "--help"], check=True, capture_output=True, text=True)
+        seconds.append(time.perf_counter() - started)
+        assert all(verb in done.stdout for verb in VERBS)
+    assert min(seconds) < 1.0, "0.5 s is the aim; slow machines get twice that"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["audit", "--help"], ["config", "--schema"]])
+def test_torch_is_not_imported_for_what_needs_no_computation(words: list[str]) -> None:
+    python(
+        "import sys\nfrom attncem.cli import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+
+
+@pytest.mark.parametrize("words", [["train", "seeed=1"], ["data"], ["runs"], ["config", "--list"]])
+def test_torch_is_not_imported_for_mistakes_and_lists(words: list[str]) -> None:
+    python(f"import sys\nfrom attncem.cli import main\nmain({words!r})\nassert 'torch' not in sys.modules")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(run_cli: Any, verb: str) -> None:
+    shown = run_cli(verb, "--help")
+    assert shown.code == 0
+    assert shown.out.startswith(f"usage: attncem {verb}")
+    assert "--help" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("verb", WITH_OVERRIDES)
+def test_help_lists_every_option_of_a_run(run_cli: Any, verb: str) -> None:
+    lines = run_cli(verb, "--help").out.splitlines()
+    listed = {line.split("=")[0].strip() for line in lines if "=" in line}
+    keys = {option.key for option in describe_options()}
+    assert len(keys) > 50
+    assert keys <= listed
+
+
+def test_only_verbs_with_overrides_list_them(run_cli: Any) -> None:
+    assert "training.epochs" not in run_cli("audit", "--help").out
+
+
+def test_version(run_cli: Any) -> None:
+    shown = run_cli("--version")
+    assert (shown.code, shown.out) == (0, f"attncem {attncem.__version__}\n")
+
+
+def test_python_m_and_the_script_are_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "attncem", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == f"attncem {attncem.__version__}\n"
+
+
+# mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "required: VERB"),
+        (["trian"], "invalid choice: 'trian'"),
+        (["--nope", "data"], "--nope"),
+        (["runs", "a", "b"], "unexpected b"),
+        (["audit", "x", "--wieghts", "best"], "unexpected --wieghts"),
+        (["audit"], "required: RUN"),
+        (["train", "--config", "demmo"], "did you mean demo?"),
+        (["train", "--config", "missing.yaml"], "missing.yaml: no such file"),
+        (["train", "training.epoch=3"], "did you mean training.epochs?"),
+        (["train", "--training.epoch", "3"], "did you mean training.epochs?"),
+        (["train", "seed=abc"], "seed=abc: must be an integer"),
+        (["train", "stray"], "stray"),
+        (["train", "model.cut=9"], "model.cut=9"),
+        (["train", "--conf", "demo"], "conf"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["config", "surrogate.name=kmean"], "kmeans"),
+        (["audit", "nowhere"], "nowhere is not a run folder"),
+        (["report", "nowhere"], "nowhere: no such run folder"),
+        (["demo", "--workers", "0"], "workers=0"),
+        (["demo", "--workers", "two"], "invalid int value"),
+        (["demo", "name=mine"], "name cannot be set for the demo"),
+    ],
+)
+def test_a_mistake_gets_a_line_and_exit_code_2(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run_cli(*words)
+    assert shown.code == 2
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_a_mistake_shows_no_traceback_in_a_real_process(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "attncem", "train", "training.epoch=3"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("attncem: error: training.epoch: unknown key")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("other", [["seed=1"], ["--config", "demo"], ["--out", "elsewhere"]])
+def test_resume_refuses_other_options(run_cli: Any, run_folder: Path, other: list[str]) -> None:
+    before = {p: p.read_bytes() for p in run_folder.rglob("*") if p.is_file()}
+    shown = run_cli("train", "--resume", str(run_folder), *other)
+    assert shown.code == 2
+    assert "resume takes everything from the run folder" in shown.err
+    assert {p: p.read_bytes() for p in run_folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--suite", "quik"], "suite=quik is unknown; did you mean quick?"),
+        (["--threat", "heldout"], "did you mean held_out?"),
+        (["--on", "train"], "on=train is unknown"),
+        (["--weights", "epoch-00009"], "has no checkpoint epoch-00009"),
+        (["--device", "tpu"], "device=tpu is unknown"),
+    ],
+)
+def test_audit_refuses_unknown_choices(run_cli: Any, run_folder: Path, option: list[str], message: str) -> None:
+    shown = run_cli("audit", str(run_folder), *option)
+    assert shown.code == 2
+    assert message in shown.err
+    assert not list((run_folder / "audits").iterdir())
+
+
+# verbs
+
+
+def test_train_says_where_and_what_next(run_cli: Any, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    out = tmp_path / "my [run]"
+    shown = run_cli("train", "--config", "demo-none", "--out", str(out), *words_of(tiny))
+    assert shown.code == 0
+    assert f"Next: attncem audit {out}\n" in shown.err
+    best = RunDirectory.open(out).manifest["best"]["validation_accuracy"]
+    assert f"validation accuracy {100 * best:.1f} %" in shown.err
+    assert shown.out == ""
+
+
+def test_train_takes_the_demo_unless_told_otherwise(
+    run_cli: Any, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {**tiny, "training.epochs": 1}
+    assert run_cli("train", *words_of(settings), "--seed", "3").code == 0
+    config = load_config(Path("runs/demo-gated-001/config.yaml")).config
+    assert config == load_config("demo", {**settings, "seed": 3}).config
+
+
+def test_a_changed_name_is_noted(run_cli: Any, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    words = (*words_of(tiny), "channel.name=identity")
+    shown = run_cli("train", "--config", "demo-none", "--out", str(tmp_path / "run"), *words)
+    assert shown.code == 0
+    assert shown.err.startswith("note: channel.0.name: gaussian → identity drops noise_std=0.1\n")
+
+
+def test_a_caution_is_shown(run_cli: Any, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    words = (*words_of(tiny), "surrogate.variant=004")
+    shown = run_cli("train", "--config", "demo", "--out", str(tmp_path / "run"), *words)
+    assert shown.code == 0
+    assert shown.err.startswith("caution: learn=penalty")
+
+
+def test_resume_of_a_finished_run(run_cli: Any, run_folder: Path) -> None:
+    shown = run_cli("train", "--resume", str(run_folder))
+    assert shown.code == 0
+    assert f"Next: attncem audit {run_folder}" in shown.err
+
+
+def test_report_of_a_run_without_audit(run_cli: Any, run_folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    shown = run_cli("report", str(run_folder), "--out", str(page))
+    assert (shown.code, shown.out) == (0, f"{page}\n")
+    assert "<html" in page.read_text(encoding="utf-8")
+    shown = run_cli("report", str(run_folder), "--out", str(page), "--csv")
+    assert shown.code == 0
+    assert [p.suffix for p in sorted(tmp_path.iterdir())] == [".csv", ".html"]
+
+
+def test_config_prints_what_loads_back(run_cli: Any, tmp_path: Path) -> None:
+    shown = run_cli("config", "--config", "demo", "seed=7", "--training.epochs", "9")
+    assert shown.code == 0
+    file = tmp_path / "printed.yaml"
+    file.write_text(shown.out)
+    assert load_config(file).config == load_config("demo", ["seed=7", "training.epochs=9"]).config
+    assert run_cli("config").out != shown.out
+
+
+def test_config_notes_a_changed_name_on_stderr(run_cli: Any) -> None:
+    shown = run_cli("config", "--config", "demo-none", "channel.name=identity")
+    assert shown.code == 0
+    assert shown.err.startswith("note: channel.0.name")
+    assert "note:" not in shown.out
+
+
+def test_config_schema_is_json(run_cli: Any) -> None:
+    schema = json.loads(run_cli("config", "--schema").out)
+    assert {"training", "surrogate", "data"} <= set(schema["properties"])
+
+
+def test_config_list(run_cli: Any) -> None:
+    lines = run_cli("config", "--list").out.splitlines()
+    assert {line.split()[0] for line in lines} == set(packaged_configs())
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_runs_lists_them(run_cli: Any, run_folder: Path, tmp_path: Path) -> None:
+    shown = run_cli("runs", str(run_folder.parent))
+    assert shown.code == 0
+    for word in ("finished", "none", "2 of 2"):
+        assert word in shown.out
+    assert run_cli("runs", str(tmp_path)).out == f"no runs in {tmp_path}\n"
+
+
+def test_tables_keep_long_names_whole(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = run_cli("data")
+    assert shown.code == 0
+    cells = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
+    assert "".join(cells) == "fashion_mnist_mini"
+    assert "…" not in shown.out
+
+
+def test_data_checks_a_folder(run_cli: Any, tmp_path: Path) -> None:
+    shown = run_cli("data", "--root", str(tmp_path))
+    assert shown.code == 2
+    assert "missing" in shown.out
+
+
+def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attncem.runs.describe_runs", interrupted)
+    shown = run_cli("runs")
+    assert shown.code == 130
+    assert "attncem train --resume RUN" in shown.err

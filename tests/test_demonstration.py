@@ -1,0 +1,92 @@
+"""The demo: three runs side by side, their audits in order, one report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncem.config.attacks import GreyOptions, MeanImageOptions, Suite
+from attncem.demonstration import run_demo
+from attncem.runs import RunDirectory
+from attncem.types import ConfigError, DataError, RunError
+
+NAMES = ["demo-none", "demo-kmeans", "demo-gated"]
+SUITE = Suite("tiny", 1, "two floors", (("grey", GreyOptions()), ("mean image", MeanImageOptions())))
+
+
+class Events:
+    """Collects what a run reports."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, float, float, Mapping[str, float]]] = []
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        self.all.append((stage, done, total, numbers))
+
+    def of(self, stage: str) -> list[tuple[str, float, float, Mapping[str, float]]]:
+        return [event for event in self.all if event[0] == stage]
+
+
+def words_of(settings: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+@pytest.mark.slow
+def test_three_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    events = Events()
+    demo = run_demo(tmp_path / "demo", words_of(tiny), suite=SUITE, workers=2, report=events)
+    assert demo.runs == [tmp_path / "demo" / name for name in NAMES]
+    assert [audit.run for audit in demo.audits] == NAMES
+    assert [audit.surrogate for audit in demo.audits] == ["none", "kmeans", "gated"]
+    assert [row.name for row in demo.audits[2].attacks] == ["grey", "mean image"]
+    for path in demo.runs:
+        run = RunDirectory.open(path)
+        assert run.manifest["status"] == "finished"
+        assert [file.name for file in (path / "audits").iterdir()] == ["tiny-train.json"]
+    page = demo.report.read_text(encoding="utf-8")
+    assert demo.report == tmp_path / "demo" / "report.html"
+    assert all(name in page for name in NAMES)
+    for name in NAMES:
+        steps = events.of(f"train {name}")
+        assert steps[0][1] == 0
+        assert steps[-1][1:3] == (30, 30)
+        assert steps[-1][3]["ce"] > 0
+        assert events.of(f"audit {name}")[-1][1:3] == (2, 2)
+
+
+@pytest.mark.slow
+def test_a_failed_run_fails_the_demo(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    settings = {**tiny, "data.root": str(tmp_path / "nowhere")}
+    with pytest.raises(DataError, match="nowhere"):
+        run_demo(tmp_path / "demo", words_of(settings), suite=SUITE, workers=1, report=Events())
+    assert not (tmp_path / "demo" / "report.html").exists()
+
+
+def test_an_existing_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="exists already and is left as it is"):
+        run_demo(tmp_path / "demo", report=Events())
+    assert [p.name for p in (tmp_path / "demo").iterdir()] == ["mine.txt"]
+    with pytest.raises(RunError, match="exists already and is left as it is"):
+        run_demo(tmp_path / "demo" / "mine.txt", report=Events())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "message"),
+    [
+        (["name=same"], {}, "name cannot be set"),
+        ([], {"workers": 0}, "workers=0"),
+        (["training.epoch=1"], {}, "did you mean training.epochs"),
+        (["training.epochs=1"], {}, "leaves no epoch"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_trained(
+    tmp_path: Path, overrides: list[str], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_demo(tmp_path / "demo", overrides, report=Events(), **options)
+    assert not (tmp_path / "demo").exists()

@@ -1,0 +1,129 @@
+"""dev.py: standard library only, and an environment that is made anew exactly when it must be."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FILE = Path(__file__).resolve().parent.parent / "dev.py"
+
+
+@pytest.fixture
+def dev() -> ModuleType:
+    """dev.py as a module of its own, so that a test may change its paths."""
+    spec = importlib.util.spec_from_file_location("dev_under_test", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def project(dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the two files the environment depends on, in the place of the checkout."""
+    (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["pytest", "ruff>=1"]\n')
+    (tmp_path / "constraints.txt").write_text("numpy==2.0\ntorch==2.13.0\n")
+    monkeypatch.setattr(dev, "ROOT", tmp_path)
+    monkeypatch.setattr(dev, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(dev, "PYTHON", tmp_path / ".venv" / "python")
+    return tmp_path
+
+
+def test_only_the_standard_library_is_imported() -> None:
+    roots: set[str] = set()
+    for node in ast.walk(ast.parse(FILE.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            roots.add((node.module or "").split(".")[0])
+    assert "subprocess" in roots
+    assert roots <= set(sys.stdlib_module_names)
+
+
+def test_requirements(dev: ModuleType, project: Path) -> None:
+    assert dev.requirements("dev") == ["pytest", "ruff>=1"]
+    assert dev.requirements("run") == []
+
+
+def test_the_real_requirements_have_the_tools_that_are_run(dev: ModuleType) -> None:
+    assert {"ruff", "mypy", "pytest", "pytest-xdist"} <= set(dev.requirements("dev"))
+    assert dev._pinned_torch().startswith("torch==2.")
+
+
+def test_the_fingerprint_follows_the_files_and_the_group(dev: ModuleType, project: Path) -> None:
+    first = dev.fingerprint("run")
+    assert dev.fingerprint("run") == first
+    seen = {first, dev.fingerprint("dev")}
+    for name in ("pyproject.toml", "constraints.txt"):
+        (project / name).write_text((project / name).read_text() + "\n# changed\n")
+        seen.add(dev.fingerprint("run"))
+    assert len(seen) == 4
+
+
+def test_an_environment_that_fits_is_left_alone(
+    dev: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(dev, "run", lambda *words, quiet=False: calls.append(tuple(map(str, words))) or 0)
+
+    def create(folder: Path, with_pip: bool) -> None:
+        folder.mkdir()
+        (folder / "python").touch()
+
+    monkeypatch.setattr(dev.venv, "create", create)
+    dev.environment("dev")
+    assert len(calls) == 2
+    assert calls[0][-1] == "torch==2.13.0"
+    assert calls[1][-4:] == ("-e", ".", "pytest", "ruff>=1")
+    dev.environment("dev")
+    assert len(calls) == 2, "a second call only compares the hash"
+    (project / "constraints.txt").write_text("torch==2.14.0\n")
+    dev.environment("dev")
+    assert calls[2][-1] == "torch==2.14.0"
+
+
+def test_an_environment_that_cannot_be_made_is_not_stamped(
+    dev: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dev, "run", lambda *words, quiet=False: 1)
+    monkeypatch.setattr(dev.venv, "create", lambda folder, with_pip: folder.mkdir())
+    with pytest.raises(SystemExit, match="could not be made"):
+        dev.environment("run")
+    assert list((project / ".venv").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["-n", "2", "-m", "not slow"]),
+        (["--slow"], ["-n", "2", "-m", "slow", "--timeout=1200"]),
+        (["-n0", "tests/test_dev.py"], ["-m", "not slow", "-n0", "tests/test_dev.py"]),
+    ],
+)
+def test_test_chooses_the_tests(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(dev, "environment", lambda group: None)
+    monkeypatch.setattr(dev, "check", lambda: 3)
+    monkeypatch.setattr(dev, "run", lambda *given: calls.append([str(word) for word in given]) or 0)
+    code = dev.test(words)
+    assert calls[0][1:3] == ["-m", "pytest"]
+    assert calls[0][3:] == expected
+    assert code == (0 if words else 3), "without arguments the checks count too"
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 0), (["help"], 0), (["--help"], 0), (["frobnicate"], 2)])
+def test_help(words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, FILE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    for verb in ("demo", "test", "check"):
+        assert f"python3 dev.py {verb}" in done.stdout
+    assert "--slow" in done.stdout

@@ -1,0 +1,147 @@
+"""The floors: a module imports only from lower floors and its own folder, and torch only where it may."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import attncem
+
+PACKAGE = Path(attncem.__file__).parent
+FLOORS = {
+    "types": 0,
+    "config": 1,
+    "seeding": 1,
+    "statistics": 1,
+    "progress": 1,
+    "data": 2,
+    "metrics": 2,
+    "models": 2,
+    "runs": 2,
+    "channels": 2,
+    "schedules": 2,
+    "surrogates": 3,
+    "engine": 3,
+    "build": 4,
+    "training": 5,
+    "attacks": 5,
+    "auditing": 6,
+    "reporting": 7,
+    "demonstration": 8,
+    "cli": 9,
+    "__main__": 10,
+}
+"""Floor of every file or folder of the package; a new one gets its line here."""
+WITHOUT_TORCH = (
+    "types",
+    "config/",
+    "statistics",
+    "reporting/",
+    "cli",
+    "__init__",
+    "__main__",
+    "runs",
+    "seeding",
+    "schedules",
+    "progress",
+    "demonstration",
+    "data/__init__",
+    "data/specs",
+    "data/readers",
+    "data/splits",
+    "data/inspect",
+)
+"""Files, and folders ending in /, that never import torch when they are imported."""
+FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
+
+
+def imports(tree: ast.AST, *, top_level_only: bool = False) -> Iterator[str]:
+    """Absolute names of the modules a file imports, without those only a type checker sees."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (name for part in node.orelse for name in imports(part, top_level_only=top_level_only))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports are not used"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not (top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            yield from imports(node, top_level_only=top_level_only)
+
+
+def parse(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+
+
+def floor_name(module: str) -> str | None:
+    """The file or folder of the package that an imported name lies in; None: another package, or the root."""
+    parts = module.split(".")
+    if parts[0] != "attncem" or len(parts) == 1:
+        return None
+    return parts[1] if is_module(parts[1]) else None
+
+
+def is_module(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()
+
+
+def problems_of(name: str, tree: ast.Module) -> list[str]:
+    home = name.split("/", maxsplit=1)[0]
+    used = {below for module in imports(tree) if (below := floor_name(module)) not in (None, home)}
+    return [f"{name} (floor {FLOORS[home]}) imports {other}" for other in used if FLOORS[other] >= FLOORS[home]]
+
+
+def test_every_file_has_a_floor() -> None:
+    homes = {name.split("/")[0] for name in FILES} - {"__init__"}
+    assert homes == set(FLOORS), "give a new module its floor, and take a removed one out"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "__init__"])
+def test_a_module_imports_only_from_lower_floors(name: str) -> None:
+    assert problems_of(name, parse(name)) == []
+
+
+def test_the_root_imports_nothing_of_the_package_by_itself() -> None:
+    assert [module for module in imports(parse("__init__")) if module.startswith("attncem")] == []
+
+
+def test_the_root_is_imported_only_for_its_version() -> None:
+    for name in FILES:
+        tree = parse(name)
+        if "attncem" not in set(imports(tree)):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "attncem":
+                assert node.attr == "__version__", f"{name} uses attncem.{node.attr}"
+            if isinstance(node, ast.ImportFrom) and node.module == "attncem":
+                assert [alias.name for alias in node.names] == ["__version__"], name
+
+
+def test_a_broken_floor_is_found() -> None:
+    """The checker itself."""
+    upward = ast.parse("def f():\n    from attncem.cli import main\nfrom attncem import auditing\nimport attncem.types")
+    assert sorted(problems_of("training", upward)) == [
+        "training (floor 5) imports auditing",
+        "training (floor 5) imports cli",
+    ]
+    assert problems_of("surrogates/new", ast.parse("from attncem.surrogates.base import Surrogate")) == []
+    exempt = "if TYPE_CHECKING:\n    from attncem.cli import main"
+    assert problems_of("types", ast.parse(exempt)) == []
+    assert problems_of("models/a", ast.parse("from attncem.runs import free_path")) != [], "same floor, other folder"
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in FILES if any(n == w or (w[-1] == "/" and n.startswith(w)) for w in WITHOUT_TORCH)]
+)
+def test_torch_is_not_imported_at_module_level(name: str) -> None:
+    roots = {module.split(".")[0] for module in imports(parse(name), top_level_only=True)}
+    assert not roots & {"torch", "lightning_fabric", "safetensors"}
+
+
+def test_the_list_without_torch_names_files() -> None:
+    for entry in WITHOUT_TORCH:
+        assert (PACKAGE / entry).is_dir() if entry.endswith("/") else entry in FILES, entry

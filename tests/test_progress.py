@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from attncem import progress
+from attncem.progress import format_numbers, show_line, show_progress, silent
+
+
+def plain_console() -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, force_terminal=False, width=200), text
+
+
+def test_numbers_in_one_line() -> None:
+    assert format_numbers({"ce": 0.123456, "mse": float("nan")}) == "ce 0.1235  mse nan"
+    assert format_numbers({}) == ""
+
+
+def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    console, text = plain_console()
+    with show_progress(console) as report:
+        for done in range(1, 21):
+            now += 1.0
+            report("train", done, 20, {"ce": 1 / done})
+    lines = text.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"train: {n} of 20" for n in (1, 6, 11, 16, 20)]
+    assert lines[-1] == "train: 20 of 20  ce 0.05"
+
+
+def test_each_stage_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
+    console, text = plain_console()
+    with show_progress(console) as report:
+        for stage in ("one", "two", "one", "two"):
+            report(stage, 1, 9, {})
+    assert [line.strip() for line in text.getvalue().splitlines()] == ["one: 1 of 9", "two: 1 of 9"]
+
+
+def test_a_long_line_is_not_broken() -> None:
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=False, width=30)) as report:
+        report("a stage with quite a long name", 1, 1, {f"number{i}": float(i) for i in range(8)})
+    assert len(text.getvalue().splitlines()) == 1
+
+
+def test_bars_on_a_terminal() -> None:
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=True, width=120)) as report:
+        report("train demo", 1, 4, {"ce": 0.5})
+        report("audit demo", 0, 2, {})
+        report("train demo", 4, 4, {"ce": 0.25})
+    shown = text.getvalue()
+    assert "train demo" in shown
+    assert "audit demo" in shown
+    assert "4/4" in shown
+    assert "ce 0.25" in shown
+
+
+def test_a_line_is_shown_as_it_is() -> None:
+    text = io.StringIO()
+    show_line("resumed [bold] from runs/demo-001 " + 60 * "x", Console(file=text, width=30))
+    assert text.getvalue() == "resumed [bold] from runs/demo-001 " + 60 * "x" + "\n"
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    silent("train", 1, 2, {"ce": 1.0})
+    assert capsys.readouterr() == ("", "")

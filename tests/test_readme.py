@@ -1,0 +1,36 @@
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+READMES = ("README.md", "README.zh-CN.md")
+
+
+def source_files() -> list[str]:
+    folder = ROOT / "src/attncem"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py"))
+    return [name for name in files if "/" not in name or not name.endswith("__init__.py")]
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_every_source_file_has_a_line(readme: str) -> None:
+    listed = re.findall(r"^  (\S+\.py) +\S", (ROOT / readme).read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(source_files())
+
+
+def test_both_languages_have_the_same_sections_and_commands() -> None:
+    texts = [(ROOT / readme).read_text() for readme in READMES]
+    assert len({text.count("\n## ") for text in texts}) == 1
+    commands = [re.findall(r"^(?:python3|attncem|pip) [^#\n]*", text, flags=re.MULTILINE) for text in texts]
+    assert [c.strip() for c in commands[0]] == [c.strip() for c in commands[1]]
+    tables = [re.findall(r"^\|.*\d.*\|$", text, flags=re.MULTILINE) for text in texts]
+    assert len(tables[0]) == len(tables[1])
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_linked_files_exist(readme: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / readme).read_text())
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link

@@ -1,0 +1,558 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attncem.config.load import dump_config
+from attncem.config.run import RunConfig
+from attncem.runs import (
+    RunDirectory,
+    describe_runs,
+    free_path,
+    hash_file,
+    list_runs,
+    read_json,
+    write_atomic,
+    write_json,
+)
+from attncem.types import SCHEMA_VERSION, RunError
+
+Damage = Callable[[Path], None]
+
+
+def new_run(path: Path) -> RunDirectory:
+    return RunDirectory.create(path, config_yaml=dump_config(RunConfig()), manifest={"name": "run"})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return new_run(tmp_path / "run")
+
+
+def trained_parts(seed: int = 0) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+    """Weights and optimiser state after two real steps."""
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().sum().backward()
+        optimizer.step()
+    return {"client": dict(model.state_dict()), "surrogate": {}}, {"model": optimizer.state_dict()}
+
+
+def save_epoch(run: RunDirectory, epoch: int, *, best: int | None = None) -> str:
+    weights, optimizer = trained_parts(epoch)
+    name = f"epoch-{epoch if best is None else best:05d}"
+    facts = {"epoch": epoch, "step": 10 * epoch, "best": {"checkpoint": name}, "offsets": run.offsets()}
+    return run.save(weights, optimizer, facts)
+
+
+def partials(run: RunDirectory) -> list[Path]:
+    return [path for path in run.path.rglob("*") if path.name.startswith(".partial")]
+
+
+def full_disk(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+# folders
+
+
+def test_a_new_run_can_be_opened(run: RunDirectory) -> None:
+    again = RunDirectory.open(run.path)
+    assert again.manifest == {"schema_version": SCHEMA_VERSION, "status": "running", "name": "run"}
+    assert again.config_yaml == dump_config(RunConfig())
+    assert RunDirectory.open(again) is again
+    assert os.fspath(again) == str(run.path)
+    assert str(run.path) in repr(again)
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert new_run(tmp_path / "empty").checkpoints() == []
+
+
+def test_an_existing_run_is_not_overwritten(run: RunDirectory) -> None:
+    before = (run.path / "manifest.json").read_bytes()
+    with pytest.raises(RunError, match="exists already") as caught:
+        new_run(run.path)
+    assert str(run.path) in str(caught.value)
+    assert (run.path / "manifest.json").read_bytes() == before
+
+
+def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="exists already"):
+        new_run(tmp_path / "file")
+    with pytest.raises(RunError, match="cannot write"):
+        new_run(tmp_path / "file" / "below")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("missing", ["config.yaml", "manifest.json"])
+def test_a_folder_that_is_no_run_is_refused(run: RunDirectory, missing: str) -> None:
+    (run.path / missing).unlink()
+    with pytest.raises(RunError, match=f"{missing} is missing"):
+        RunDirectory.open(run.path)
+
+
+def test_the_manifest_is_updated_entry_by_entry(run: RunDirectory) -> None:
+    run.update_manifest(status="finished", best={"epoch": 3})
+    assert run.manifest["status"] == "finished"
+    assert run.manifest["name"] == "run"
+    assert run.manifest["best"] == {"epoch": 3}
+
+
+# writing
+
+
+def test_files_are_written_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_atomic(file, b"old")
+    write_atomic(file, b"new and longer")
+    assert file.read_bytes() == b"new and longer"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert hash_file(file) == hashlib.sha256(b"new and longer").hexdigest()
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "os.fdopen", "pathlib.Path.replace", "pathlib.Path.chmod"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    file = tmp_path / "file"
+    write_atomic(file, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(step, full_disk)
+        with pytest.raises(OSError, match="No space"):
+            write_atomic(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.rename", "tempfile.mkdtemp"])
+def test_a_full_disk_costs_no_saved_checkpoint(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    save_epoch(run, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(step, full_disk)
+        with pytest.raises(RunError, match="No space left on device") as caught:
+            save_epoch(run, 2)
+    assert str(run.path) in str(caught.value)
+    assert "--resume" in str(caught.value)
+    assert partials(run) == []
+    assert run.checkpoints() == ["epoch-00001"]
+    assert run.load("best").facts["epoch"] == 1
+
+
+def test_a_full_disk_is_told_by_every_writer(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full_disk)
+        with pytest.raises(RunError, match="No space"):
+            run.update_manifest(status="finished")
+        with pytest.raises(RunError, match="No space"):
+            run.save_audit("quick-train", {})
+        patch.setattr("pathlib.Path.open", full_disk)
+        with pytest.raises(RunError, match="No space"):
+            run.log({"kind": "train"})
+    assert run.manifest["status"] == "running"
+    assert list((run.path / "audits").iterdir()) == []
+
+
+def test_a_run_that_could_not_be_made_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full_disk)
+        with pytest.raises(RunError, match="No space left on device; no run was made"):
+            new_run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert new_run(tmp_path / "run").manifest["status"] == "running"
+
+
+def test_a_run_made_by_another_in_the_meantime_is_spared(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.exists", lambda _: False)
+        with pytest.raises(RunError, match="cannot write"):
+            new_run(run.path)
+    assert RunDirectory.open(run.path).manifest["name"] == "run"
+
+
+def test_json_carries_its_schema(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"name": "Größe"})
+    assert read_json(tmp_path / "a.json") == {"schema_version": SCHEMA_VERSION, "name": "Größe"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema_version": 99}', "newer attncem"),
+        ('{"schema_version": "one"}', "damaged"),
+        ('{"a": ', "damaged"),
+        ("[1, 2]", "not a JSON object"),
+        ("", "damaged"),
+        ("\udcff", "damaged"),
+    ],
+)
+def test_json_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(RunError, match=message) as caught:
+        read_json(file)
+    assert str(file) in str(caught.value)
+
+
+def test_json_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"nothing\.json is missing"):
+        read_json(tmp_path / "nothing.json")
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        read_json(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+# metrics
+
+
+def test_records_come_back_as_logged(run: RunDirectory) -> None:
+    assert run.records() == []
+    run.log({"kind": "train", "step": 1, "ce": 0.5})
+    run.log({"kind": "train", "step": 2, "ce": 0.25})
+    run.log({"seconds": 3.0}, "timing.jsonl")
+    assert [record["step"] for record in run.records()] == [1, 2]
+    assert run.records()[0]["schema_version"] == SCHEMA_VERSION
+    assert run.records("timing.jsonl")[0]["seconds"] == 3.0
+
+
+def test_a_torn_last_line_is_left_out(run: RunDirectory) -> None:
+    run.log({"step": 1})
+    with (run.path / "metrics.jsonl").open("a") as handle:
+        handle.write('{"step": 2, "ce"')
+    assert [record["step"] for record in run.records()] == [1]
+
+
+def test_a_damaged_line_is_named(run: RunDirectory) -> None:
+    run.log({"step": 1})
+    with (run.path / "metrics.jsonl").open("a") as handle:
+        handle.write('{"step": \n')
+    run.log({"step": 3})
+    with pytest.raises(RunError, match=r"metrics\.jsonl is damaged: line 2"):
+        run.records()
+
+
+def test_logs_are_cut_back_to_a_checkpoint(run: RunDirectory) -> None:
+    assert run.offsets() == {"metrics.jsonl": 0, "timing.jsonl": 0}
+    run.log({"step": 1})
+    run.log({"seconds": 1}, "timing.jsonl")
+    before = {name: (run.path / name).read_bytes() for name in run.offsets()}
+    offsets = run.offsets()
+    run.log({"step": 2})
+    run.log({"seconds": 2}, "timing.jsonl")
+    with (run.path / "metrics.jsonl").open("a") as handle:
+        handle.write('{"torn')
+    run.cut_back(offsets)
+    assert {name: (run.path / name).read_bytes() for name in offsets} == before
+    run.log({"step": 2})
+    assert [record["step"] for record in run.records()] == [1, 2]
+
+
+def test_cutting_back_never_makes_a_log_longer(run: RunDirectory) -> None:
+    run.log({"step": 1})
+    run.log({"step": 2})
+    offsets = run.offsets()
+    file = run.path / "metrics.jsonl"
+    os.truncate(file, file.stat().st_size - 3)
+    run.cut_back(offsets)
+    run.log({"step": 3})
+    assert [record["step"] for record in run.records()] == [1, 3]
+
+
+# checkpoints
+
+
+def test_a_checkpoint_comes_back_whole(run: RunDirectory) -> None:
+    weights, optimizer = trained_parts()
+    facts = {"epoch": 7, "step": 70, "best": {"checkpoint": "epoch-00007", "epoch": 7}, "offsets": {"m": 3}}
+    assert run.save(weights, optimizer, facts) == "epoch-00007"
+    loaded = run.load("best")
+    assert loaded.name == "epoch-00007"
+    assert facts.items() <= loaded.facts.items()
+    assert loaded.weights.keys() == weights.keys()
+    for key, value in weights["client"].items():
+        assert torch.equal(loaded.weights["client"][key], value)
+    momentum = loaded.optimizer["model"]["state"][0]["momentum_buffer"]
+    assert torch.equal(momentum, optimizer["model"]["state"][0]["momentum_buffer"])
+    assert loaded.optimizer["model"]["param_groups"] == optimizer["model"]["param_groups"]
+
+
+def test_tied_and_strided_weights_can_be_saved(run: RunDirectory) -> None:
+    shared = torch.arange(6.0).view(2, 3)
+    image_layout = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    weights = {"client": {"a": shared, "b": shared, "c": shared.T, "d": image_layout}}
+    run.save(weights, {}, {"epoch": 1, "best": {"checkpoint": "epoch-00001"}})
+    loaded = run.load("last").weights["client"]
+    assert all(torch.equal(loaded[key], value) for key, value in weights["client"].items())
+
+
+def test_best_and_last_and_names(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    save_epoch(run, 2, best=1)
+    assert run.load().name == "epoch-00001"
+    assert run.load("last").name == "epoch-00002"
+    assert run.load("epoch-00002").facts["epoch"] == 2
+    with pytest.raises(RunError, match="no checkpoint epoch-00009; it has epoch-00001, epoch-00002"):
+        run.load("epoch-00009")
+
+
+def test_no_checkpoint_yet(run: RunDirectory) -> None:
+    with pytest.raises(RunError, match="no checkpoint yet"):
+        run.load("last")
+    assert run.load_newest_intact() == (None, [])
+
+
+def test_pruning_keeps_the_best_and_the_last_two(run: RunDirectory) -> None:
+    for epoch in range(1, 6):
+        save_epoch(run, epoch, best=min(epoch, 2))
+    assert run.checkpoints() == ["epoch-00002", "epoch-00004", "epoch-00005"]
+    save_epoch(run, 6)
+    assert run.checkpoints() == ["epoch-00005", "epoch-00006"]
+
+
+def test_pruning_spares_what_was_just_saved_below_damaged_ones(run: RunDirectory) -> None:
+    for epoch in (1, 8, 9):
+        save_epoch(run, epoch, best=1)
+    for name in ("epoch-00008", "epoch-00009"):
+        (run.path / "checkpoints" / name / "client.safetensors").unlink()
+    save_epoch(run, 2, best=1)
+    assert "epoch-00002" in run.checkpoints()
+    newest, problems = run.load_newest_intact()
+    assert newest is not None
+    assert newest.name == "epoch-00002"
+    assert len(problems) == 2
+
+
+def test_an_epoch_trained_again_replaces_its_checkpoint(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    weights, optimizer = trained_parts(99)
+    run.save(weights, optimizer, {"epoch": 1, "step": 5, "best": {"checkpoint": "epoch-00001"}})
+    assert run.checkpoints() == ["epoch-00001"]
+    assert torch.equal(run.load("last").weights["client"]["weight"], weights["client"]["weight"])
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, remove])
+@pytest.mark.parametrize("name", ["client.safetensors", "surrogate.safetensors", "optimizer.pt"])
+def test_a_damaged_checkpoint_is_named(run: RunDirectory, damage: Damage, name: str) -> None:
+    save_epoch(run, 1)
+    file = run.path / "checkpoints" / "epoch-00001" / name
+    damage(file)
+    with pytest.raises(RunError, match=r"damaged|missing") as caught:
+        run.load("last")
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [truncate, remove, lambda file: file.write_text("{}")])
+def test_a_damaged_checkpoint_list_is_named(run: RunDirectory, damage: Damage) -> None:
+    save_epoch(run, 1)
+    file = run.path / "checkpoints" / "epoch-00001" / "checkpoint.json"
+    damage(file)
+    with pytest.raises(RunError, match=r"damaged|missing") as caught:
+        run.load("last")
+    assert str(file) in str(caught.value)
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    file = run.path / "checkpoints" / "epoch-00001" / "checkpoint.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schema_version": SCHEMA_VERSION + 1}))
+    with pytest.raises(RunError, match="newer attncem"):
+        run.load("last")
+
+
+def test_the_newest_intact_checkpoint_is_found_and_the_others_are_told(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    save_epoch(run, 2)
+    save_epoch(run, 3)
+    flip(run.path / "checkpoints" / "epoch-00003" / "client.safetensors")
+    leftover = run.path / "checkpoints" / ".partial-abc"
+    leftover.mkdir()
+    found, problems = run.load_newest_intact()
+    assert found is not None
+    assert found.name == "epoch-00002"
+    assert len(problems) == 1
+    assert "epoch-00003" in problems[0]
+    assert not leftover.exists()
+
+
+def test_nothing_intact(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    flip(run.path / "checkpoints" / "epoch-00001" / "optimizer.pt")
+    found, problems = run.load_newest_intact()
+    assert found is None
+    assert len(problems) == 1
+
+
+class Malicious:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.target),))
+
+
+def plant(run: RunDirectory, name: str, data: bytes) -> Path:
+    """Put a file into a checkpoint and make its recorded hash match."""
+    folder = run.path / "checkpoints" / "epoch-00001"
+    (folder / name).write_bytes(data)
+    facts = json.loads((folder / "checkpoint.json").read_text())
+    facts["sha256"][name] = hash_file(folder / name)
+    (folder / "checkpoint.json").write_text(json.dumps(facts))
+    return folder / name
+
+
+def test_a_pickle_with_a_matching_hash_is_not_executed(run: RunDirectory, tmp_path: Path) -> None:
+    save_epoch(run, 1)
+    torch.save({"model": Malicious(tmp_path / "executed")}, tmp_path / "evil.pt")
+    file = plant(run, "optimizer.pt", (tmp_path / "evil.pt").read_bytes())
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        run.load("last")
+    assert str(file) in str(caught.value)
+    assert not (tmp_path / "executed").exists()
+    assert run.load_newest_intact()[0] is None
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "client.safetensors"])
+@pytest.mark.parametrize("data", [b"", b"garbage", b"\x80\x02}q\x00.", b"\xff" * 64])
+def test_garbage_with_a_matching_hash_is_named(run: RunDirectory, name: str, data: bytes) -> None:
+    save_epoch(run, 1)
+    file = plant(run, name, data)
+    with pytest.raises(RunError, match="cannot be read") as caught:
+        run.load("last")
+    assert str(file) in str(caught.value)
+
+
+def test_weights_without_a_recorded_hash_are_not_loaded(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    folder = run.path / "checkpoints" / "epoch-00001"
+    (folder / "extra.safetensors").write_bytes((folder / "client.safetensors").read_bytes())
+    assert set(run.load("last").weights) == {"client", "surrogate"}
+
+
+# audits
+
+
+def test_an_audit_is_never_overwritten(run: RunDirectory) -> None:
+    files = [run.save_audit("quick-train", {"number": number}) for number in range(3)]
+    assert [file.name for file in files] == ["quick-train.json", "quick-train-2.json", "quick-train-3.json"]
+    assert [read_json(file)["number"] for file in files] == [0, 1, 2]
+
+
+# locks
+
+
+def test_a_second_holder_is_refused(run: RunDirectory) -> None:
+    with run.locked(), pytest.raises(RunError, match="another process"), RunDirectory.open(run.path).locked():
+        pass
+    with run.locked():
+        held = True
+    assert held
+
+
+def test_another_process_is_refused_until_the_lock_is_free(run: RunDirectory) -> None:
+    script = (
+        "import sys\nfrom attncem.runs import RunDirectory\nfrom attncem.types import RunError\n"
+        "try:\n    with RunDirectory.open(sys.argv[1]).locked(): print('held')\n"
+        "except RunError as error: print(error)\n"
+    )
+
+    def other() -> str:
+        command = [sys.executable, "-c", script, str(run.path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    with run.locked():
+        assert other() == f"{run.path} is being trained by another process"
+    assert other() == "held"
+
+
+def test_the_lock_is_freed_by_an_error(run: RunDirectory) -> None:
+    with pytest.raises(KeyError), run.locked():
+        raise KeyError("mine")
+    with run.locked():
+        assert (run.path / ".lock").exists()
+
+
+def test_a_folder_that_cannot_be_locked_is_named(run: RunDirectory) -> None:
+    (run.path / ".lock").mkdir()
+    with pytest.raises(RunError, match="cannot write") as caught, run.locked():
+        pass
+    assert str(run.path) in str(caught.value)
+
+
+# lists
+
+
+def test_runs_are_listed_by_name(tmp_path: Path) -> None:
+    new_run(tmp_path / "b")
+    new_run(tmp_path / "a")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file").write_text("")
+    assert [run.path.name for run in list_runs(tmp_path)] == ["a", "b"]
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_runs_are_described(tmp_path: Path) -> None:
+    first, second, third = (new_run(tmp_path / name) for name in "abc")
+    first.log({"kind": "validation", "epoch": 3, "accuracy": 0.8125})
+    first.log({"kind": "train", "epoch": 3.5})
+    first.update_manifest(status="finished")
+    first.save_audit("quick-train", {})
+    with third.locked():
+        rows = describe_runs(tmp_path)
+    assert rows == [
+        (str(first.path), "finished", "none", "0", "3 of 20", "81.2 %", "1"),
+        (str(second.path), "interrupted", "none", "0", "0 of 20", "", "0"),
+        (str(third.path), "running", "none", "0", "0 of 20", "", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("manifest.json", "{"),
+        ("manifest.json", "{}"),
+        ("config.yaml", "{"),
+        ("config.yaml", "a: 1"),
+        ("metrics.jsonl", "{\n"),
+    ],
+)
+def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path, name: str, text: str) -> None:
+    new_run(tmp_path / "a")
+    (tmp_path / "a" / name).write_text(text)
+    new_run(tmp_path / "b")
+    rows = describe_runs(tmp_path)
+    assert rows[0] == (str(tmp_path / "a"), "damaged", "", "", "", "", "")
+    assert rows[1][1] == "interrupted"
+
+
+def test_the_next_free_folder(tmp_path: Path) -> None:
+    assert free_path(tmp_path, "demo") == tmp_path / "demo-001"
+    (tmp_path / "demo-001").mkdir()
+    (tmp_path / "demo-002").write_text("")
+    assert free_path(tmp_path, "demo") == tmp_path / "demo-003"
