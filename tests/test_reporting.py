@@ -109,6 +109,7 @@ def make_audit(name: str = "none", **other: Any) -> AuditResult:
         "suite": "quick",
         "suite_version": 1,
         "threat": THREAT_MODELS["held_out"],
+        "evaluation": "test",
         "accuracy": interval(accuracy, 0.01),
         "num_classes": len(CLASSES),
         "class_names": CLASSES,

@@ -21,10 +21,11 @@ import attncem
 from attncem.attacks import build_attack
 from attncem.attacks.base import FittedAttack
 from attncem.attacks.oracle import ModelOracle
-from attncem.build import Modules, RunData, known, load_data, restore
+from attncem.build import Modules, RunData, load_data, restore
 from attncem.config.attacks import SUITES, Suite
 from attncem.config.base import Options
 from attncem.config.run import RunConfig
+from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
 from attncem.engine import describe_device, limited_threads, resolve_device
 from attncem.metrics import accuracy, mse, psnr, ssim

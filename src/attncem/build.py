@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
+from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, read_dataset
 from attncem.data.specs import DATASETS
@@ -56,16 +55,6 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
             f"use a batch of {2 * spec.num_classes} or more"
         )
-
-
-def known(key: str, name: str, table: Iterable[str]) -> str:
-    """The name, if the table has it; else a ConfigError with the allowed names and the nearest."""
-    names = sorted(table)
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConfigError(f"{key}={name} is unknown{hint} (allowed: {', '.join(names)})")
 
 
 def load_data(config: RunConfig, device: torch.device) -> RunData:

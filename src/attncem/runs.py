@@ -124,7 +124,7 @@ class RunDirectory:
 
     def log(self, record: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
         """Append one line of JSON."""
-        line = json.dumps({"schema_version": SCHEMA_VERSION, **record}, allow_nan=True) + "\n"
+        line = json.dumps({"schema_version": SCHEMA_VERSION, **record}, allow_nan=False) + "\n"
         with _explain_os_error(self.path), (self.path / file).open("a") as handle:
             handle.write(line)
 
@@ -299,7 +299,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON object with its schema_version, atomically."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False)
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, text.encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -281,7 +282,10 @@ class _Trainer:
         broken = first_not_finite(numbers)
         if broken is None:
             return
-        write_json(self.run.path / "failure.json", {**record, "broken": broken})
+        readable = {
+            key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
+        }
+        write_json(self.run.path / "failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
         raise TrainingError(
             f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
             f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"

@@ -19,7 +19,7 @@ from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
 from attncem.progress import Report, silent
 from attncem.seeding import derive_seed, make_generator
-from attncem.types import BudgetPoint, ReleaseOracle
+from attncem.types import BudgetPoint, ReleaseOracle, TrainingError
 
 Tell = Callable[[float, float], None]
 """tell(epochs so far, last validation error)."""
@@ -47,22 +47,29 @@ class DecoderAttack(FittedAttack):
         trunk = _Trunk(oracle, self.options, seed)
         self._standardise = trunk.standardise
         curve: list[BudgetPoint] = []
-        budget, gain, best = self.options.epochs, None, math.inf
+        budget, gain = self.options.epochs, None
         while True:
             decoder, error = trunk.annealed_at(budget, self._progress)
-            if not curve or error < best:
-                self._decoder, best = decoder, error if math.isfinite(error) else math.inf
+            if not math.isfinite(error):
+                break
+            if not curve or error < min(point.validation_mse for point in curve):
+                self._decoder = decoder
             if curve:
                 gain = 1 - error / curve[-1].validation_mse
             curve.append(BudgetPoint(budget, error))
             if (gain is not None and gain < self.options.tolerance) or 2 * budget > self.options.max_epochs:
                 break
             budget *= 2
-        self.fit_report = self._judge(gain, curve)
+        self.fit_report = self._judge(gain, curve, budget)
 
-    def _judge(self, gain: float | None, curve: list[BudgetPoint]) -> FitReport:
+    def _judge(self, gain: float | None, curve: list[BudgetPoint], tried: float) -> FitReport:
+        if not curve:
+            raise TrainingError(
+                f"decoder {self.options.size} diverged within {tried:g} epochs: lower its lr={self.options.lr:g}"
+            )
         reliable = gain is not None and gain < self.options.tolerance
         said = "no doubling was tried" if gain is None else f"the last doubling of the budget gained {100 * gain:.1f} %"
+        said = f"{tried:g} epochs diverged" if tried > curve[-1].epochs else said
         warnings = [] if reliable else [f"not converged after {curve[-1].epochs:g} epochs: {said}"]
         return FitReport(reliable, gain, curve, count_parameters(self._decoder), warnings)
 

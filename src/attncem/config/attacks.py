@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from attncem.config.base import Options
 
@@ -72,6 +72,12 @@ class DecoderOptions(Options):
     """Last part of a budget in which the rate falls to zero."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Part of the attacker's images on which it chooses and judges convergence."""
+
+    @model_validator(mode="after")
+    def _leave_room_to_double(self) -> DecoderOptions:
+        if self.max_epochs < self.epochs:
+            raise ValueError(f"max_epochs={self.max_epochs:g} is below the first budget, epochs={self.epochs:g}")
+        return self
 
 
 Attack = Annotated[

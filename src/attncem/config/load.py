@@ -77,7 +77,7 @@ def config_schema() -> dict[str, Any]:
 def packaged_configs(folder: Traversable | None = None) -> dict[str, str]:
     """Names of the packaged YAMLs, each with the first comment line that is not a command."""
     place = _folder(folder)
-    files = sorted(place.iterdir(), key=lambda file: file.name) if place.is_dir() else []
+    files = sorted(place.iterdir(), key=lambda file: Path(file.name).stem) if place.is_dir() else []
     return {
         file.name.removesuffix(".yaml"): _headline(file.read_text(encoding="utf-8"))
         for file in files

@@ -178,6 +178,15 @@ def did_you_mean(guess: str | None) -> str:
     return "" if guess is None else f"; did you mean {guess}?"
 
 
+def known(key: str, name: str, table: Iterable[str]) -> str:
+    """The name, if the table has it; else a ConfigError with the allowed names and the nearest."""
+    names = sorted(table)
+    if name in names:
+        return name
+    hint = did_you_mean(nearest(name, names, 0.4))
+    raise ConfigError(f"{key}={name} is unknown{hint} (allowed: {', '.join(names)})")
+
+
 def fail(lines: Sequence[str]) -> ConfigError:
     """One error for all problems, each on its own line."""
     if len(lines) == 1:

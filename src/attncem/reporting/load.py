@@ -162,14 +162,16 @@ def _metrics(file: Path) -> list[Record]:
 
 
 def _audits(folder: Path) -> list[AuditResult]:
-    """Read the audits; of one suite and threat model only the newest is kept.
+    """Read the audits on test images; of one suite and threat model only the newest is kept.
 
-    Newest: the highest suite version, then the last written (NAME.json, NAME-2.json … NAME-10.json).
+    Audits on validation images serve to choose a model and are no result. Newest: the highest suite version, then the last written (NAME.json, NAME-2.json … NAME-10.json).
     """
     newest: dict[tuple[str, str], AuditResult] = {}
     for file in sorted(folder.glob("[!.]*.json"), key=lambda file: (len(file.name), file.name)):
         audit = load_audit(file)
         key = (audit.suite, audit.threat.name)
+        if audit.evaluation != "test":
+            continue
         if key not in newest or audit.suite_version >= newest[key].suite_version:
             newest[key] = audit
     return list(newest.values())
