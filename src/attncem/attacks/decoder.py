@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +74,8 @@ class DecoderAttack(FittedAttack):
         return FitReport(reliable, gain, curve, count_parameters(self._decoder), warnings)
 
     def _progress(self, epochs: float, error: float) -> None:
-        self.report(f"decoder {self.options.size}", epochs, self.options.max_epochs, {"mse": error})
+        numbers = {"mse": error} if math.isfinite(error) else {}
+        self.report(f"decoder {self.options.size}", epochs, self.options.max_epochs, numbers)
 
     @torch.no_grad()
     def reconstruct(self, released: Tensor) -> Tensor:
@@ -103,6 +104,7 @@ class _Trunk:
             self.decoder = self.engine.place(build(tuple(released.shape[1:]), tuple(self.x.shape[1:])))  # type: ignore[arg-type]
         self.optimizer = self._optimizer(self.decoder)
         self.steps_per_epoch = max(1, len(self.train) // options.batch_size)
+        self.batches = self._endless_batches()
         self.step = 0
         self.error = math.nan
 
@@ -135,14 +137,18 @@ class _Trunk:
         if step % 20 == 0:
             tell(step / self.steps_per_epoch, self.error)
 
+    def _endless_batches(self) -> Iterator[Tensor]:
+        """Batches of indices, every image once an epoch, in an order of its own each time."""
+        size = min(self.options.batch_size, len(self.train))
+        while True:
+            shuffled = self.train[torch.randperm(len(self.train), generator=self.order, device=self.train.device)]
+            yield from shuffled[: len(shuffled) // size * size].view(-1, size)
+
     def _descend(self, decoder: nn.Module, optimizer: Optimizer, rate: float) -> None:
-        """One step on a random batch with fresh noise."""
+        """One step on the next batch with fresh noise."""
         decoder.train()
         set_rate(optimizer, rate)
-        pick = torch.randint(
-            len(self.train), (self.options.batch_size,), generator=self.order, device=self.train.device
-        )
-        index = self.train[pick]
+        index = next(self.batches)
         released = self.standardise(self.oracle.release_auxiliary(index, generator=self.noise))
         images, target = decoder(released), self.x[index]
         loss = F.mse_loss(images, target)

@@ -62,7 +62,7 @@ class DecoderOptions(Options):
     """Relative gain of a doubled budget under which the attack is called converged."""
     batch_size: int = Field(16, ge=1)
     """Images per step; small batches converge in far fewer epochs."""
-    lr: float = Field(6e-3, gt=0)
+    lr: float = Field(8e-3, gt=0)
     """Highest learning rate (AdamW)."""
     weight_decay: float = Field(1e-4, ge=0)
     """Weight decay."""
@@ -109,7 +109,7 @@ SUITES: dict[str, Suite] = {
         "quick",
         1,
         "floors, ridge and a small decoder: minutes on a CPU for 28 px images",
-        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions(max_epochs=40))),
+        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions(epochs=28, max_epochs=56))),
     ),
     "standard": Suite(
         "standard",

@@ -139,7 +139,7 @@ class PublishedDecoder(nn.Module):
 def _small(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
     """All work at the feature's own resolution, one jump to pixels: fast on a CPU."""
     factor = math.ceil(image_shape[1] / ToGrid(feature_shape, image_shape).grid[1])
-    return PixelShuffleDecoder(feature_shape, image_shape, widths=(64,), factors=(factor,), blocks=1)
+    return PixelShuffleDecoder(feature_shape, image_shape, widths=(40,), factors=(factor,), blocks=1)
 
 
 def _strong(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:

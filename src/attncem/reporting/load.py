@@ -164,7 +164,8 @@ def _metrics(file: Path) -> list[Record]:
 def _audits(folder: Path) -> list[AuditResult]:
     """Read the audits on test images; of one suite and threat model only the newest is kept.
 
-    Audits on validation images serve to choose a model and are no result. Newest: the highest suite version, then the last written (NAME.json, NAME-2.json … NAME-10.json).
+    Audits on validation images serve to choose a model and are no result. Newest: the highest suite version,
+    then the last written (NAME.json, NAME-2.json … NAME-10.json).
     """
     newest: dict[tuple[str, str], AuditResult] = {}
     for file in sorted(folder.glob("[!.]*.json"), key=lambda file: (len(file.name), file.name)):

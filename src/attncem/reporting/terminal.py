@@ -14,17 +14,19 @@ from attncem.reporting import wording
 from attncem.reporting.tables import summary_table
 from attncem.types import AuditResult
 
+_TITLE = "Strongest attack on each run (higher MSE, lower SSIM: more private)"
+_NAME_WIDTH = 24
+"""Room for the longest floor's name; longer names fold."""
+
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
     """Print one row per audit, then the floors beneath."""
     rows = summary_table(audits)
     show_threat = len({(row["suite"], row["threat"]) for row in rows if row["kind"] == "run"}) > 1
-    table = Table(
-        title="Strongest attack on each run (MSE higher, SSIM and PSNR lower = more private)", box=box.SIMPLE_HEAD
-    )
-    table.add_column("run", overflow="fold")
-    for heading in ("accuracy %", "strongest attack", "MSE", "SSIM", "PSNR dB", "training s"):
-        table.add_column(heading, justify="left" if heading == "strongest attack" else "right")
+    table = Table(title=_TITLE, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("run", overflow="fold", min_width=_NAME_WIDTH)
+    for heading in ("acc.\n%", "strongest\nattack", "MSE", "SSIM", "PSNR\ndB", "train\ns"):
+        table.add_column(heading, justify="left" if "attack" in heading else "right")
     for number, row in enumerate(rows):
         if number == len(audits):
             table.add_section()
