@@ -1,7 +1,11 @@
+import csv
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from attncem.config.load import load_config
 
 ROOT = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -34,3 +38,23 @@ def test_linked_files_exist(readme: str) -> None:
     assert links
     for link in links:
         assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_demo_table_is_that_of_the_result_file(readme: str) -> None:
+    text = (ROOT / readme).read_text()
+    with (ROOT / "results/demo.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) >= 7
+    for row in rows:
+        name = f"floor: {row['run']}" if row["kind"] == "floor" else row["run"]
+        cells = next(line for line in text.splitlines() if line.startswith(f"| {name} |")).split(" | ")
+        assert cells[3] == f"{float(row['mse']):.4f}"
+        assert cells[4] == f"{float(row['ssim']):.3f}"
+
+
+def test_demo_uses_what_the_selection_chose() -> None:
+    chosen = json.loads((ROOT / "results/demo_selection.json").read_text())["chosen"]
+    assert load_config("demo-kmeans").config.training.penalty_weight == chosen["kmeans"]["weight"]
+    attention = load_config(chosen["attention"]["config"], chosen["attention"]["overrides"]).config
+    assert load_config("demo").config == attention

@@ -20,8 +20,8 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
-from attncem.reporting import health, print_summary, report, summary_table, wording
-from attncem.reporting.load import Entry, load_run, load_runs
+from attncem.reporting import figures, health, print_summary, report, summary_table, wording
+from attncem.reporting.load import Entry, entries, load_run, load_runs
 from attncem.types import (
     THREAT_MODELS,
     AttackResult,
@@ -597,3 +597,13 @@ def test_formats() -> None:
     assert [wording.count(value) for value in (None, 12, 1234, 20_100_000)] == ["–", "12", "1.23 k", "20.1 M"]
     assert [wording.seconds(value) for value in (None, 5.0, 300.0, 9000.0)] == ["–", "5 s", "5 min", "2.5 h"]
     assert "sees 16 releases" in wording.describe_threat(replace(THREAT_MODELS["train"], releases_per_input=16))
+
+
+def test_a_far_floor_does_not_flatten_the_trade_off(tmp_path: Path) -> None:
+    run = make_run(tmp_path, audits=[make_audit()])
+    audit = load_run(run).audits[0]
+    far = [replace(row, mse=Interval(5.0, 5.0, 5.0)) if row.name == "grey" else row for row in audit.attacks]
+    (run / "audits" / "quick-2.json").write_text(json.dumps(replace(audit, attacks=far).to_dict()))
+    figure = figures.trade_off(entries([load_run(run)])).svg
+    assert "class mean" in figure
+    assert "grey" not in figure

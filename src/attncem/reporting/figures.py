@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from attncem.reporting.health import number
 from attncem.reporting.load import Entry, Record, Run
 from attncem.reporting.tables import blind_floors
+from attncem.types import AttackResult
 
 NUM_COLORS = 8
 _INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
@@ -123,7 +124,7 @@ def trade_off(entries: Sequence[Entry]) -> Drawing:
         for entry in entries:
             _point(axes, entry)
         axes.margins(x=0.12, y=0.14)
-        _floor_lines(axes, entries[0])
+        _floor_lines(axes, entries)
         axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))
         axes.set_xlabel("accuracy, %")
         axes.set_ylabel("MSE of the strongest attack")
@@ -180,7 +181,7 @@ def _labels(axes: Any, entries: Sequence[Entry]) -> None:
     for entry, (_, y) in zip(entries, places, strict=True):
         ends = [place((100 * end, 0.0))[0] for end in (entry.audit.accuracy.low, entry.audit.accuracy.high)]
         taken.append((ends[0], ends[1], y))
-    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in blind_floors(entries[0].audit)]
+    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in _shown_floors(entries)]
     for entry, (x, y) in zip(entries, places, strict=True):
         width = 0.012 * len(entry.label)
         spots = [(x + side, y + rise, side > 0) for rise in (0, 0.055, -0.055, 0.11, -0.11) for side in (0.022, -0.022)]
@@ -205,8 +206,16 @@ def _is_free(spot: tuple[float, float, bool], width: float, taken: Sequence[tupl
     return inside and not any(left < end and start < right and abs(height - y) < 0.05 for start, end, y in taken)
 
 
-def _floor_lines(axes: Any, entry: Entry) -> None:
-    for index, row in enumerate(blind_floors(entry.audit)):
+def _shown_floors(entries: Sequence[Entry]) -> list[AttackResult]:
+    """The lowest blind floor, and those within twice the highest point: farther ones would flatten the figure."""
+    floors = blind_floors(entries[0].audit)
+    highest = max(entry.audit.strongest_attack.mse.high for entry in entries)
+    ceiling = max(2 * highest, min((row.mse.mean for row in floors), default=0.0))
+    return [row for row in floors if row.mse.mean <= ceiling]
+
+
+def _floor_lines(axes: Any, entries: Sequence[Entry]) -> None:
+    for index, row in enumerate(_shown_floors(entries)):
         axes.axhline(row.mse.mean, color=_MUTED, linewidth=0.9, linestyle="--")
         axes.annotate(
             f"{row.name} {row.mse.mean:.4f}",
