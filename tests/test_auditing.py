@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import attncem
 from attncem import auditing
 from attncem.attacks import ATTACKS
-from attncem.attacks.base import FitReport, FittedAttack
+from attncem.attacks.base import FitReport, FittedAttack, OwnImages
 from attncem.auditing import audit, encode_png, hash_module
 from attncem.build import load_data, restore
 from attncem.config.attacks import (
@@ -74,7 +74,7 @@ class Fake(FittedAttack):
     kind = "attack"
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
-        self.shape = oracle.auxiliary()[0].shape[1:]
+        self.shape = OwnImages(oracle).x.shape[1:]
 
     def reconstruct(self, released: Tensor) -> Tensor:
         return torch.full((len(released), *self.shape), 0.25)
@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_numbers(run: RunDirectory, result: AuditRe
 
 
 def images_of(oracle: ReleaseOracle) -> set[bytes]:
-    return {image.numpy().tobytes() for image in oracle.auxiliary()[0]}
+    return {image.numpy().tobytes() for image in OwnImages(oracle).x}
 
 
 @pytest.mark.parametrize(

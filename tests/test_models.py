@@ -285,3 +285,10 @@ def test_tokens_that_make_no_square_pass_a_linear_layer() -> None:
     decoder = DECODERS["small"]((50, 4), (1, 28, 28))
     assert decoder(torch.randn(2, 50, 4)).shape == (2, 1, 28, 28)
     assert isinstance(decoder.to_grid.expand, nn.Linear)
+
+
+def test_a_plain_module_can_be_the_channel() -> None:
+    model = SplitModel(torch.nn.Flatten(), torch.nn.Hardtanh(0, 0.5), None)
+    x = torch.rand(3, 1, 4, 4)
+    assert torch.equal(model.release(x), x.flatten(1).clamp(0, 0.5))
+    assert model.release(x, copies=2).shape == (3, 2, 16)

@@ -23,6 +23,8 @@ class Channel(nn.Module):
     """z [B, …] → released, of the same shape. `x` are the inputs behind z (needed for keyed noise)."""
 
     options_type: ClassVar[type[Options]]
+    takes_context: ClassVar[bool] = True
+    """Whether `forward` takes x and a generator beside z; a foreign module does not."""
     noise_std: float = 0.0
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:

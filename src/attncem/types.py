@@ -118,25 +118,20 @@ THREAT_MODELS: dict[str, ThreatModel] = {
 
 
 class ReleaseOracle(Protocol):
-    """All that an attack may touch; refuses what the threat model forbids."""
+    """All that an attack may touch; refuses what the threat model forbids.
+
+    An oracle may also offer ``predict(released)``, the server's logits, ``num_classes``, and
+    ``release_auxiliary(index, generator=…)``, a cheaper ``release`` of its auxiliary images.
+    """
 
     threat: ThreatModel
-    num_classes: int
 
-    def auxiliary(self) -> tuple[Tensor, Tensor]:
-        """The images x in [0, 1] and labels y that the attacker owns."""
+    def auxiliary(self) -> Batches:
+        """The images x in [0, 1] and labels y that the attacker owns, in batches."""
         ...
 
     def release(self, x: Tensor, *, copies: int = 1) -> Tensor:
         """A fresh release of x through the victim's encoder and true channel."""
-        ...
-
-    def release_auxiliary(self, index: Tensor, *, generator: Any = None) -> Tensor:
-        """A fresh release of auxiliary images by index; the same as release(x[index]), but cheaper."""
-        ...
-
-    def predict(self, released: Tensor) -> Tensor | None:
-        """The server's logits for a release; None where no server half is known."""
         ...
 
     def encoder(self) -> nn.Module:

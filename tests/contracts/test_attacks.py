@@ -553,3 +553,31 @@ def test_standardised_releases_have_mean_0_and_deviation_1_where_they_vary() -> 
     assert out.std(0)[:5].tolist() == pytest.approx([1] * 5, rel=1e-4)
     assert float(out[:, 5].abs().max()) < 1e-4
     assert Standardiser(released[:1])(released[:1]).isfinite().all()
+
+
+class BareOracle:
+    """Nothing but what the protocol asks for; the images come in several batches."""
+
+    threat = THREAT_MODELS["train"]
+
+    def auxiliary(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        x, y = AUXILIARY
+        return [(x[:100], y[:100]), (x[100:], y[100:])]
+
+    def release(self, x: torch.Tensor, *, copies: int = 1) -> torch.Tensor:
+        return LEAKY(x)
+
+    def encoder(self) -> torch.nn.Module:
+        return LEAKY
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_bare_oracle_and_options_by_name_are_enough(name: str) -> None:
+    by_name = {"epochs": 1, "max_epochs": 1} if name == "decoder" else {}
+    attack = ATTACKS[name](**by_name)
+    oracle = BareOracle()
+    attack.fit(oracle, seed=0)
+    images = attack.reconstruct(oracle.release(AUXILIARY[0][:7]))
+    assert images.shape == AUXILIARY[0][:7].shape
+    if name == "ridge":
+        assert (images - AUXILIARY[0][:7]).square().mean() < 1e-4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,13 +26,18 @@ class FitReport:
 
 
 class FittedAttack(ABC):
-    """An attack: `fit` once on the attacker's own images, then `reconstruct` any release."""
+    """An attack: `fit` once on the attacker's own images, then `reconstruct` any release.
+
+    Built from its options object, or from its options by name: ``DecoderAttack(size="strong")``.
+    """
 
     options_type: ClassVar[type[Options]]
     kind: ClassVar[Literal["floor", "attack"]]
+    options: Options
     fit_report: FitReport = FitReport()
 
-    def __init__(self, options: Options, *, report: Report = silent) -> None:
+    def __init__(self, options: Options | None = None, *, report: Report = silent, **by_name: Any) -> None:
+        self.options = options or self.options_type(**by_name)
         self.report = report
 
     @abstractmethod
@@ -47,8 +52,8 @@ class FittedAttack(ABC):
 class Standardiser:
     """Centres and scales a release by the statistics of the attacker's own releases.
 
-    Without it a defence that only shrinks z would look private to the decoder. Entries that hardly vary
-    are scaled by a tenth of the mean deviation at most, so that they cannot blow up.
+    Without it a defence that only shrinks z would look private to the decoder. An entry that hardly varies
+    is divided by a tenth of the mean deviation instead of its own, so that it cannot blow up.
     """
 
     def __init__(self, released: Tensor) -> None:
@@ -62,11 +67,28 @@ class Standardiser:
         return (released.float() - self.mean) / self.std
 
 
-def release_all(oracle: ReleaseOracle, count: int, *, generator: torch.Generator, batch: int = 1000) -> Tensor:
-    """One release of each of the first `count` auxiliary images."""
-    device = oracle.auxiliary()[1].device
-    index = torch.arange(count, device=device)
-    return torch.cat([oracle.release_auxiliary(part, generator=generator) for part in index.split(batch)])
+class OwnImages:
+    """The attacker's own images x, labels y and fresh releases of them, from any oracle."""
+
+    def __init__(self, oracle: ReleaseOracle) -> None:
+        given = oracle.auxiliary()
+        pairs = [given] if isinstance(given, tuple) and isinstance(given[0], Tensor) else list(given)
+        self.x: Tensor = torch.cat([x for x, _ in pairs])
+        self.y: Tensor = torch.cat([y for _, y in pairs])
+        self._oracle = oracle
+        self._by_index = getattr(oracle, "release_auxiliary", None)
+
+    def release(self, index: Tensor, generator: torch.Generator) -> Tensor:
+        """One fresh release of each image at `index`."""
+        if self._by_index is None:
+            return self._oracle.release(self.x[index])
+        released: Tensor = self._by_index(index, generator=generator)
+        return released
+
+    def release_all(self, generator: torch.Generator, batch: int = 1000) -> Tensor:
+        """One fresh release of every image."""
+        index = torch.arange(len(self.x), device=self.x.device)
+        return torch.cat([self.release(part, generator) for part in index.split(batch)])
 
 
 def divide(count: int, fraction: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:

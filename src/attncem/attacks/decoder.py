@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.attacks.base import FitReport, FittedAttack, Standardiser, divide, release_all
+from attncem.attacks.base import FitReport, FittedAttack, OwnImages, Standardiser, divide
 from attncem.config.attacks import DecoderOptions
 from attncem.engine import Engine, adamw, average_of, seeded, set_rate
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
-from attncem.progress import Report, silent
 from attncem.seeding import derive_seed, make_generator
 from attncem.types import BudgetPoint, ReleaseOracle, TrainingError
 
@@ -37,10 +36,7 @@ class DecoderAttack(FittedAttack):
 
     options_type = DecoderOptions
     kind = "attack"
-
-    def __init__(self, options: DecoderOptions, *, report: Report = silent) -> None:
-        super().__init__(options, report=report)
-        self.options = options
+    options: DecoderOptions
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Train with doubling budgets and keep the best decoder."""
@@ -89,14 +85,15 @@ class _Trunk:
     """The decoder in training, its data, and how far it has come."""
 
     def __init__(self, oracle: ReleaseOracle, options: DecoderOptions, seed: int) -> None:
-        self.oracle, self.options = oracle, options
-        self.x = oracle.auxiliary()[0]
+        self.options = options
+        self.own = OwnImages(oracle)
+        self.x = self.own.x
         device = self.x.device
         self.engine = Engine(device)
         self.noise = make_generator(device, seed, "decoder noise")
         self.order = make_generator(device, seed, "decoder order")
         self.train, held = divide(len(self.x), options.validation_fraction, derive_seed(seed, "decoder split"), device)
-        released = release_all(oracle, len(self.x), generator=self.noise)
+        released = self.own.release_all(self.noise)
         self.standardise = Standardiser(released[self.train])
         self.held_x, self.held_z = self.x[held], self.standardise(released[held])
         with seeded(device, seed, "decoder init"):
@@ -149,7 +146,7 @@ class _Trunk:
         decoder.train()
         set_rate(optimizer, rate)
         index = next(self.batches)
-        released = self.standardise(self.oracle.release_auxiliary(index, generator=self.noise))
+        released = self.standardise(self.own.release(index, self.noise))
         images, target = decoder(released), self.x[index]
         loss = F.mse_loss(images, target)
         if self.options.loss == "mse_ssim":

@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncem.attacks.base import FittedAttack, Standardiser, release_all
+from attncem.attacks.base import FittedAttack, OwnImages, Standardiser
 from attncem.config.attacks import ClassMeanOptions, GreyOptions, MeanImageOptions, NearestNeighbourOptions
-from attncem.progress import Report, silent
 from attncem.seeding import make_generator
 from attncem.types import ReleaseOracle
 
@@ -23,7 +22,7 @@ class GreyFloor(FittedAttack):
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Take the image's shape."""
-        self._image = torch.full_like(oracle.auxiliary()[0][0], 0.5)
+        self._image = torch.full_like(OwnImages(oracle).x[0], 0.5)
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The same grey for every release."""
@@ -38,7 +37,7 @@ class MeanImageFloor(FittedAttack):
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Average the attacker's images."""
-        self._image = oracle.auxiliary()[0].mean(0)
+        self._image = OwnImages(oracle).x.mean(0)
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The same mean for every release."""
@@ -53,18 +52,20 @@ class ClassMeanFloor(FittedAttack):
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Average the attacker's images class by class; a class it has none of gets the overall mean."""
-        x, y = oracle.auxiliary()
-        member = torch.nn.functional.one_hot(y, oracle.num_classes).to(x.dtype)
+        own = OwnImages(oracle)
+        x, y = own.x, own.y
+        num_classes = getattr(oracle, "num_classes", int(y.max()) + 1)
+        member = torch.nn.functional.one_hot(y, num_classes).to(x.dtype)
         count = member.sum(0)
         means = (member.T @ x.flatten(1)) / count.clamp_min(1)[:, None]
         self._mean = x.mean(0)
         means = torch.where(count[:, None] > 0, means, self._mean.flatten())
         self._means = means.view(-1, *x.shape[1:])
-        self._predict = oracle.predict
+        self._predict = getattr(oracle, "predict", None)
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The mean of the predicted class; the mean of all where no server half is known."""
-        logits = self._predict(released)
+        logits = None if self._predict is None else self._predict(released)
         if logits is None:
             return self._mean.expand(len(released), *self._mean.shape)
         return self._means[logits.argmax(1)]
@@ -75,16 +76,14 @@ class NearestNeighbour(FittedAttack):
 
     options_type = NearestNeighbourOptions
     kind = "floor"
-
-    def __init__(self, options: NearestNeighbourOptions, *, report: Report = silent) -> None:
-        super().__init__(options, report=report)
-        self.options = options
+    options: NearestNeighbourOptions
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Store a key for each own image: the mean of a few releases."""
-        self._x = oracle.auxiliary()[0]
-        noise = make_generator(self._x.device, seed, "nearest")
-        released = [release_all(oracle, len(self._x), generator=noise) for _ in range(self.options.num_releases)]
+        own = OwnImages(oracle)
+        self._x = own.x
+        noise = make_generator(own.x.device, seed, "nearest")
+        released = [own.release_all(noise) for _ in range(self.options.num_releases)]
         self._standardise = Standardiser(released[0])
         self._keys = self._standardise(torch.stack(released).mean(0)).flatten(1)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attncem.models.split import SplitModel
 from attncem.seeding import make_generator
-from attncem.types import Forbidden, ThreatModel
+from attncem.types import Batches, Forbidden, ThreatModel
 
 _BATCH = 500
 
@@ -25,9 +25,9 @@ class ModelOracle:
         self._noise = make_generator(x.device, seed, "oracle")
         self._features: Tensor | None = None
 
-    def auxiliary(self) -> tuple[Tensor, Tensor]:
-        """The images and labels that the attacker owns."""
-        return self._x, self._y
+    def auxiliary(self) -> Batches:
+        """The images and labels that the attacker owns, as one batch."""
+        return [(self._x, self._y)]
 
     @torch.no_grad()
     def release(self, x: Tensor, *, copies: int = 1) -> Tensor:

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from attncem.attacks.base import FitReport, FittedAttack, Standardiser, divide, release_all
+from attncem.attacks.base import FitReport, FittedAttack, OwnImages, Standardiser, divide
 from attncem.config.attacks import RidgeOptions
-from attncem.progress import Report, silent
 from attncem.seeding import derive_seed, make_generator
 from attncem.types import ReleaseOracle
 
@@ -22,16 +21,14 @@ class RidgeAttack(FittedAttack):
 
     options_type = RidgeOptions
     kind = "attack"
-
-    def __init__(self, options: RidgeOptions, *, report: Report = silent) -> None:
-        super().__init__(options, report=report)
-        self.options = options
+    options: RidgeOptions
 
     def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
         """Solve (Φ'Φ/n + λI) W = Φ'X/n for every strength through one eigendecomposition."""
-        x = oracle.auxiliary()[0]
+        own = OwnImages(oracle)
+        x = own.x
         noise = make_generator(x.device, seed, "ridge")
-        released = [release_all(oracle, len(x), generator=noise) for _ in range(self.options.num_releases)]
+        released = [own.release_all(noise) for _ in range(self.options.num_releases)]
         self._shape = x.shape[1:]
         self._standardise = Standardiser(released[0])
         self._projection = _projection(released[0][0].numel(), seed, x.device)

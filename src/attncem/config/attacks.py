@@ -103,40 +103,26 @@ _FLOORS: tuple[tuple[str, Options], ...] = (
     ("nearest neighbour", NearestNeighbourOptions()),
 )
 _RIDGE = ("ridge", RidgeOptions())
+_SMALL = ("decoder small", DecoderOptions(epochs=28, max_epochs=56))
+_PUBLISHED = (
+    "decoder published",
+    DecoderOptions(size="published", epochs=12, max_epochs=48, batch_size=64, lr=1e-3),
+)
+
+
+def _strong(loss: Literal["mse", "mse_ssim"]) -> DecoderOptions:
+    return DecoderOptions(size="strong", loss=loss, epochs=50, max_epochs=200, batch_size=64, lr=3e-4)
+
+
+_QUICK: tuple[tuple[str, Options], ...] = (*_FLOORS, _RIDGE, _SMALL)
+_FULL = (*_QUICK, _PUBLISHED, ("decoder strong", _strong("mse")), ("decoder strong ssim", _strong("mse_ssim")))
 
 SUITES: dict[str, Suite] = {
-    "quick": Suite(
-        "quick",
-        1,
-        "floors, ridge and a small decoder: minutes on a CPU for 28 px images",
-        (*_FLOORS, _RIDGE, ("decoder small", DecoderOptions(epochs=28, max_epochs=56))),
-    ),
-    "standard": Suite(
-        "standard",
-        1,
-        "quick, and the baseline's residual decoder until it converges",
-        (
-            *_FLOORS,
-            _RIDGE,
-            ("decoder small", DecoderOptions()),
-            ("decoder published", DecoderOptions(size="published", epochs=25, max_epochs=100, batch_size=64, lr=1e-3)),
-        ),
-    ),
-    "full": Suite(
-        "full",
-        1,
-        "standard, and a strong decoder in an MSE and a perceptual version: for a GPU",
-        (
-            *_FLOORS,
-            _RIDGE,
-            ("decoder small", DecoderOptions()),
-            ("decoder published", DecoderOptions(size="published", epochs=25, max_epochs=100, batch_size=64, lr=1e-3)),
-            ("decoder strong", DecoderOptions(size="strong", epochs=50, max_epochs=200, batch_size=64, lr=3e-4)),
-            (
-                "decoder strong ssim",
-                DecoderOptions(size="strong", loss="mse_ssim", epochs=50, max_epochs=200, batch_size=64, lr=3e-4),
-            ),
-        ),
-    ),
+    suite.name: suite
+    for suite in (
+        Suite("quick", 1, "floors, ridge and a small decoder: a minute on a CPU for the embedded images", _QUICK),
+        Suite("standard", 1, "quick, and the baseline's residual decoder until it converges", (*_QUICK, _PUBLISHED)),
+        Suite("full", 1, "standard, and a strong decoder in an MSE and a perceptual version: for a GPU", _FULL),
+    )
 }
 """Audit suites by name."""

@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class SplitModel(nn.Module):
-    """Client encoder, channel and server half. `server` is None for a foreign encoder under audit."""
+    """Client encoder, channel and server half. `server` is None for a foreign encoder under audit.
+
+    The channel is one of ours, or any module from z to what is released.
+    """
 
     def __init__(self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None) -> None:
         super().__init__()
@@ -22,6 +25,9 @@ class SplitModel(nn.Module):
 
     def transmit(self, z: Tensor, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
         """What leaves the client for a clean feature: channel(z)."""
+        if not getattr(self.channel, "takes_context", False):
+            plain: Tensor = self.channel(z)
+            return plain
         released: Tensor = self.channel(z, x=x, generator=generator)
         return released
 
