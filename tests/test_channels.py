@@ -8,7 +8,20 @@ import torch
 from torch import Tensor
 
 from attncem.channels import Channel, ChannelChain, GaussianChannel, IdentityChannel, build_channel, keyed_normal
-from attncem.config.channels import GaussianOptions, IdentityOptions
+from attncem.config.channels import (
+    ChannelOptions,
+    DropoutOptions,
+    GaussianOptions,
+    IdentityOptions,
+    LaplaceOptions,
+    LocalDPOptions,
+    QuantiseOptions,
+    TopKOptions,
+    gaussian_mechanism_delta,
+    gaussian_mechanism_std,
+)
+from attncem.config.load import dump_config, load_config
+from attncem.types import ConfigError
 
 KEY = b"k" * 32
 
@@ -90,3 +103,95 @@ def test_keyed_noise_needs_one_input_for_each_feature() -> None:
 def test_an_abstract_channel_releases_nothing() -> None:
     with pytest.raises(NotImplementedError):
         Channel()(torch.zeros(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gaussian_draws_the_generators_normal_numbers(dtype: torch.dtype) -> None:
+    z = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    channel = build_channel([GaussianOptions(noise_std=0.3)], key=KEY)
+    noise = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(channel(z, generator=torch.Generator().manual_seed(1)), z + 0.3 * noise.to(dtype))
+
+
+def test_the_documents_chain_carries_out_every_stage() -> None:
+    options = [GaussianOptions(), LocalDPOptions(epsilon=50), DropoutOptions(rate=0.5), TopKOptions(keep=0.2)]
+    chain = build_channel(options, key=KEY)
+    released = chain(torch.rand(8, 100), generator=torch.Generator().manual_seed(0))
+    assert ((released != 0).sum(1) <= 20).all()
+    assert chain.noise_std == pytest.approx(math.hypot(0.1, options[1].added_noise_std))
+
+
+def test_channel_order_is_what_the_user_gave() -> None:
+    def order(*names: str) -> str:
+        return load_config({"channel": [{"name": name} for name in names]}).config.channel_order
+
+    assert order("gaussian", "local_dp", "dropout", "top_k") == "gaussian → local_dp → dropout → top_k"
+    assert order("identity", "dropout", "identity") == "identity → dropout → identity"
+    assert order("top_k", "gaussian") == "top_k → gaussian; the documents: gaussian → top_k"
+
+
+@pytest.mark.parametrize(
+    ("stages", "bits"),
+    [
+        ([GaussianOptions(), QuantiseOptions(bits=4)], 4),
+        ([QuantiseOptions(bits=4), GaussianOptions(), TopKOptions()], 4),
+        ([QuantiseOptions(bits=2), QuantiseOptions(bits=4)], 2),
+        ([QuantiseOptions(bits=2), GaussianOptions(noise="keyed")], None),
+        ([QuantiseOptions(bits=2), DropoutOptions(noise="keyed"), QuantiseOptions(bits=4)], 4),
+        ([GaussianOptions(), DropoutOptions()], None),
+    ],
+)
+def test_bits_of_a_chain_hold_unless_a_later_stage_reads_the_input(stages: list[ChannelOptions], bits: int) -> None:
+    assert build_channel(stages, key=KEY).bits_per_feature == bits
+
+
+def test_noise_of_a_configuration_is_that_of_its_channel() -> None:
+    stages = [{"name": "gaussian", "noise_std": 0.3}, {"name": "laplace", "scale": 0.2}, {"name": "local_dp"}]
+    config = load_config({"channel": [*stages, {"name": "dropout"}]}).config
+    assert config.noise_std == pytest.approx(build_channel(config.channel, key=KEY).noise_std, rel=1e-12)
+    assert config.noise_std == pytest.approx(math.hypot(0.3, math.sqrt(2) * 0.2, LocalDPOptions().added_noise_std))
+
+
+def test_a_relative_floor_needs_a_channel_that_adds_noise() -> None:
+    kmeans = {"name": "kmeans"}
+    dropping = [{"name": "top_k"}, {"name": "dropout"}]
+    with pytest.raises(ConfigError, match=r"\(top_k → dropout; the documents: .*\) adds no noise: give it gaussian"):
+        load_config({"channel": dropping, "surrogate": kmeans})
+    with pytest.raises(ConfigError, match=r"channel\.noise_std, which is 0"):
+        load_config({"channel": {"name": "laplace", "noise_std": 0}, "surrogate": kmeans})
+    for name in ("laplace", "local_dp"):
+        assert load_config({"channel": [*dropping, {"name": name}], "surrogate": kmeans}).config.noise_std > 0
+
+
+def test_laplace_takes_a_scale_or_a_deviation() -> None:
+    assert LaplaceOptions(scale=0.5).noise_std == pytest.approx(math.sqrt(2) / 2)
+    config = load_config({"channel": {"name": "laplace", "scale": 0.1}}).config
+    assert "scale: 0.1\n" in dump_config(config)
+    assert load_config(config).config == config
+    with pytest.raises(ConfigError, match=r"scale=0.1 and noise_std=0.3 disagree"):
+        load_config(config, ["channel.noise_std=0.3"])
+
+
+def hockey_stick(epsilon: float, sigma: float) -> float:
+    """δ by summation: ∫ max(0, p − e^ε q) of two normals one apart."""
+    t = torch.linspace(-12, 13, 400_001, dtype=torch.float64)
+    p, q = (torch.exp(-0.5 * ((t * sigma - mean) / sigma) ** 2) / math.sqrt(2 * math.pi) for mean in (1.0, 0.0))
+    return float((p - math.exp(epsilon) * q).clamp_min(0).sum() * (t[1] - t[0]))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+def test_the_noise_of_local_dp_is_the_least_that_gives_epsilon_and_delta(epsilon: float, delta: float) -> None:
+    sigma = gaussian_mechanism_std(epsilon, delta, 1.0)
+    assert hockey_stick(epsilon, sigma) == pytest.approx(delta, rel=1e-3)
+    assert gaussian_mechanism_delta(epsilon, sigma) <= delta < gaussian_mechanism_delta(epsilon, 0.999 * sigma)
+    assert LocalDPOptions(clip=3, epsilon=epsilon, delta=delta).added_noise_std == pytest.approx(6 * sigma)
+    if epsilon <= 1:
+        assert sigma < math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def test_the_noise_of_local_dp_falls_with_epsilon_to_any_size() -> None:
+    stds = [gaussian_mechanism_std(10.0**power, 1e-5, 1.0) for power in range(-4, 7)]
+    assert stds == sorted(stds, reverse=True)
+    assert stds[4] == pytest.approx(3.7306, abs=1e-3)
+    assert stds[-1] == pytest.approx(1 / math.sqrt(2e6), rel=0.01)

@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from attncem.channels import CHANNELS, Channel, build_channel
-from attncem.config.channels import GaussianOptions, IdentityOptions
+from attncem.config.channels import (
+    DropoutOptions,
+    GaussianOptions,
+    IdentityOptions,
+    LaplaceOptions,
+    LocalDPOptions,
+    QuantiseOptions,
+    TopKOptions,
+)
+from attncem.config.load import load_config
+from attncem.types import ConfigError
 
 KEY, OTHER_KEY = b"a" * 32, b"b" * 32
 SHAPES = [(8, 4, 4), (49, 6), (100,)]
@@ -18,23 +28,48 @@ SHAPES = [(8, 4, 4), (49, 6), (100,)]
 
 @dataclass(frozen=True)
 class Case:
-    """A channel's options; whether it draws at random, and whether that follows the input."""
+    """A channel's options; whether it draws at random, whether that follows the input, and whether z stays as it is."""
 
     options: Any
     random: bool = False
     keyed: bool = False
+    silent: bool = False
 
 
-CASES = {
-    "identity": Case(IdentityOptions()),
-    "gaussian": Case(GaussianOptions(noise_std=0.2), random=True),
-    "gaussian keyed": Case(GaussianOptions(noise_std=0.2, noise="keyed"), random=True, keyed=True),
-    "gaussian without noise": Case(GaussianOptions(noise_std=0.0)),
-    "gaussian keyed without noise": Case(GaussianOptions(noise_std=0.0, noise="keyed")),
+NOISES: dict[str, Any] = {
+    "gaussian": GaussianOptions(noise_std=0.2),
+    "laplace": LaplaceOptions(scale=0.2),
+    "local_dp": LocalDPOptions(clip=0.5, epsilon=8.0, delta=1e-4),
+    "dropout": DropoutOptions(rate=0.3),
+    "dropout rescaled": DropoutOptions(rate=0.3, rescale=True),
 }
+SILENT: dict[str, Any] = {
+    "identity": IdentityOptions(),
+    "gaussian without noise": GaussianOptions(noise_std=0.0),
+    "gaussian keyed without noise": GaussianOptions(noise_std=0.0, noise="keyed"),
+    "laplace without noise": LaplaceOptions(noise_std=0.0),
+    "dropout of nothing": DropoutOptions(rate=0.0, noise="keyed"),
+    "top_k of all": TopKOptions(keep=1.0),
+}
+CASES = (
+    {name: Case(options, silent=True) for name, options in SILENT.items()}
+    | {name: Case(options, random=True) for name, options in NOISES.items()}
+    | {f"{name} keyed": Case(o.model_copy(update={"noise": "keyed"}), True, True) for name, o in NOISES.items()}
+    | {"top_k": Case(TopKOptions(keep=0.3)), "quantise": Case(QuantiseOptions(bits=3, low=0.1, high=0.8))}
+)
 FRESH = [name for name, case in CASES.items() if case.random and not case.keyed]
 KEYED = [name for name, case in CASES.items() if case.keyed]
-SILENT = [name for name, case in CASES.items() if not case.random]
+REPEATABLE = [name for name, case in CASES.items() if case.keyed or not case.random]
+NOISY = [name for name in (*FRESH, *KEYED) if CASES[name].options.adds_noise]
+DROPPING = [name for name in (*FRESH, *KEYED) if CASES[name].options.name == "dropout"]
+BAD = [
+    *[("gaussian", "noise_std", -1), ("gaussian", "noise", "sometimes")],
+    *[("laplace", "noise_std", -1), ("laplace", "scale", -0.1), ("laplace", "noise", 3)],
+    *[("local_dp", "clip", 0), ("local_dp", "epsilon", 0), ("local_dp", "delta", 0), ("local_dp", "delta", 1)],
+    *[("dropout", "rate", 1), ("dropout", "rate", -0.1), ("dropout", "rescale", "perhaps")],
+    *[("top_k", "keep", 0), ("top_k", "keep", 1.5), ("top_k", "noise", "keyed"), ("identity", "noise_std", 1)],
+    *[("quantise", "bits", 0), ("quantise", "bits", 17), ("quantise", "bits", 1.5), ("quantise", "low", 1.0)],
+]
 
 
 def make(name: str, *, key: bytes = KEY, training: bool = False) -> Channel:
@@ -79,14 +114,42 @@ def test_the_feature_itself_is_not_changed(name: str, training: bool) -> None:
     assert torch.equal(z, before)
 
 
+def gradient(name: str, z: Tensor, x: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
+    """What is released, and the gradient of its sum."""
+    z = z.clone().requires_grad_()
+    released = make(name, training=training)(z, x=x)
+    released.sum().backward()
+    assert z.grad is not None
+    return released.detach(), z.grad
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("training", [True, False])
-def test_the_gradient_reaches_z(name: str, training: bool) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_reaches_z_and_is_finite(name: str, training: bool, dtype: torch.dtype) -> None:
     z, x = features()
-    z.requires_grad_()
-    make(name, training=training)(z, x=x).sum().backward()
-    assert z.grad is not None
-    assert torch.equal(z.grad, torch.ones_like(z))
+    z[0] = 0
+    _, found = gradient(name, z.to(dtype), x, training=training)
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    assert found[1:].flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.options.name != "local_dp"])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_gradient_is_that_of_what_passes(name: str, training: bool) -> None:
+    z, x = features()
+    z += 0.01
+    released, found = gradient(name, z, x, training=training)
+    torch.testing.assert_close(found, expected_gradient(CASES[name].options, z, released))
+
+
+def expected_gradient(options: Any, z: Tensor, released: Tensor) -> Tensor:
+    if options.name == "quantise":
+        return ((z >= options.low) & (z <= options.high)).float()
+    if options.name == "dropout" and options.rescale:
+        return (released != 0) / (1 - options.rate)
+    return (released != 0).float() if options.name in ("dropout", "top_k") else torch.ones_like(z)
 
 
 @pytest.mark.parametrize("name", [*FRESH, *KEYED])
@@ -109,19 +172,78 @@ def test_fresh_noise_differs_at_every_release_and_follows_a_generator(name: str)
 
 @pytest.mark.parametrize("name", FRESH)
 def test_equal_inputs_in_a_batch_get_noise_of_their_own(name: str) -> None:
-    released = make(name)(torch.zeros(2, 50), x=torch.zeros(2, 1, 5, 5))
+    released = make(name)(torch.ones(2, 50), x=torch.zeros(2, 1, 5, 5))
     assert not torch.equal(released[0], released[1])
 
 
-@pytest.mark.parametrize("name", [*FRESH, *KEYED])
+def release_many(name: str, z: Tensor, training: bool) -> Tensor:
+    x = torch.rand(len(z), 1, 5, 5, generator=seeded(3))
+    released: Tensor = make(name, training=training)(z, x=x, generator=seeded(4))
+    return released
+
+
+@pytest.mark.parametrize("name", NOISY)
 @pytest.mark.parametrize("training", [True, False])
 def test_noise_has_the_deviation_it_says(name: str, training: bool) -> None:
-    channel = make(name, training=training)
-    x = torch.rand(100, 1, 5, 5, generator=seeded(3))
-    noise = channel(torch.zeros(100, 500), x=x, generator=seeded(4))
-    assert float(noise.std()) == pytest.approx(channel.noise_std, rel=0.02)
-    assert float(noise.mean()) == pytest.approx(0, abs=0.02 * channel.noise_std)
-    assert channel.noise_std == CASES[name].options.noise_std
+    noise = release_many(name, torch.zeros(100, 500), training)
+    noise_std = make(name).noise_std
+    assert float(noise.std()) == pytest.approx(noise_std, rel=0.02)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.02 * noise_std)
+    assert noise_std == CASES[name].options.added_noise_std > 0
+    size = {"laplace": noise_std / 2**0.5}.get(CASES[name].options.name, noise_std * (2 / torch.pi) ** 0.5)
+    assert float(noise.abs().mean()) == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("name", DROPPING)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_zeroes_the_share_it_says(name: str, training: bool, dtype: torch.dtype) -> None:
+    released = release_many(name, torch.ones(100, 500, dtype=dtype), training)
+    options = CASES[name].options
+    assert float((released == 0).float().mean()) == pytest.approx(options.rate, abs=0.01)
+    kept = float(released[released != 0].float().unique())
+    assert kept == pytest.approx(1 / (1 - options.rate) if options.rescale else 1, rel=0.01)
+    assert make(name).noise_std == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_top_k_keeps_the_largest_share_of_each_sample(shape: tuple[int, ...], constant: bool) -> None:
+    z = torch.ones(6, *shape) if constant else features(shape)[0] + 0.01
+    z = z * torch.tensor([1.0, 2, 3, 100, 200, 300]).view(-1, *[1] * len(shape))
+    released = make("top_k")(z)
+    kept = released.flatten(1) != 0
+    assert kept.sum(1).tolist() == [round(0.3 * z[0].numel())] * 6
+    assert torch.equal(released[released != 0], z[released != 0])
+    lowest_kept = released.flatten(1).masked_fill(~kept, 1e9).amin(1)
+    assert (z.flatten(1).masked_fill(kept, 0).amax(1) <= lowest_kept).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("bits", [1, 2, 5])
+def test_quantise_has_so_many_levels_and_takes_the_nearest(dtype: torch.dtype, bits: int) -> None:
+    z = torch.linspace(-1, 2, 3000, dtype=dtype).view(3, -1)
+    channel = build_channel([QuantiseOptions(bits=bits, low=-0.25, high=1.5)], key=KEY)
+    released = channel(z)
+    assert channel.bits_per_feature == bits
+    assert len(released.unique()) == 2**bits
+    assert (float(released.min()), float(released.max())) == (-0.25, 1.5)
+    rounding = 0.51 * 1.75 / (2**bits - 1) + (0.01 if dtype == torch.bfloat16 else 0)
+    assert float((released - z.clamp(-0.25, 1.5)).abs().max()) <= rounding
+    assert torch.equal(channel(released), released)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("training", [True, False])
+def test_local_dp_bounds_the_norm_before_its_noise(shape: tuple[int, ...], training: bool) -> None:
+    z = features(shape)[0] * torch.tensor([0.0, 1e-3, 1e-2, 1, 1e3, 1e6]).view(-1, *[1] * len(shape))
+    x = features()[1]
+    channel = make("local_dp", training=training)
+    noise = channel(torch.zeros_like(z), x=x, generator=seeded(1))
+    clipped = channel(z, x=x, generator=seeded(1)) - noise
+    norms = clipped.flatten(1).norm(dim=1)
+    assert (norms <= 0.5 + 1e-5).all()
+    torch.testing.assert_close(norms, z.flatten(1).norm(dim=1).clamp_max(0.5), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SILENT)
@@ -131,6 +253,23 @@ def test_without_noise_z_is_released_as_it_is(name: str, training: bool) -> None
     channel = make(name, training=training)
     assert torch.equal(channel(z), z)
     assert channel.noise_std == 0
+
+
+@pytest.mark.parametrize("name", REPEATABLE)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_release_depends_on_its_own_sample_alone(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    z, x = features(shape)
+    z = z.to(dtype)
+    channel = make(name)
+    alone = [channel(z[i : i + 1], x=x[i : i + 1]) for i in range(6)]
+    assert torch.equal(torch.cat(alone), channel(z, x=x))
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.random])
+def test_what_draws_nothing_is_the_same_in_training(name: str) -> None:
+    z, x = features()
+    assert torch.equal(make(name, training=True)(z), make(name)(z, x=x, generator=seeded(1)))
 
 
 @pytest.mark.parametrize("name", KEYED)
@@ -143,14 +282,13 @@ def test_keyed_noise_follows_the_input_alone(name: str, shape: tuple[int, ...]) 
     assert torch.equal(channel(z, x=x), released)
     assert torch.equal(channel(z, x=x, generator=seeded(9)), released)
     assert torch.equal(channel(z[order], x=x[order]), released[order])
-    assert torch.equal(torch.cat([channel(z[i : i + 1], x=x[i : i + 1]) for i in range(6)]), released)
     copies = channel(z.repeat_interleave(3, 0), x=x.repeat_interleave(3, 0)).view(6, 3, *shape)
     assert torch.equal(copies, released[:, None].expand_as(copies))
 
 
 @pytest.mark.parametrize("name", KEYED)
 def test_keyed_noise_differs_between_inputs_and_keys(name: str) -> None:
-    z, x = torch.zeros(6, 50), features()[1]
+    z, x = torch.ones(6, 50), features()[1]
     released = make(name)(z, x=x)
     assert len({tuple(row) for row in released.tolist()}) == 6
     assert not torch.equal(make(name, key=OTHER_KEY)(z, x=x), released)
@@ -165,3 +303,9 @@ def test_keyed_noise_needs_the_inputs(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_no_secret_and_no_weight_lies_in_the_state(name: str) -> None:
     assert make(name).state_dict() == {}
+
+
+@pytest.mark.parametrize(("name", "option", "value"), BAD)
+def test_bad_options_are_refused_by_name(name: str, option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"channel\.0.*{option}"):
+        load_config({"channel": [{"name": name, option: value}]})

@@ -2,28 +2,189 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from attncem.config.base import Options
 
 
-class GaussianOptions(Options):
+class ChannelOptions(Options):
+    """What every channel has."""
+
+    name: str
+    place: ClassVar[int | None] = None
+    """Place in the documents' order: noise, DP noise, dropout, top-k, and ours: quantise. None: no matter."""
+    adds_noise: ClassVar[bool] = False
+    """Whether it is a channel that adds noise to z."""
+
+    @property
+    def added_noise_std(self) -> float:
+        """Standard deviation of the noise that is added to each feature."""
+        return 0.0
+
+
+class RandomOptions(ChannelOptions):
+    """What every channel has that draws at random."""
+
+    noise: Literal["fresh", "keyed"] = "fresh"
+    """At inference: a new draw for every release, or one derived from a key and the input, the same for
+    the same input (training always draws anew)."""
+
+
+class GaussianOptions(RandomOptions):
     """Adds Gaussian noise: released = z + noise_std · N(0, I)."""
 
+    place = 0
+    adds_noise = True
     name: Literal["gaussian"] = "gaussian"
     noise_std: float = Field(0.1, ge=0)
     """Standard deviation σ of the noise, in the units of z."""
-    noise: Literal["fresh", "keyed"] = "fresh"
-    """At inference: a new draw for every release, or one derived from a key and the input, the same for
-    the same input (training always draws fresh noise)."""
+
+    @property
+    def added_noise_std(self) -> float:
+        """As given."""
+        return self.noise_std
 
 
-class IdentityOptions(Options):
+class IdentityOptions(ChannelOptions):
     """Releases z as it is."""
 
     name: Literal["identity"] = "identity"
 
 
-Channel = Annotated[GaussianOptions | IdentityOptions, Field(discriminator="name")]
+class LaplaceOptions(RandomOptions):
+    """Adds Laplace noise: released = z + Laplace(0, b), whose standard deviation is √2 · b."""
+
+    place = 0
+    adds_noise = True
+    name: Literal["laplace"] = "laplace"
+    noise_std: float = Field(0.1, ge=0)
+    """Standard deviation √2 · b of the noise, in the units of z."""
+    scale: float | None = Field(None, ge=0)
+    """Scale b; when given, noise_std follows from it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _deviation_follows_the_scale(cls, data: Any) -> Any:
+        scale = data.get("scale") if isinstance(data, dict) else None
+        if isinstance(scale, int | float) and scale >= 0 and "noise_std" not in data:
+            return {**data, "noise_std": math.sqrt(2) * scale}
+        return data
+
+    @model_validator(mode="after")
+    def _scale_and_deviation_agree(self) -> LaplaceOptions:
+        if self.scale is not None and not math.isclose(self.noise_std, math.sqrt(2) * self.scale, rel_tol=1e-9):
+            raise ValueError(
+                f"scale={self.scale} and noise_std={self.noise_std} disagree (noise_std = √2 · scale): give one"
+            )
+        return self
+
+    @property
+    def added_noise_std(self) -> float:
+        """√2 · b."""
+        return self.noise_std
+
+
+class LocalDPOptions(RandomOptions):
+    """Clips each sample to an L2 norm, then adds Gaussian noise that gives (ε, δ) local differential privacy."""
+
+    place = 1
+    adds_noise = True
+    name: Literal["local_dp"] = "local_dp"
+    clip: float = Field(1.0, gt=0)
+    """Largest L2 norm C of one sample's z; longer ones are scaled down. Any two samples differ by at most 2C."""
+    epsilon: float = Field(10.0, gt=0)
+    """ε of one release, in nats; k fresh releases of one input spend more."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """δ of one release."""
+
+    @property
+    def added_noise_std(self) -> float:
+        """The smallest σ that gives (ε, δ) at sensitivity 2C."""
+        return gaussian_mechanism_std(self.epsilon, self.delta, 2 * self.clip)
+
+
+class DropoutOptions(RandomOptions):
+    """Sets each feature to zero with probability `rate`, at inference too."""
+
+    place = 2
+    name: Literal["dropout"] = "dropout"
+    rate: float = Field(0.1, ge=0, lt=1)
+    """Probability with which a feature is set to zero."""
+    rescale: bool = False
+    """Divide what is kept by 1 − rate, so that the mean stays; the baseline does not."""
+
+
+class TopKOptions(ChannelOptions):
+    """Keeps the largest values of each sample and sets the others to zero."""
+
+    place = 3
+    name: Literal["top_k"] = "top_k"
+    keep: float = Field(0.5, gt=0, le=1)
+    """Share of a sample's values that is kept, at least one value (the baseline's `topkprune<r>` is keep = 1 − r,
+    but over the whole batch)."""
+
+
+class QuantiseOptions(ChannelOptions):
+    """Rounds each feature to the nearest of 2^bits levels between `low` and `high`."""
+
+    place = 4
+    name: Literal["quantise"] = "quantise"
+    bits: int = Field(8, ge=1, le=16)
+    """Bits per feature: 2^bits levels, `low` and `high` among them."""
+    low: float = 0.0
+    """Lowest level; what is below is released as this."""
+    high: float = 1.0
+    """Highest level; what is above is released as this."""
+
+    @model_validator(mode="after")
+    def _range_is_not_empty(self) -> QuantiseOptions:
+        if self.low >= self.high:
+            raise ValueError(f"low={self.low} must be below high={self.high}")
+        return self
+
+
+Channel = Annotated[
+    GaussianOptions
+    | IdentityOptions
+    | LaplaceOptions
+    | LocalDPOptions
+    | DropoutOptions
+    | TopKOptions
+    | QuantiseOptions,
+    Field(discriminator="name"),
+]
+
+
+@cache
+def gaussian_mechanism_std(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The smallest σ of Gaussian noise for (ε, δ), by the analytic Gaussian mechanism (Balle and Wang, 2018).
+
+    Exact for every ε > 0, where the classical σ = √(2 ln(1.25/δ)) · sensitivity / ε holds for ε ≤ 1 only.
+    """
+    low, high = 0.0, 1.0
+    while gaussian_mechanism_delta(epsilon, high) > delta:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_mechanism_delta(epsilon, middle) > delta else (low, middle)
+    return high * sensitivity
+
+
+def gaussian_mechanism_delta(epsilon: float, noise_ratio: float) -> float:
+    """δ at ε of Gaussian noise with σ = noise_ratio · sensitivity: Φ(a) − e^ε Φ(−b), where b, a = 1/2r ± ε r.
+
+    e^ε Φ(−b) = ½ erfcx(b/√2) e^(−a²/2), since b² − a² = 2ε: nothing overflows.
+    """
+    a, b = 0.5 / noise_ratio - epsilon * noise_ratio, 0.5 / noise_ratio + epsilon * noise_ratio
+    return 0.5 * math.erfc(-a / math.sqrt(2)) - 0.5 * _erfcx(b / math.sqrt(2)) * math.exp(-a * a / 2)
+
+
+def _erfcx(u: float) -> float:
+    """e^(u²) erfc(u) for u > 0; beyond 25 its asymptotic series, right to 1e-11."""
+    if u < 25:
+        return math.exp(u * u) * math.erfc(u)
+    return (1 - 0.5 / u**2 + 0.75 / u**4) / (u * math.sqrt(math.pi))

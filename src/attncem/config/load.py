@@ -59,9 +59,12 @@ def load_config(
     data = complete(_read_source(source, _folder(folder)), tree)
     data, notes = apply_overrides(data, parse_overrides(overrides))
     try:
-        return Loaded(RunConfig.model_validate(complete(data, tree)), notes)
+        config = RunConfig.model_validate(complete(data, tree))
     except ValidationError as error:
         raise fail(problem_lines(error)) from None
+    if len(config.channel) > 1:
+        notes = [*notes, f"channel: {config.channel_order}"]
+    return Loaded(config, notes)
 
 
 def dump_config(config: RunConfig) -> str:

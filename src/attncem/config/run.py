@@ -47,8 +47,7 @@ class RunConfig(Options):
         key = self.surrogate.relative_floor_key()
         if key is not None and self.noise_std == 0:
             raise ValueError(
-                f"{key} is measured in units of channel.noise_std, which is 0: "
-                "give channel.noise_std a value above 0, or the surrogate an absolute variance_floor"
+                f"{key} is measured in units of {self._missing_noise()}, or the surrogate an absolute variance_floor"
             )
         if self.training.penalty_weight > 0 and self.surrogate.name == "none":
             raise ValueError(
@@ -63,8 +62,23 @@ class RunConfig(Options):
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation σ of the channel's Gaussian noise; 0 without any."""
-        return math.hypot(*(stage.noise_std for stage in self.channel if isinstance(stage, GaussianOptions)))
+        """Standard deviation σ of all noise that the channel adds; 0 without any."""
+        return math.hypot(*(stage.added_noise_std for stage in self.channel))
+
+    @property
+    def channel_order(self) -> str:
+        """The channel's stages as they are carried out, and the documents' order where that is another."""
+        placed = [stage for stage in self.channel if stage.place is not None]
+        usual = sorted(placed, key=lambda stage: stage.place or 0)
+        given = " → ".join(stage.name for stage in self.channel)
+        return given if usual == placed else f"{given}; the documents: {' → '.join(stage.name for stage in usual)}"
+
+    def _missing_noise(self) -> str:
+        """What a relative floor lacks when noise_std is 0, and what to give."""
+        if any(stage.adds_noise for stage in self.channel):
+            return "channel.noise_std, which is 0: give channel.noise_std a value above 0"
+        order = self.channel_order
+        return f"the channel's noise, but this channel ({order}) adds no noise: give it gaussian, laplace or local_dp"
 
     @property
     def warmup_epochs(self) -> int:
