@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from attncem.channels import GaussianChannel, IdentityChannel
 from attncem.config.channels import GaussianOptions, IdentityOptions
-from attncem.config.model import BottleneckOptions, ModelOptions
+from attncem.config.model import ModelOptions
 from attncem.models.decoders import DECODERS, PublishedDecoder
-from attncem.models.networks import ARCHITECTURES, Normalise, build_halves
+from attncem.models.networks import Normalise, build_halves
 from attncem.models.split import SplitModel, count_parameters, feature_shape
 from attncem.types import ConfigError, DatasetSpec
 
@@ -19,7 +19,6 @@ GREY = DatasetSpec("grey", (1, 28, 28), 10, mean=(0.3,), std=(0.4,))
 COLOUR = DatasetSpec("colour", (3, 32, 32), 7, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 FEATURES = [(8, 7, 7), (8, 4, 4), (49, 16), (100,), (8, 32, 32), (8, 14, 14)]
 IMAGES = [(1, 28, 28), (3, 32, 32)]
-CUTS = [(name, cut) for name in ARCHITECTURES for cut in ARCHITECTURES[name](GREY, ModelOptions()).cut_names()]
 
 
 def identity() -> IdentityChannel:
@@ -34,46 +33,7 @@ def images(spec: DatasetSpec, count: int = 3) -> Tensor:
     return torch.rand(count, *spec.shape, generator=torch.Generator().manual_seed(1))
 
 
-# networks
-
-
-@pytest.mark.parametrize(("name", "cut"), CUTS)
-@pytest.mark.parametrize("spec", [GREY, COLOUR], ids=["grey", "colour"])
-@pytest.mark.parametrize("sigmoid", [False, True])
-@pytest.mark.parametrize(
-    "bottleneck",
-    [None, BottleneckOptions(), BottleneckOptions(channels=5, stride=2, kernel=1, relu=True)],
-    ids=["none", "default", "other"],
-)
-def test_the_halves_are_the_unsplit_network(
-    name: str, cut: str, spec: DatasetSpec, sigmoid: bool, bottleneck: BottleneckOptions | None
-) -> None:
-    options = ModelOptions(name=name, cut=cut, width=4, bottleneck=bottleneck, sigmoid=sigmoid)
-    torch.manual_seed(0)
-    network = ARCHITECTURES[name](spec, options)
-    torch.manual_seed(0)
-    client, server = build_halves(spec, options)
-    between: list[nn.Module] = []
-    if bottleneck is not None:
-        narrow = next(m for m in client[1:] if isinstance(m, nn.Conv2d))
-        between = [narrow, *([nn.ReLU()] if bottleneck.relu else [])]
-    between += [nn.Sigmoid()] if sigmoid else []
-    between += [server[0]] if bottleneck is not None else []
-    position = network.cut_names().index(cut) + 1
-    stages = [module for _, module, _ in network.stages]
-    unsplit = nn.Sequential(
-        Normalise(spec.mean, spec.std), *stages[:position], *between, *stages[position:], network.head
-    ).eval()
-    split = SplitModel(client, identity(), server).eval()
-    x = images(spec)
-    with torch.no_grad():
-        z, logits = split.encode(x), split(x)
-        assert torch.equal(split.predict(z), logits)
-        torch.testing.assert_close(logits, unsplit(x), rtol=1e-5, atol=1e-6)
-    assert logits.shape == (3, spec.num_classes)
-    assert not sigmoid or (z.min() >= 0 and z.max() <= 1)
-    if bottleneck is not None:
-        assert z.shape[1] == bottleneck.channels
+# networks: the contract of the whole table is in test_networks_table.py
 
 
 def test_normalisation_happens_inside_the_encoder() -> None:

@@ -10,27 +10,27 @@ from attncem.config.base import Options
 
 
 class BottleneckOptions(Options):
-    """The last convolution of the client, which narrows z."""
+    """The last layer of the client, which narrows z: a convolution, or for tokens a linear layer on each."""
 
     channels: int = Field(8, ge=1)
-    """Channels of z."""
+    """Channels of z; for tokens, dimensions of each."""
     stride: int = Field(1, ge=1, le=4)
-    """Stride of the convolution."""
+    """Stride of the convolution; for tokens 1."""
     kernel: Literal[1, 3, 5] = 3
-    """Size of the convolution."""
+    """Size of the convolution; tokens have none."""
     relu: bool = False
-    """ReLU after the convolution."""
+    """ReLU after it."""
 
 
 class ModelOptions(Options):
     """The network and the layer after which it is cut between client and server."""
 
     name: str = "small_cnn"
-    """Architecture."""
+    """Architecture: small_cnn, vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny."""
     cut: int | str = 2
     """Cut point: number or name; everything before it runs on the client."""
-    width: int = Field(16, ge=4, le=512)
-    """Channels of the first convolution; later ones are multiples of it."""
+    width: int | None = Field(None, ge=4, le=512)
+    """Channels of the first stage, with which the others scale; null: the architecture's own."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()
     """Bottleneck at the end of the client; null: none."""
     sigmoid: bool = True

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from attncem.config.model import ModelOptions
+from attncem.config.model import BottleneckOptions, ModelOptions
+from attncem.models.architecture import Architecture, Stage
+from attncem.models.mobilenet import mobilenet_v2
+from attncem.models.resnet import resnet18, resnet20
+from attncem.models.vgg import vgg11_bn
+from attncem.models.vit import vit_tiny
 from attncem.types import ConfigError, DatasetSpec
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A network as named stages; cut k lies after stage k, so the last stage stays with the server."""
-
-    stages: tuple[tuple[str, nn.Module, int], ...]
-    """(name, module, output channels)."""
-    head: nn.Module
-
-    def cut_names(self) -> list[str]:
-        """Names of the stages after which the network can be cut."""
-        return [name for name, _, _ in self.stages[:-1]]
 
 
 class Normalise(nn.Module):
@@ -50,9 +41,9 @@ def _conv_block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
 
 def small_cnn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
     """Five convolutions for images of 16 to 64 px; cuts after the first four."""
-    w = options.width
+    w = options.width or 16
     plan = [("conv1", w, True), ("conv2", 2 * w, True), ("conv3", 4 * w, False), ("conv4", 4 * w, True)]
-    stages: list[tuple[str, nn.Module, int]] = []
+    stages: list[Stage] = []
     channels = spec.shape[0]
     for name, outputs, pool in [*plan, ("conv5", 8 * w, False)]:
         stages.append((name, _conv_block(channels, outputs, pool=pool), outputs))
@@ -61,29 +52,46 @@ def small_cnn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
     return Architecture(tuple(stages), head)
 
 
-ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = {"small_cnn": small_cnn}
+ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = {
+    "small_cnn": small_cnn,
+    "vgg11_bn": vgg11_bn,
+    "resnet20": resnet20,
+    "resnet18": resnet18,
+    "mobilenet_v2": mobilenet_v2,
+    "vit_tiny": vit_tiny,
+}
 """Networks by name."""
 
 
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
     """Client and server half of the network cut as the options say.
 
-    client: normalise, stages up to the cut, bottleneck convolution, sigmoid;
-    server: convolution back to the width at the cut, the other stages, the head.
+    client: normalise, stages up to the cut, bottleneck, sigmoid;
+    server: back to the width at the cut, the other stages, the head.
     """
     network = ARCHITECTURES[options.name](spec, options)
     cut = resolve_cut(network, options)
     client: list[nn.Module] = [Normalise(spec.mean, spec.std), *(module for _, module, _ in network.stages[:cut])]
     server: list[nn.Module] = [*(module for _, module, _ in network.stages[cut:]), network.head]
-    width = network.stages[cut - 1][2]
     if options.bottleneck is not None:
-        b = options.bottleneck
-        client.append(nn.Conv2d(width, b.channels, b.kernel, stride=b.stride, padding=b.kernel // 2))
-        client.extend([nn.ReLU(inplace=True)] if b.relu else [])
-        server.insert(0, nn.Conv2d(b.channels, width, 3, padding=1))
+        narrow, widen = _bottleneck(network, network.stages[cut - 1][2], options.bottleneck)
+        client.extend([narrow, *([nn.ReLU(inplace=True)] if options.bottleneck.relu else [])])
+        server.insert(0, widen)
     if options.sigmoid:
         client.append(nn.Sigmoid())
-    return nn.Sequential(*client), nn.Sequential(*server)
+    encoder = nn.Sequential(*client)
+    if network.initialise_client is not None:
+        encoder.apply(network.initialise_client)
+    return encoder, nn.Sequential(*server)
+
+
+def _bottleneck(network: Architecture, width: int, options: BottleneckOptions) -> tuple[nn.Module, nn.Module]:
+    """The layer that narrows a stage's output to z, and the server's that widens it again."""
+    channels, kernel = options.channels, options.kernel
+    if network.features == "tokens":
+        return nn.Linear(width, channels), nn.Linear(channels, width)
+    narrow = nn.Conv2d(width, channels, kernel, stride=options.stride, padding=kernel // 2)
+    return narrow, nn.Conv2d(channels, width, 3, padding=1)
 
 
 def resolve_cut(network: Architecture, options: ModelOptions) -> int:

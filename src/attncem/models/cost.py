@@ -1,0 +1,101 @@
+"""What one query costs: multiply-accumulates and parameters of client and server, bytes sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from attncem.models.split import SplitModel, count_parameters
+from attncem.models.vit import SelfAttention
+
+BYTES_PER_VALUE = 4
+"""z travels as float32."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of one image. The server's numbers are 0 where the model has no server half."""
+
+    client_macs: int
+    server_macs: int
+    client_parameters: int
+    server_parameters: int
+    bytes_per_query: int
+
+
+def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
+    """Send one blank image through both halves in evaluation mode and count.
+
+    Multiply-accumulates of convolutions, linear layers and attention; normalisation, activations, pooling,
+    biases and the channel's noise are left out, as is customary.
+    """
+    parameter = next(model.parameters(), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    with _evaluation(model), torch.no_grad():
+        client_macs, z = _count(model.encoder, torch.zeros(1, *image_shape, device=device))
+        server_macs = _count(model.server, z)[0] if model.server is not None else 0
+    return Cost(
+        client_macs=client_macs,
+        server_macs=server_macs,
+        client_parameters=count_parameters(model.encoder),
+        server_parameters=count_parameters(model.server),
+        bytes_per_query=BYTES_PER_VALUE * z.numel(),
+    )
+
+
+def _count(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
+    """Multiply-accumulates of one pass, and its output."""
+    counted: list[int] = []
+
+    def hook(layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        if isinstance(layer, nn.MultiheadAttention):
+            given = {**named, **dict(zip(("query", "key", "value"), inputs, strict=False))}
+            counted.append(_attention_macs(layer, given["query"], given["key"], given["value"]))
+        else:
+            counted.append(_macs(layer, (*inputs, *named.values()), output))
+
+    handles = [layer.register_forward_hook(hook, with_kwargs=True) for layer in module.modules()]
+    try:
+        out: Tensor = module(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return sum(counted), out
+
+
+def _macs(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
+    """Multiply-accumulates of a layer's own arithmetic; its children count for themselves."""
+    if isinstance(layer, _ConvTransposeNd):
+        return int(inputs[0].numel()) // layer.in_channels * layer.weight.numel()
+    if isinstance(layer, _ConvNd):
+        return int(output.numel()) // layer.out_channels * layer.weight.numel()
+    if isinstance(layer, nn.Linear):
+        return int(output.numel()) * layer.in_features
+    if isinstance(layer, SelfAttention):
+        return 2 * int(output.numel()) * int(output.shape[1])
+    return 0
+
+
+def _attention_macs(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> int:
+    """Projections of query, key, value and result, and the two products of attention; torch calls no layer there."""
+    width = int(layer.embed_dim)
+    queries, keys = query.numel() // width, key.numel() // key.shape[-1]
+    return width * (2 * queries * width + key.numel() + value.numel() + 2 * queries * keys)
+
+
+@contextmanager
+def _evaluation(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards every module's own mode again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
