@@ -8,7 +8,7 @@ import io
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,8 @@ from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
 from attncem.engine import describe_device, limited_threads, resolve_device
 from attncem.metrics import accuracy, mse, psnr, ssim
-from attncem.models.split import SplitModel, count_parameters
+from attncem.models.cost import count_cost
+from attncem.models.split import SplitModel
 from attncem.progress import Report, show_progress
 from attncem.runs import RunDirectory
 from attncem.seeding import derive_seed, make_generator
@@ -180,9 +181,7 @@ class _Auditor:
             encoder_sha256=fingerprint,
             data_sha256=self.data.split.sha256,
             weights=weights,
-            client_parameters=count_parameters(self.model.encoder),
-            server_parameters=count_parameters(self.model.server),
-            bytes_per_query=4 * self.released[0].numel(),
+            **asdict(count_cost(self.model, self.data.spec.shape)),
             training_seconds=float(manifest.get("training_seconds", 0.0)),
             audit_seconds=time.perf_counter() - started,
             device=describe_device(self.device),

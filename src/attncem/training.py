@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from attncem.engine import (
     sgd,
 )
 from attncem.metrics import accuracy
-from attncem.models.split import SplitModel, count_parameters, feature_shape
+from attncem.models.cost import count_cost
+from attncem.models.split import SplitModel, feature_shape
 from attncem.progress import Report, show_line, show_progress
 from attncem.runs import RunDirectory, free_path, write_json
 from attncem.schedules import penalty_weight, rate_factor
@@ -191,10 +192,8 @@ class _Trainer:
             status="running",
             split=self.data.split.counts(),
             device=describe_device(self.device),
-            client_parameters=count_parameters(self.model.encoder),
-            server_parameters=count_parameters(self.model.server),
             feature_shape=list(shape),
-            bytes_per_query=4 * int(torch.Size(shape).numel()),
+            **asdict(count_cost(self.model, self.data.spec.shape)),
             cautions=self.cautions,
         )
         checkpoint, problems = self.run.load_newest_intact()

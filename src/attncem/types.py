@@ -246,6 +246,8 @@ class AuditResult:
     encoder_sha256: str
     data_sha256: str
     weights: str
+    client_macs: int
+    server_macs: int
     client_parameters: int
     server_parameters: int
     bytes_per_query: int

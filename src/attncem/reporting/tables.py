@@ -15,7 +15,8 @@ Row = dict[str, Any]
 CSV_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
     "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "training_seconds",
-    "training_ratio", "client_parameters", "server_parameters", "bytes_per_query", "reliable",
+    "training_ratio", "client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query",
+    "reliable",
 )  # fmt: skip
 
 
@@ -41,6 +42,8 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Row:
         "accuracy_high": audit.accuracy.high,
         "training_seconds": audit.training_seconds,
         "training_ratio": audit.training_seconds / first_seconds if first_seconds else None,
+        "client_macs": audit.client_macs,
+        "server_macs": audit.server_macs,
         "client_parameters": audit.client_parameters,
         "server_parameters": audit.server_parameters,
         "bytes_per_query": audit.bytes_per_query,
@@ -68,7 +71,8 @@ def _attack_cells(row: AttackResult) -> Row:
 
 def unaudited_row(run: Run) -> Row:
     """Headline row of a run without an audit: what its config and manifest know."""
-    known = {key: run.manifest.get(key) for key in ("client_parameters", "server_parameters", "bytes_per_query")}
+    costs = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
+    known = {key: run.manifest.get(key) for key in costs}
     return (
         dict.fromkeys(CSV_COLUMNS)
         | known
