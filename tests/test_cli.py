@@ -15,6 +15,8 @@ import attncem
 from attncem.cli import main
 from attncem.config.describe import describe_options
 from attncem.config.load import load_config, packaged_configs
+from attncem.data.sources import SOURCES
+from attncem.data.specs import DATASETS
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
@@ -286,14 +288,28 @@ def test_tables_keep_long_names_whole(run_cli: Any, tmp_path: Path, monkeypatch:
     shown = run_cli("data")
     assert shown.code == 0
     cells = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
-    assert "".join(cells) == "fashion_mnist_mini"
+    assert "".join(cells) == "".join(DATASETS)
     assert "…" not in shown.out
 
 
-def test_data_checks_a_folder(run_cli: Any, tmp_path: Path) -> None:
+def test_data_lists_every_set_and_how_to_get_it(run_cli: Any, tmp_path: Path) -> None:
     shown = run_cli("data", "--root", str(tmp_path))
+    assert shown.code == 0, "a missing set is no mistake"
+    for name, source in SOURCES.items():
+        assert f"\n{name}: " in shown.out
+        assert name == "fashion_mnist_mini" or source.how in shown.out
+    assert f"not in {tmp_path / 'cifar-10-batches-py'}" in shown.out
+
+
+def test_data_verifies_what_is_there(run_cli: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    for name in ("train", "test"):
+        (folder / name).write_bytes(b"torn")
+    assert run_cli("data", "--root", str(tmp_path)).code == 0
+    shown = run_cli("data", "--root", str(tmp_path), "--verify")
     assert shown.code == 2
-    assert "missing" in shown.out
+    assert f"cifar100: {folder / 'train'} is damaged" in shown.out
 
 
 def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
-from attncem.data.readers import RawData, read_dataset
-from attncem.data.specs import DATASETS
+from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
 from attncem.models.networks import ARCHITECTURES, build_halves, resolve_cut
 from attncem.models.split import SplitModel, feature_shape
@@ -43,7 +42,7 @@ class RunData:
 
 def check(config: RunConfig, *, custom_network: bool = False) -> None:
     """Refuse what cannot work, before anything is read or trained: unknown names, cuts, batch sizes."""
-    spec = DATASETS[known("data.name", config.data.name, DATASETS)]
+    spec = dataset_spec(config.data)
     if not custom_network:
         known("model.name", config.model.name, ARCHITECTURES)
         with torch.device("meta"):
@@ -59,7 +58,7 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
 
 def load_data(config: RunConfig, device: torch.device) -> RunData:
     """Read the data set, split it, and put every part on the device."""
-    raw = read_dataset(config.data.name, config.data.root)
+    raw = read_dataset(config.data.name, config.data.root, config.data.image_size)
     split = split_data(raw, config.data)
     if len(split.train) < config.training.batch_size:
         raise ConfigError(
@@ -106,7 +105,7 @@ def restore(
     config = config_of(run)
     if run.manifest.get("custom_network") and modules is None:
         raise RunError(f"{run.path} was trained with your own networks: pass them again as modules=(encoder, server)")
-    model = build_model(config, DATASETS[config.data.name], modules)
+    model = build_model(config, dataset_spec(config.data), modules)
     checkpoint = run.load(weights)
     model.encoder.load_state_dict(checkpoint.weights["client"])
     if model.server is not None:

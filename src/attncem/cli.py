@@ -184,19 +184,23 @@ def _table(*columns: str) -> Table:
 
 
 def _add_data(verbs: Verbs) -> None:  # type: ignore[valid-type]
-    parser = _verb(verbs, "data", "List the data sets, where they are looked for, and check them.")
-    parser.add_argument("--root", metavar="FOLDER", help="folder to look in")
+    parser = _verb(verbs, "data", "List the data sets, where they are looked for and how to get them.")
+    parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
+    parser.add_argument("--verify", action="store_true", help="read what is found; check counts, labels and hashes")
     parser.set_defaults(run=_data)
 
 
 def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.data.inspect import inspect_datasets
 
-    table = _table("data set", "images", "classes", "train", "test", "state", "where")
-    rows = inspect_datasets(known.root)
+    table = _table("data set", "images", "classes", "train", "test", "state")
+    rows = inspect_datasets(known.root, verify=known.verify)
     for row in rows:
-        table.add_row(row.name, row.shape, str(row.num_classes), str(row.train), str(row.test), row.state, row.where)
-    Console().print(table)
+        table.add_row(row.name, row.shape, row.classes, row.train, row.test, row.state)
+    console = Console()
+    console.print(table)
+    for row in rows:
+        console.print(f"{row.name}: {row.note}", markup=False, highlight=False, soft_wrap=True)
     return 0 if all(row.ok for row in rows) else 2
 
 

@@ -13,7 +13,9 @@ class DataOptions(Options):
     name: str = "fashion_mnist_mini"
     """Data set; `attncem data` lists them."""
     root: str | None = None
-    """Folder of the data set; not needed for the embedded one."""
+    """Folder of the data set, or the one above it; without it $ATTNCEM_DATA and ./data are searched."""
+    image_size: int | None = Field(None, ge=8, le=1024)
+    """Sets of image files: scale every image to this many pixels square; without it all must have one size."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Part of the training images kept for choosing models."""
     held_out_fraction: float = Field(0.1, ge=0, lt=1)

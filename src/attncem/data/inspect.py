@@ -2,39 +2,109 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
-from attncem.data.readers import read_dataset
+from attncem.data.readers import RawData, read_dataset
+from attncem.data.sources import SOURCES, missing_files, places
 from attncem.data.specs import DATASETS
 from attncem.types import DataError
+
+EMBEDDED = "fashion_mnist_mini"
+NOTHING = "-"
 
 
 @dataclass(frozen=True)
 class DatasetState:
-    """One line of `attncem data`."""
+    """One line of `attncem data`; `ok` is false only for a set that is there and damaged."""
 
     name: str
     shape: str
-    num_classes: int
-    train: int
-    test: int
+    classes: str
+    train: str
+    test: str
     ok: bool
     state: str
-    where: str
+    note: str
+    """Where it lies or was looked for, what is wrong, and how to get it."""
 
 
-def inspect_datasets(root: str | None = None) -> list[DatasetState]:
-    """Read and check every data set of the table."""
-    return [_inspect(name, root) for name in DATASETS]
+def inspect_datasets(root: str | None = None, *, verify: bool = False) -> list[DatasetState]:
+    """Look for every data set of the table; with `verify`, read and check what is found."""
+    return [_inspect(name, root, verify=verify) for name in DATASETS]
 
 
-def _inspect(name: str, root: str | None) -> DatasetState:
-    spec = DATASETS[name]
-    shape = "x".join(str(size) for size in spec.shape)
-    where = root or "embedded in the package"
+def _inspect(name: str, root: str | None, *, verify: bool) -> DatasetState:
+    if name == EMBEDDED:
+        own = root is not None and (Path(root) / f"{EMBEDDED}.npz").exists()
+        return _read(name, root if own else None)
+    looked = _looked_in(name, root)
+    needed = len(SOURCES[name].files)
+    folder = next((place for place in looked if len(missing_files(name, place)) < needed), None)
+    if folder is None:
+        if not looked:
+            return _state(name, NOTHING, SOURCES[name].how)
+        return _state(name, "missing", f"not in {', '.join(map(str, looked))}. Get it: {SOURCES[name].how}")
+    missing = missing_files(name, folder)
+    if missing:
+        note = f"{folder} lacks {', '.join(missing)}. Get it again: {SOURCES[name].how}"
+        return _state(name, "incomplete", note, ok=not verify)
+    return _read(name, str(folder)) if verify else _state(name, "found", f"{folder} (check it with --verify)")
+
+
+def _looked_in(name: str, root: str | None) -> list[Path]:
+    """The places; a given folder counts as the set's own only if its name says so, or for image_folder."""
+    looked = places(name, root)
+    if root is None or name == "image_folder":
+        return looked
+    own = any(Path(root).resolve().as_posix().endswith(f"/{folder}") for folder in SOURCES[name].folders)
+    return looked if own else looked[:-1]
+
+
+def _read(name: str, root: str | None) -> DatasetState:
     try:
         raw = read_dataset(name, root)
+        state, note = "ok", _verdict(raw, root)
     except DataError as error:
-        return DatasetState(name, shape, spec.num_classes, 0, 0, False, str(error), where)
+        return _state(name, "damaged", str(error), ok=False)
+    shape = "x".join(str(size) for size in raw.spec.shape)
+    counts = (str(raw.spec.num_classes), str(len(raw.train_labels)), str(len(raw.test_labels)))
+    return DatasetState(name, shape, *counts, True, state, note)
+
+
+def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState:
+    """A set that was not read: facts from the table."""
+    spec = DATASETS[name]
+    shape = "x".join(str(size) for size in spec.shape) if spec.num_classes else NOTHING
+    return DatasetState(name, shape, str(spec.num_classes or NOTHING), NOTHING, NOTHING, ok, state, note)
+
+
+def _verdict(raw: RawData, root: str | None) -> str:
+    """Where a set that was read lies and what it was compared with; DataError when it is not the published one."""
+    name, source = raw.spec.name, SOURCES[raw.spec.name]
+    where = root or "embedded in the package"
     counts = (len(raw.train_labels), len(raw.test_labels))
-    return DatasetState(name, shape, spec.num_classes, *counts, True, f"ok, sha256 {raw.sha256[:12]}", where)
+    expected = (source.train or counts[0], source.test or counts[1])
+    if counts != expected:
+        raise DataError(f"{where} has {counts[0]} + {counts[1]} images, expected {expected[0]} + {expected[1]}")
+    usual = DATASETS[name].num_classes or raw.spec.num_classes
+    part = "" if raw.spec.num_classes == usual else f", {raw.spec.num_classes} of the usual {usual} classes"
+    return f"{where}{part}, {_hash_verdict(raw, root)}"
+
+
+def _hash_verdict(raw: RawData, root: str | None) -> str:
+    source = SOURCES[raw.spec.name]
+    short = f"sha256 {raw.sha256[:12]}"
+    if raw.sha256 == source.sha256:
+        return f"{short} as expected"
+    if source.md5 and root is not None and all(_md5(Path(root) / file) == value for file, value in source.md5):
+        return f"{short}, the original files"
+    if source.md5 or source.sha256:
+        raise DataError(f"{root}: right in number, but the images or labels are not the published ones ({short})")
+    return f"{short} (none is published)"
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

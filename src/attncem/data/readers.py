@@ -13,10 +13,33 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from attncem.config.data import DataOptions
+from attncem.config.suggest import known
+from attncem.data.cifar import read_cifar10, read_cifar100
+from attncem.data.folders import folder_spec, read_folders
+from attncem.data.idx import read_idx_set
+from attncem.data.sources import locate
 from attncem.data.specs import DATASETS
-from attncem.types import DataError, DatasetSpec
+from attncem.types import ConfigError, DataError, DatasetSpec
 
 MINI_SHA256 = "20959424e8461036307eefb3bd89207e618ab5b3d6c820f4a1aa0577b4559724"
+
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a reader is asked for: the folder given, the facts, and whether images are scaled to them."""
+
+    root: str | Path | None
+    spec: DatasetSpec
+    resize: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the data set lies."""
+        return locate(self.spec.name, self.root)
 
 
 @dataclass(frozen=True)
@@ -31,15 +54,28 @@ class RawData:
     sha256: str
 
 
-def read_dataset(name: str, root: str | Path | None = None) -> RawData:
+def dataset_spec(options: DataOptions) -> DatasetSpec:
+    """The facts of the data set that the options name; for folders of images, as found in the folder."""
+    row = DATASETS[known("data.name", options.name, DATASETS)]
+    if row.name in FOLDER_SETS:
+        return folder_spec(row, locate(row.name, options.root), options.image_size)
+    if options.image_size is not None:
+        raise ConfigError(
+            f"data.image_size={options.image_size}: {row.name} has {row.shape[1]} px and is not scaled; "
+            f"leave it out (it works with {', '.join(FOLDER_SETS)})"
+        )
+    return row
+
+
+def read_dataset(name: str, root: str | Path | None = None, image_size: int | None = None) -> RawData:
     """Read a data set of the table, check shapes and labels, and hash it."""
-    spec = DATASETS[name]
-    arrays = READERS[name](root)
+    spec = dataset_spec(DataOptions(name=name, root=None if root is None else str(root), image_size=image_size))
+    arrays = READERS[name](Request(root, spec, resize=image_size is not None))
     digest = hashlib.sha256()
     for part in ("train", "test"):
         images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
         _check_part(spec, part, images, labels)
-        digest.update(images.tobytes())
+        digest.update(np.ascontiguousarray(images).data)
         digest.update(labels.astype("<i8").tobytes())
     return RawData(
         spec,
@@ -51,7 +87,7 @@ def read_dataset(name: str, root: str | Path | None = None) -> RawData:
     )
 
 
-def read_fashion_mnist_mini(root: str | Path | None = None) -> dict[str, NDArray[np.generic]]:
+def read_fashion_mnist_mini(root: str | Path | None = None) -> Arrays:
     """The embedded Fashion-MNIST subset: 5,000 training and 1,000 test images, 28 px grey.
 
     `root` may name a folder with another copy of fashion_mnist_mini.npz; its hash must be the same.
@@ -69,13 +105,19 @@ def read_fashion_mnist_mini(root: str | Path | None = None) -> dict[str, NDArray
     return arrays
 
 
-READERS: dict[str, Callable[[str | Path | None], dict[str, NDArray[np.generic]]]] = {
-    "fashion_mnist_mini": read_fashion_mnist_mini,
+FOLDER_SETS = ("tiny_imagenet_200", "facescrub", "lfw_people", "image_folder")
+"""Sets of image files, whose facts come from the folder."""
+READERS: dict[str, Callable[[Request], Arrays]] = {
+    "fashion_mnist_mini": lambda request: read_fashion_mnist_mini(request.root),
+    "fashion_mnist": lambda request: read_idx_set(request.folder, request.spec),
+    "cifar10": lambda request: read_cifar10(request.folder, request.spec),
+    "cifar100": lambda request: read_cifar100(request.folder, request.spec),
+    **dict.fromkeys(FOLDER_SETS, lambda request: read_folders(request.folder, request.spec, resize=request.resize)),
 }
-"""Reader of each data set: root folder → train_images, train_labels, test_images, test_labels."""
+"""Reader of each data set: what is asked for → train_images, train_labels, test_images, test_labels."""
 
 
-def _load_npz(raw: bytes, name: str) -> dict[str, NDArray[np.generic]]:
+def _load_npz(raw: bytes, name: str) -> Arrays:
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}

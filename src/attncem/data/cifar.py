@@ -1,0 +1,156 @@
+"""Readers of the CIFAR family: pickled batches, through an unpickler that can build nothing but data. No torch."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncem.types import DataError, DatasetSpec
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def read_cifar10(folder: Path, spec: DatasetSpec) -> Arrays:
+    """The folder cifar-10-batches-py: five training batches and one of tests."""
+    count = _check_meta(folder / "batches.meta", "label_names", spec)
+    batches = [_read_batch(folder / f"data_batch_{number}", "labels", spec, count) for number in range(1, 6)]
+    train = tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return _arrays((train[0], train[1]), _read_batch(folder / "test_batch", "labels", spec, count))
+
+
+def read_cifar100(folder: Path, spec: DatasetSpec) -> Arrays:
+    """The folder cifar-100-python with its fine labels."""
+    _check_meta(folder / "meta", "fine_label_names", spec)
+    return _arrays(*(_read_batch(folder / part, "fine_labels", spec) for part in ("train", "test")))
+
+
+def load_data_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a pickle that holds only data; DataError for anything else. Nothing is executed."""
+    try:
+        with path.open("rb") as stream:
+            content = _DataUnpickler(stream, encoding="bytes").load()
+    except DataError as error:
+        raise DataError(f"{path} {error}") from error
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise DataError(f"{path} is damaged: {error or type(error).__name__}; get it again") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds no dictionary: it is not a CIFAR file; get it again")
+    return {
+        _text(key): getattr(value, "value", None) if isinstance(value, _ByteArray) else value
+        for key, value in content.items()
+    }
+
+
+class _Name:
+    """A stand-in for one allowed name; it has no attributes that a pickle could set."""
+
+    __slots__ = ()
+
+
+class _ByteType(_Name):
+    """Stands for the type of an array; only bytes are known, and what a file adds to it is ignored."""
+
+    def __setstate__(self, state: object) -> None: ...
+
+
+class _ByteArray:
+    """Stands for an array of bytes, whose shape and content come as its state."""
+
+    __slots__ = ("value",)
+    value: NDArray[np.uint8]
+
+    def __setstate__(self, state: tuple[object, tuple[int, ...], object, object, bytes]) -> None:
+        _, shape, kind, fortran, content = state
+        if not isinstance(kind, _ByteType) or not isinstance(content, bytes):
+            raise ValueError("an array of something else than bytes")
+        self.value = np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+class _MakeArray(_Name):
+    """numpy's _reconstruct."""
+
+    def __call__(self, *_: object) -> _ByteArray:
+        return _ByteArray()
+
+
+class _MakeType(_Name):
+    """numpy's dtype."""
+
+    def __call__(self, code: str | bytes, *_: object) -> _ByteType:
+        if _text(code) not in ("u1", "|u1", "uint8"):
+            raise ValueError(f"an array of {_text(code)} instead of bytes")
+        return _ByteType()
+
+
+class _Encode(_Name):
+    """_codecs.encode, as old protocols write bytes: Latin-1 only."""
+
+    def __call__(self, text: str, *_: object) -> bytes:
+        return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], _Name] = {
+    ("numpy.core.multiarray", "_reconstruct"): _MakeArray(),
+    ("numpy._core.multiarray", "_reconstruct"): _MakeArray(),
+    ("numpy", "ndarray"): _Name(),
+    ("numpy", "dtype"): _MakeType(),
+    ("_codecs", "encode"): _Encode(),
+}
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Builds arrays, lists, dictionaries, strings, bytes and numbers; every other name is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A stand-in for an allowed name. The real objects are never reached."""
+        allowed = _ALLOWED.get((module, name))
+        if allowed is None:
+            raise DataError(f"is refused: it asks for {module}.{name}, and a data file may hold only arrays and text")
+        return allowed
+
+
+def _text(value: object) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+
+def _check_meta(path: Path, key: str, spec: DatasetSpec) -> int | None:
+    """Compare the class names, where the file is there; the number of images in each batch, if it says so."""
+    if not path.is_file():
+        return None
+    meta = load_data_pickle(path)
+    names = meta.get(key)
+    if not isinstance(names, list) or tuple(map(_text, names)) != spec.class_names:
+        raise DataError(f"{path} does not list the {spec.num_classes} classes of {spec.name}; get it again")
+    count = meta.get("num_cases_per_batch")
+    return count if isinstance(count, int) else None
+
+
+def _read_batch(
+    path: Path, key: str, spec: DatasetSpec, count: int | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    batch = load_data_pickle(path)
+    images, labels = batch.get("data"), batch.get(key)
+    pixels = int(np.prod(spec.shape))
+    if not isinstance(images, np.ndarray) or images.shape[1:] != (pixels,):
+        raise DataError(f"{path}: data must be rows of {pixels} bytes; it is not a file of {spec.name}, get it again")
+    if not isinstance(labels, list) or len(labels) != len(images) or len(images) != (count or len(images) or 1):
+        got = len(labels) if isinstance(labels, list) else "no"
+        raise DataError(f"{path}: {len(images)} images, {got} {key}, expected {count or 'as many'}; get it again")
+    for position, label in enumerate(labels):
+        if not isinstance(label, int) or not 0 <= label < spec.num_classes:
+            raise DataError(f"{path}: label {label} at {position} is not in 0…{spec.num_classes - 1}; get it again")
+    return images.reshape(-1, *spec.shape), np.array(labels, np.int64)
+
+
+def _arrays(*parts: tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Arrays:
+    (train_images, train_labels), (test_images, test_labels) = parts
+    return {
+        "train_images": train_images,
+        "train_labels": train_labels,
+        "test_images": test_images,
+        "test_labels": test_labels,
+    }

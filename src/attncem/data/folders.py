@@ -1,0 +1,237 @@
+"""Readers of image files in folders: Tiny-ImageNet, people, and any folder per class. Pillow, no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from attncem.types import DataError, DatasetSpec
+
+Arrays = dict[str, NDArray[np.generic]]
+FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
+"""Formats that Pillow may open; none of them starts another program."""
+GREY = ("1", "L")
+MODES = (*GREY, "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+TEST_FOLDERS = {"facescrub": ("validate",), "lfw_people": ("val",)}
+ANY_TEST_FOLDER = ("test", "val", "validation", "validate")
+IGNORED = ("Thumbs.db", "desktop.ini")
+SAMPLE = 4096
+"""At most so many training images, evenly spread, decide mean and deviation."""
+CHUNK = 128
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a data set with their labels, in a fixed order."""
+
+    classes: tuple[str, ...]
+    train: list[tuple[Path, int]]
+    test: list[tuple[Path, int]]
+
+
+# which files
+
+
+def list_images(name: str, folder: Path) -> Listing:
+    """The files of a set of folders."""
+    return _list_tiny(folder) if name == "tiny_imagenet_200" else _list_classes(name, folder)
+
+
+def _list_classes(name: str, folder: Path) -> Listing:
+    """train/CLASS/IMAGE and test/CLASS/IMAGE; the training folders, sorted, are the classes."""
+    tests = [folder / test for test in TEST_FOLDERS.get(name, ANY_TEST_FOLDER)]
+    train, test = folder / "train", next((path for path in tests if path.is_dir()), tests[0])
+    classes = tuple(sorted(path.name for path in _folders(train)))
+    number = {label: position for position, label in enumerate(classes)}
+    for path in _folders(test):
+        if path.name not in number:
+            raise DataError(f"{path} is a class without training images: there is no {train / path.name}; remove it")
+    parts = ([(path, number[c.name]) for c in _folders(part) for path in _entries(c)] for part in (train, test))
+    return Listing(classes, *parts)
+
+
+def _list_tiny(folder: Path) -> Listing:
+    """Tiny-ImageNet: wnids.txt gives the classes (200, or fewer for a subset) and their order."""
+    ids = _lines(folder / "wnids.txt")
+    number = {name: label for label, name in enumerate(ids)}
+    if len(number) < len(ids):
+        raise DataError(f"{folder / 'wnids.txt'} lists a class twice; get it again")
+    for path in _folders(folder / "train"):
+        if path.name not in number:
+            raise DataError(f"{path} is not a class of {folder / 'wnids.txt'}; remove it or add its line")
+    train = [(path, number[name]) for name in ids for path in _entries(folder / "train" / name / "images")]
+    return Listing(_tiny_names(folder, ids), train, _tiny_test(folder / "val", number))
+
+
+def _tiny_test(folder: Path, number: dict[str, int]) -> list[tuple[Path, int]]:
+    annotations = folder / "val_annotations.txt"
+    there = {path.name: path for path in _entries(folder / "images")}
+    labelled: dict[str, int] = {}
+    for line in _lines(annotations):
+        name, label = (*line.split("\t"), "")[:2]
+        if label not in number:
+            raise DataError(f"{annotations}: {name} has the unknown class '{label}'; get the file again")
+        if name not in there:
+            raise DataError(f"{folder / 'images' / name} is missing; {annotations.name} lists it: get it again")
+        if labelled.setdefault(name, number[label]) != number[label]:
+            raise DataError(f"{annotations}: {name} has two classes; get the file again")
+    for name, path in there.items():
+        if name not in labelled:
+            raise DataError(f"{path} has no line in {annotations}; remove the image or get the file again")
+    return [(there[name], label) for name, label in labelled.items()]
+
+
+def _tiny_names(folder: Path, ids: Sequence[str]) -> tuple[str, ...]:
+    """The first word for each class in words.txt, if that file is there."""
+    words = folder / "words.txt"
+    rows = (line.partition("\t") for line in _lines(words)) if words.is_file() else ()
+    names = {number: text.split(",")[0].strip() for number, _, text in rows}
+    return tuple(names.get(number, number) for number in ids)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; get it again") from error
+    if not lines:
+        raise DataError(f"{path} is empty; get it again")
+    return lines
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        found = sorted(entry.name for entry in os.scandir(folder))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}; get it again") from error
+    found = [name for name in found if not name.startswith(".") and name not in IGNORED]
+    if not found:
+        raise DataError(f"{folder} is empty; get its files again, or remove it")
+    return [folder / name for name in found]
+
+
+def _folders(folder: Path) -> list[Path]:
+    found = [path for path in _entries(folder) if path.is_dir()]
+    if not found:
+        raise DataError(f"{folder} has no folders; expected one for each class")
+    return found
+
+
+# facts
+
+
+def folder_spec(row: DatasetSpec, folder: Path, image_size: int | None = None) -> DatasetSpec:
+    """The facts of a set of folders: the classes found; shape, mean and std where the table has none."""
+    listing = list_images(row.name, folder)
+    if len(listing.classes) < 2:
+        raise DataError(f"{folder / 'train'} has one class only; a classifier needs two or more")
+    paths = [path for path, _ in listing.train]
+    sample = paths[:: -(-len(paths) // SAMPLE)]
+    C, H, W = row.shape if row.shape[0] else _found_shape(sample)
+    shape = (C, image_size or H, image_size or W)
+    spec = replace(row, shape=shape, num_classes=len(listing.classes), class_names=listing.classes)
+    if row.mean:
+        return spec
+    mean, std = channel_statistics(_decode_all(sample, spec.shape, resize=image_size is not None))
+    return replace(spec, mean=mean, std=std)
+
+
+def _found_shape(paths: Sequence[Path]) -> tuple[int, int, int]:
+    """Size of the first image; one channel if all the images are grey, else three."""
+    heads = [_head(path) for path in paths]
+    width, height = heads[0][1]
+    return (1 if all(mode in GREY for mode, _ in heads) else 3, height, width)
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel on [0, 1] pixels; exact, from histograms."""
+    values = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[1]):
+        weights = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
+        mean.append(float(weights @ values))
+        std.append(float(np.sqrt(weights @ (values - mean[-1]) ** 2)) or 1.0)
+    return tuple(mean), tuple(std)
+
+
+# pixels
+
+
+def read_folders(folder: Path, spec: DatasetSpec, *, resize: bool = False) -> Arrays:
+    """Every image of the set, decoded."""
+    listing = list_images(spec.name, folder)
+    arrays: Arrays = {}
+    for part, files in (("train", listing.train), ("test", listing.test)):
+        arrays[f"{part}_images"] = _decode_all([path for path, _ in files], spec.shape, resize=resize)
+        arrays[f"{part}_labels"] = np.array([label for _, label in files], np.int64)
+    return arrays
+
+
+def _decode_all(paths: Sequence[Path], shape: tuple[int, int, int], *, resize: bool) -> NDArray[np.uint8]:
+    """Images [N, C, H, W], decoded by a few threads: Pillow works outside Python's lock."""
+    out = np.empty((len(paths), *shape), np.uint8)
+
+    def decode(start: int) -> None:
+        for position in range(start, min(start + CHUNK, len(paths))):
+            out[position] = decode_image(paths[position], shape, resize=resize)
+
+    pool = ThreadPoolExecutor(min(8, (os.cpu_count() or 1) + 1))
+    try:
+        _drain(pool.map(decode, range(0, len(paths), CHUNK)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return out
+
+
+def _drain(results: Iterator[None]) -> None:
+    for _ in results:
+        pass
+
+
+def decode_image(path: Path, shape: tuple[int, int, int], *, resize: bool = False) -> NDArray[np.uint8]:
+    """One image [C, H, W]. Another size or colour in a grey set is an error that names the file."""
+    C, H, W = shape
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            _check_image(path, image, shape, resize=resize)
+            picture = image.convert("L" if C == 1 else "RGB")
+            picture = picture.resize((W, H), Image.Resampling.LANCZOS) if picture.size != (W, H) else picture
+            return np.asarray(picture, np.uint8).reshape(H, W, C).transpose(2, 0, 1)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged image can fail in any way
+        raise _unreadable(path, error) from error
+
+
+def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *, resize: bool) -> None:
+    C, H, W = shape
+    if image.mode not in MODES:
+        raise DataError(f"{path} has pixels of mode {image.mode}; save it with 8 bits per channel")
+    if C == 1 and image.mode not in GREY:
+        raise DataError(f"{path} has colours, the other images are grey; save it as grey or remove it")
+    if not resize and image.size != (W, H):
+        size = f"{image.width}x{image.height}"
+        raise DataError(f"{path} is {size} px, expected {W}x{H}; set data.image_size to scale all images")
+
+
+def _head(path: Path) -> tuple[str, tuple[int, int]]:
+    """Mode and (width, height) without decoding."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            return image.mode, image.size
+    except Exception as error:  # a damaged image can fail in any way
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if path.is_file() and path.stat().st_size == 0:
+        return DataError(f"{path} is empty; get it again or remove it")
+    reason = str(error).replace(f" {str(path)!r}", "")
+    return DataError(f"{path} cannot be read as an image: {reason}; get it again or remove it")
