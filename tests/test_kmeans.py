@@ -12,7 +12,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from attncem.surrogates import build_surrogate
-from attncem.surrogates.kmeans import KMeansCEM, lloyd, seed_centres
+from attncem.surrogates.clusters import lloyd, seed_centres
+from attncem.surrogates.kmeans import KMeansCEM
 
 
 def build(num_classes: int = 3, **options: Any) -> KMeansCEM:
@@ -184,7 +185,7 @@ def test_chunks_of_classes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     whole.refresh([(z, y)])
     pieces = build()
     pieces.load_state_dict(whole.state_dict())
-    monkeypatch.setattr("attncem.surrogates.kmeans.CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr("attncem.surrogates.clusters.CHUNK_ELEMENTS", 1)
     z, y = features([25, 25, 25], seed=3)
     whole_again = build()
     whole_again.load_state_dict(whole.state_dict())

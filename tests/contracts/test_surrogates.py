@@ -62,7 +62,16 @@ def gated_extras() -> list[dict[str, Any]]:
 CASES: dict[str, list[dict[str, Any]]] = {
     "none": [{}],
     "kmeans": [{}, {"num_clusters": 3, "log_entropy": False}, {"index_defect": True}, {"num_clusters": 1}],
+    "gmm": [
+        {},
+        {"num_clusters": 1, "per_dimension_log": False, "variance_floor": 1e-40},
+        {"num_clusters": 3, "variance_floor": 1e-4},
+        {"covariance": "full", "num_clusters": 2},
+        {"pca_dim": 6, "num_clusters": 3},
+        {"pca_dim": 4, "covariance": "full", "reg_covar": 1e-3},
+    ],
     "capacity": [{}, {"per_dimension": False}],
+    "logdet": [{}],
     "gated": gated_extras() + gated_combinations(),
 }
 PAIRS = [(name, options) for name, cases in CASES.items() for options in cases]
@@ -350,7 +359,9 @@ def test_unknown_names_and_options_are_explained() -> None:
     ("name", "options", "key"),
     [
         ("capacity", {}, "capacity"),
+        ("logdet", {}, "logdet"),
         ("kmeans", {}, "surrogate.var_threshold"),
+        ("gmm", {}, "surrogate.var_threshold"),
         ("gated", {}, "surrogate.statistic=capacity"),
         ("gated", {"variant": "000"}, "surrogate.var_threshold"),
     ],
@@ -468,6 +479,37 @@ def test_truth_of_capacity(ratio: float) -> None:
     z, y, variance = draw_law(ratio, 1)
     law = float(0.5 * variance.log1p().mean())
     assert float(truth_surrogate("capacity", {})(z, y).loss) == pytest.approx(law, rel=0.05)
+
+
+@pytest.mark.parametrize("options", [{}, {"pca_dim": 16}, {"pca_dim": 16, "covariance": "full"}], ids=label)
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+def test_truth_of_gmm(ratio: float, options: dict[str, Any]) -> None:
+    z, y, _ = draw_law(ratio, 1)
+    surrogate = truth_surrogate("gmm", options)
+    surrogate.refresh([(z, y)])
+    law = math.log(ratio) - math.log(0.125 + 1e-6)
+    assert float(surrogate(z, y).loss) >= 0.8 * law
+
+
+def test_full_covariances_of_too_few_samples_report_nothing() -> None:
+    """Why covariance=full carries a caution: 51 samples a component in 128 dimensions."""
+    z, y, _ = draw_law(1.0, 1)
+    surrogate = truth_surrogate("gmm", {"covariance": "full"})
+    surrogate.refresh([(z, y)])
+    output = surrogate(z, y)
+    assert output.loss == 0 and output.diagnostics["singular"] == 1
+    assert "covariance=full" in surrogate.caution
+
+
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+@pytest.mark.parametrize("components", [1, 3])
+def test_truth_of_logdet(ratio: float, components: int) -> None:
+    """It has nothing to learn and keeps its start; with 2 samples a dimension it reads below the law, never above."""
+    z, y, _ = draw_law(ratio, components)
+    start, reported = learn_on_frozen_features(truth_surrogate("logdet", {}), z, y)
+    assert reported == start
+    if components == 1:
+        assert 0.8 * 0.5 * math.log1p(ratio) <= reported <= 0.5 * math.log1p(ratio)
 
 
 @pytest.mark.parametrize("options", [{"variant": "002"}, {"variant": "004"}], ids=["gates close", "one sample"])

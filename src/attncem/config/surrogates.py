@@ -49,6 +49,16 @@ class CapacityOptions(SurrogateOptions):
         return "surrogate.name=capacity"
 
 
+class LogDetOptions(SurrogateOptions):
+    """The same with all covariances: ½ logdet(I + Σ/σ²) / D of a class, by the batch's Gram matrix."""
+
+    name: Literal["logdet"] = "logdet"
+
+    def relative_floor_key(self) -> str | None:
+        """Always: a capacity is relative to the noise."""
+        return "surrogate.name=logdet"
+
+
 class KMeansOptions(SurrogateOptions):
     """The baseline CEM's live formula: scalar variance around per-class KMeans centres."""
 
@@ -74,6 +84,41 @@ class KMeansOptions(SurrogateOptions):
     def relative_floor_key(self) -> str | None:
         """The hinge of log_entropy is at var_threshold · noise_std²."""
         return "surrogate.var_threshold" if self.log_entropy else None
+
+
+class GMMOptions(SurrogateOptions):
+    """Gaussian mixtures a class, refit once an epoch; the log-determinants of their covariances (002)."""
+
+    name: Literal["gmm"] = "gmm"
+    num_clusters: int = Field(5, ge=1)
+    """Components per class (the baseline's number of centres)."""
+    covariance: Literal["diagonal", "full"] = "diagonal"
+    """Covariance of a component; full up to 256 dimensions (after pca_dim)."""
+    pca_dim: int | None = Field(None, ge=1)
+    """Principal directions of the training features to which z is reduced first (003); none: all of z."""
+    var_threshold: float = Field(0.125, ge=0)
+    """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline: 0.125)."""
+    variance_floor: float | None = Field(None, gt=0)
+    """Absolute floor of the variance; replaces var_threshold and gamma."""
+    gamma: float = Field(1e-6, gt=0)
+    """Added to the floor var_threshold · noise_std²."""
+    per_dimension_log: bool = True
+    """Log-determinant divided by the number of dimensions; false: not, as 002 writes it."""
+    reg_covar: float = Field(1e-6, gt=0)
+    """Added to the diagonal of every fitted covariance (scikit-learn: 1e-6)."""
+    max_iterations: int = Field(50, ge=1)
+    """Lloyd iterations of the KMeans that starts a refit, at most."""
+    em_iterations: int = Field(20, ge=1)
+    """Steps of expectation maximisation of a refit (ours)."""
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """One epoch: there are no mixtures before its end."""
+        return 1
+
+    def relative_floor_key(self) -> str | None:
+        """A floor that is not absolute."""
+        return None if self.variance_floor is not None else "surrogate.var_threshold"
 
 
 GATED_VARIANTS: dict[str, dict[str, Any]] = {
@@ -214,6 +259,6 @@ class GatedOptions(SurrogateOptions):
 
 
 Surrogate = Annotated[
-    NoneOptions | KMeansOptions | CapacityOptions | GatedOptions,
+    NoneOptions | KMeansOptions | GMMOptions | CapacityOptions | LogDetOptions | GatedOptions,
     Field(discriminator="name"),
 ]

@@ -99,8 +99,8 @@ class TrainingOptions(Options):
     surrogate_lr: float = Field(1e-4, gt=0)
     """Adam's rate for the surrogate's own weights (003: 1e-4)."""
     refresh_features: Literal["trained", "second_pass"] = "trained"
-    """What kmeans is refit on after an epoch: the features seen while training, or a second pass in
-    evaluation mode as the baseline does."""
+    """What kmeans and gmm are refit on after an epoch: the features seen while training, or a second pass
+    in evaluation mode as the baseline does."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Arithmetic of the networks; statistics stay in float32."""
     log_every: int = Field(10, ge=1)

@@ -9,7 +9,9 @@ from attncem.config.load import load_config
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
+from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.kmeans import KMeansCEM
+from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.none import NoPenalty
 
 __all__ = ["SURROGATES", "Surrogate", "build_surrogate"]
@@ -17,7 +19,9 @@ __all__ = ["SURROGATES", "Surrogate", "build_surrogate"]
 SURROGATES: dict[str, type[Surrogate]] = {
     "none": NoPenalty,
     "kmeans": KMeansCEM,
+    "gmm": GaussianMixtureCEM,
     "capacity": CapacityPenalty,
+    "logdet": LogDetPenalty,
     "gated": GatedAttentionCEM,
 }
 """Every surrogate by the name it has in a configuration."""

@@ -60,6 +60,12 @@ class Surrogate(nn.Module, abc.ABC):
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
 
+    def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The pairs given to ``refresh``, each with the shape of a batch."""
+        for z, y in features:
+            self._check_batch(z, y)
+            yield z, y
+
     def _output(
         self,
         per_group: Tensor,

@@ -15,7 +15,9 @@ from attncem.config.surrogates import GatedOptions
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
+from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.kmeans import KMeansCEM
+from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.projection import LinearProjection, PointwiseProjection, RandomProjection
 
 Reference = Callable[[Surrogate, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -40,6 +42,33 @@ def capacity_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tens
     return _share_weighted(surrogate, z, y, penalty)
 
 
+def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """½ logdet(I + Σ/σ²) / D from the [D, D] covariance, class by class."""
+    assert isinstance(surrogate, LogDetPenalty)
+
+    def penalty(x: Tensor, share: float) -> Tensor:
+        x = x.flatten(1)
+        covariance = torch.cov(x.T, correction=0).reshape(x.shape[1], x.shape[1])
+        matrix = torch.eye(x.shape[1], dtype=x.dtype) + covariance / surrogate.noise_std**2
+        return 0.5 * torch.logdet(matrix) / x.shape[1]
+
+    return _share_weighted(surrogate, z, y, penalty)
+
+
+def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Responsibilities, scatter and log-determinants with whole covariances, sample by sample, class by class."""
+    assert isinstance(surrogate, GaussianMixtureCEM)
+    x = z.flatten(1)
+    per_class = x.new_full((surrogate.num_classes,), math.nan)
+    loss = x.new_zeros(())
+    for label in range(surrogate.num_classes):
+        samples = x[y == label]
+        if len(samples) >= 2 and surrogate.class_counts[label] > 0:
+            per_class[label] = _gmm_class(surrogate, samples, label)
+            loss = loss + len(samples) / len(x) * per_class[label]
+    return loss, per_class
+
+
 def gated_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Attention, moments, statistic and gates class by class."""
     assert isinstance(surrogate, GatedAttentionCEM)
@@ -61,7 +90,9 @@ def kmeans_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor
 REFERENCES: dict[str, Reference] = {
     "none": none_reference,
     "kmeans": kmeans_reference,
+    "gmm": gmm_reference,
     "capacity": capacity_reference,
+    "logdet": logdet_reference,
     "gated": gated_reference,
 }
 """The oracle of every surrogate by name."""
@@ -183,3 +214,41 @@ def _baseline_entropy(surrogate: KMeansCEM, variance: Tensor) -> Tensor:
         return variance + 0.001
     floor = options.var_threshold * surrogate.noise_std**2
     return torch.clamp(torch.log((variance + options.gamma) / (floor + options.gamma)), min=0)
+
+
+def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
+    options = surrogate.options
+    if options.pca_dim is not None:
+        x = torch.stack([surrogate.axes @ (row - surrogate.origin) for row in x])
+    covariances = []
+    for factor in surrogate.factors[label]:
+        root = factor if options.covariance == "full" else torch.diag(factor)
+        covariances.append(root @ root.T)
+    joint = x.new_zeros(len(x), options.num_clusters)
+    for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
+        if surrogate.weights[label, k] > 0:
+            density = torch.distributions.MultivariateNormal(mean, covariance).log_prob(x)
+            joint[:, k] = density + torch.log(surrogate.weights[label, k])
+        else:
+            joint[:, k] = -math.inf
+    powers = torch.exp(joint - joint.amax(1, keepdim=True))
+    shares = powers / powers.sum(1, keepdim=True)
+    floor = options.var_threshold * surrogate.noise_std**2 + options.gamma
+    floor = floor if options.variance_floor is None else options.variance_floor
+    total = x.new_zeros(())
+    for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
+        weight = float(surrogate.weights[label, k])
+        count = float(shares[:, k].sum())
+        if weight == 0:
+            continue
+        shrinkage = 10 * count / (weight * int(surrogate.class_counts[label]))
+        shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage
+        scatter = torch.zeros_like(covariance)
+        for share, row in zip(shares[:, k], x, strict=True):
+            scatter = scatter + share * torch.outer(row - mean, row - mean) / max(count, 1e-300)
+        if options.covariance == "diagonal":
+            scatter = torch.diag(torch.diag(scatter))
+        logdet = torch.linalg.slogdet(shrinkage * scatter + (1 - shrinkage) * covariance).logabsdet
+        logdet = logdet / x.shape[1] if options.per_dimension_log else logdet
+        total = total + weight * torch.clamp(logdet - math.log(floor), min=0)
+    return total

@@ -1,0 +1,120 @@
+"""Clusters of every class at once: what the refits of ``kmeans`` and ``gmm`` share.
+
+The samples of R classes lie in a padded table x [R, M, D]; mask [R, M] marks the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+SHRINKAGE_FACTOR = 10.0
+SHRINKAGE_LIMIT = 0.99
+"""The baseline's a = 10 n / (π N), replaced by 0.99 when it reaches 1."""
+ROUNDING = 1e-5
+"""How far below 1 the ratio may be and still count as 1."""
+SEED = 0
+"""Seed of the first centres: the same features give the same centres on every device."""
+CHUNK_ELEMENTS = 2**27
+"""Padded feature values that one refit step holds at most (512 MB in float32)."""
+
+
+def shrinkage(hits: Tensor, share: Tensor, class_counts: Tensor) -> Tensor:
+    """The baseline's a [G, K]: hits and share π [G, K], features N of the class [G]."""
+    expected = share * class_counts.unsqueeze(1).to(share.dtype)
+    ratio = SHRINKAGE_FACTOR * hits / expected.clamp_min(torch.finfo(share.dtype).tiny)
+    # π N is a count stored as a share: rounding must not decide on which side of 1 the ratio falls.
+    return torch.where(ratio >= 1 - ROUNDING, SHRINKAGE_LIMIT, ratio)
+
+
+def collect(pairs: Iterable[tuple[Tensor, Tensor]], num_classes: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The features [N, D] and labels [N] of (z, y) pairs, in the precision and on the device of ``like``."""
+    pairs = list(pairs)
+    if not pairs:
+        raise ValueError("refresh: expected at least one (z, y) pair, got none")
+    x = torch.cat([z.detach().flatten(1).to(like) for z, _ in pairs])
+    y = torch.cat([y.to(like.device).long() for _, y in pairs])
+    if not bool(x.isfinite().all()):
+        raise ValueError("refresh: the features hold NaN or infinity")
+    if bool(((y < 0) | (y >= num_classes)).any()):
+        raise ValueError(f"refresh: expected labels from 0 to {num_classes - 1}, got {y.min()} to {y.max()}")
+    return x, y
+
+
+def padded_classes(x: Tensor, y: Tensor, counts: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Chunks of classes as (rows [R], x [R, M, D], mask [R, M]); ``counts`` [num_classes] features a class."""
+    order = y.argsort(stable=True)
+    first = counts.cumsum(0) - counts
+    longest = int(counts.max())
+    chunk = max(1, CHUNK_ELEMENTS // (longest * x.shape[1]))
+    slots = torch.arange(longest, device=x.device)
+    for start in range(0, len(counts), chunk):
+        rows = torch.arange(start, min(start + chunk, len(counts)), device=x.device)
+        mask = slots < counts[rows].unsqueeze(1)
+        index = order[(first[rows].unsqueeze(1) + slots).clamp_max(len(y) - 1)]
+        yield rows, x[index], mask
+
+
+def centred(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Features minus the mean of their class, zeros where padded, and the means [R, 1, D].
+
+    Centred, the expanded square of a distance loses nothing.
+    """
+    members = mask.to(x.dtype).unsqueeze(2)
+    mean = (x * members).sum(1, keepdim=True) / members.sum(1).unsqueeze(1).clamp_min(1)
+    return (x - mean) * members, mean
+
+
+def store(buffer: Tensor, rows: Tensor, present: Tensor, value: Tensor) -> None:
+    """Write the rows of the classes that are present, [R]; the others keep what they have."""
+    present = present.view(-1, *[1] * (buffer.dim() - 1))
+    buffer[rows] = torch.where(present, value.to(buffer.dtype), buffer[rows])
+
+
+def seed_centres(x: Tensor, mask: Tensor, num_clusters: int) -> Tensor:
+    """First centres [R, K, D]: samples drawn one by one with probability ∝ distance to the nearest one drawn.
+
+    (k-means++ draws ∝ squared distance; the baseline does not.) With fewer distinct samples than clusters,
+    some centres coincide.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    distance = torch.where(mask, 1.0, 0.0).to(x.dtype)
+    centres: list[Tensor] = []
+    for _ in range(num_clusters):
+        # A race of exponential clocks: the first to ring is sample m with probability ∝ distance_m.
+        clock = torch.empty(mask.shape, dtype=torch.float64).exponential_(generator=generator).to(x)
+        winner = torch.where(mask, clock / distance, torch.inf).argmin(1)
+        centre = x.gather(1, winner.view(-1, 1, 1).expand(-1, 1, x.shape[2]))
+        to_centre = (x - centre).square().sum(2).sqrt()
+        distance = torch.minimum(distance, to_centre) if centres else to_centre
+        centres.append(centre)
+    return torch.cat(centres, 1)
+
+
+def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
+    """Lloyd's iterations in all classes at once, until no label changes: centres [R, K, D], labels [R, M].
+
+    A cluster without samples keeps its centre.
+    """
+    labels = _nearest_centre(x, centres)
+    for _ in range(max_iterations):
+        chosen = one_hot(labels, mask, centres)
+        hits = chosen.sum(1).unsqueeze(2)
+        centres = torch.where(hits > 0, chosen.transpose(1, 2) @ x / hits.clamp_min(1), centres)
+        before, labels = labels, _nearest_centre(x, centres)
+        if bool(((labels == before) | ~mask).all()):
+            break
+    return centres, labels
+
+
+def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
+    """The argmin over k of |c_k|² − 2 x·c_k, [R, M]; x is centred on its class."""
+    return (centres.square().sum(2).unsqueeze(1) - 2 * x @ centres.transpose(1, 2)).argmin(2)
+
+
+def one_hot(labels: Tensor, mask: Tensor, centres: Tensor) -> Tensor:
+    """Which of the centres [R, K, D] each sample belongs to, [R, M, K]; zeros where it is padding."""
+    clusters = torch.arange(centres.shape[1], device=labels.device)
+    return ((labels.unsqueeze(2) == clusters) & mask.unsqueeze(2)).to(centres.dtype)
