@@ -11,6 +11,7 @@ from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.none import NoPenalty
+from attncem.surrogates.slot import SlotCrossAttentionCEM
 
 __all__ = ["SURROGATES", "Surrogate", "build_surrogate"]
 
@@ -19,6 +20,7 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "kmeans": KMeansCEM,
     "capacity": CapacityPenalty,
     "gated": GatedAttentionCEM,
+    "slot": SlotCrossAttentionCEM,
 }
 """Every surrogate by the name it has in a configuration."""
 
