@@ -31,7 +31,7 @@ def message(source=None, *overrides: str) -> str:
         ({"channel": []}, "channel=[]: must be a list of at least 1, each a mapping with a name, one of: gaussian"),
         ({"name": "a b"}, "name=a b: must be text matching ^"),
         ({"name": 3}, 'to give it as text, put it in quotes: "3"'),
-        ({"surrogate": {"name": "kmean"}}, "must be one of: none, kmeans, gmm, capacity, logdet, gated; did you mean"),
+        ({"surrogate": {"name": "kmean"}}, "surrogate.name=kmean: must be one of: none, kmeans, gmm"),
         ({"surrogate": {"name": None}}, "surrogate.name=null: must be one of: none, kmeans"),
         ({"surrogate": {"name": ["a"]}}, "surrogate.name=[a]: must be one of: none, kmeans"),
         ({"surrogate": "kmeans"}, "did you mean surrogate.name=kmeans?"),

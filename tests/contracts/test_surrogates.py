@@ -16,7 +16,8 @@ from attncem.surrogates import SURROGATES, build_surrogate
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.reference import REFERENCES
-from attncem.types import ConfigError
+from attncem.surrogates.slot import SlotCrossAttentionCEM
+from attncem.types import ConfigError, SurrogateOutput
 
 SHAPE = (4, 2, 2)
 NUM_CLASSES = 5
@@ -59,6 +60,40 @@ def gated_extras() -> list[dict[str, Any]]:
     ]
 
 
+SLOT = {"slot_dim": 8, "num_heads": 2, "num_slots": 3}
+OPEN = {"early_shut_steps": 0, "early_hard_thresh": 1.0, "early_gate_thresh": 1.0}
+"""Early shut-off at work but never closed; tests/test_slot.py closes it."""
+
+
+def slot_combinations() -> list[dict[str, Any]]:
+    """Every valid statistic × variance_space × moments × learn."""
+    statistics = ("hinge", "softplus", "difference")
+    learn = ("penalty", "fit", "worst_case", "frozen")
+    raw = product((*statistics, "capacity"), ("raw",), ("slots",), learn)
+    enhanced = product(statistics, ("enhanced",), ("slots", "class"), ("penalty", "frozen"))
+    keys = ("statistic", "variance_space", "moments", "learn")
+    return [{**SLOT, **dict(zip(keys, values, strict=True))} for values in (*raw, *enhanced)]
+
+
+def slot_extras() -> list[dict[str, Any]]:
+    """Presets, projections and single options, each alone."""
+    projections = [{**SLOT, "projection": name} for name in ("conv1x1", "linear", "random")]
+    return [
+        SLOT,
+        {**SLOT, "variant": "001", **OPEN},
+        {**SLOT, "variant": "003", "learn": "frozen"},
+        *projections,
+        {**SLOT, "projection": "none", "slot_dim": 16, "variant": "003", "learn": "penalty"},
+        {**SLOT, "variant": "001", "early_shut_off": False, "learnable_scalars": False, "renormalise": True},
+        {**SLOT, "variant": "001", **OPEN, "weights_gradient": "detached", "learn": "frozen"},
+        {**SLOT, "weights_gradient": "through", "learn": "worst_case"},
+        {**SLOT, "small_slot_correction": False, "slot_iterations": 1, "slot_power": 2.0},
+        {**SLOT, "statistic": "softplus", "dimension_gate": True, "snr_gate": True, "class_gate": True},
+        {**SLOT, "num_slots": 1, "learn": "frozen"},
+        {**SLOT, "statistic": "hinge", "variance_floor": 0.05, "divide_by_processed": True},
+    ]
+
+
 CASES: dict[str, list[dict[str, Any]]] = {
     "none": [{}],
     "kmeans": [{}, {"num_clusters": 3, "log_entropy": False}, {"index_defect": True}, {"num_clusters": 1}],
@@ -73,10 +108,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "capacity": [{}, {"per_dimension": False}],
     "logdet": [{}],
     "gated": gated_extras() + gated_combinations(),
+    "slot": slot_extras() + slot_combinations(),
 }
 PAIRS = [(name, options) for name, cases in CASES.items() for options in cases]
-FEW = [(name, options) for name, options in PAIRS if name != "gated" or options in gated_extras()]
-OWN_WEIGHTS = [(name, options) for name, options in PAIRS if name == "gated"]
+EXTRAS = {"gated": gated_extras(), "slot": slot_extras()}
+FEW = [(name, options) for name, options in PAIRS if options in EXTRAS.get(name, [options])]
+OWN_WEIGHTS = [(name, options) for name, options in PAIRS if name in EXTRAS]
 
 
 def label(value: Any) -> str:
@@ -124,6 +161,21 @@ def make(
     return surrogate
 
 
+def slot_noise(surrogate: Surrogate) -> Tensor | None:
+    """The slots' noise, the same at every call; None for surrogates that draw none."""
+    if not isinstance(surrogate, SlotCrossAttentionCEM):
+        return None
+    size = (surrogate.num_classes, surrogate.options.num_slots, surrogate.options.slot_dim)
+    return torch.randn(size, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+
+
+def call(surrogate: Surrogate, z: Tensor, y: Tensor) -> SurrogateOutput:
+    """One batch with fixed noise."""
+    output = surrogate(z, y, noise=slot_noise(surrogate))
+    assert isinstance(output, SurrogateOutput)
+    return output
+
+
 def test_every_surrogate_has_cases_and_a_reference() -> None:
     assert set(CASES) == set(SURROGATES)
     assert set(REFERENCES) == set(SURROGATES)
@@ -134,9 +186,9 @@ def test_every_surrogate_has_cases_and_a_reference() -> None:
 def test_equals_the_reference(name: str, options: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
     surrogate = make(name, options, dtype=dtype)
     z, y = batch(dtype=dtype)
-    output = surrogate(z, y)
+    output = call(surrogate, z, y)
     # The oracle runs in float64: the tolerance is the fast version's rounding alone.
-    loss, per_class = REFERENCES[name](surrogate.double(), z.double(), y)
+    loss, per_class = REFERENCES[name](surrogate.double(), z.double(), y, slot_noise(surrogate))
     assert output.loss.dtype == dtype
     torch.testing.assert_close(output.loss.double(), loss, rtol=tolerance, atol=1e-12)
     torch.testing.assert_close(output.per_class.double(), per_class, rtol=tolerance * 10, atol=1e-8, equal_nan=True)
@@ -146,8 +198,8 @@ def test_equals_the_reference(name: str, options: dict[str, Any], dtype: torch.d
 def test_more_classes_than_samples(name: str, options: dict[str, Any]) -> None:
     surrogate = make(name, options, num_classes=40, dtype=torch.float64)
     z, y = batch(num_classes=40, dtype=torch.float64)
-    output = surrogate(z, y)
-    loss, per_class = REFERENCES[name](surrogate, z, y)
+    output = call(surrogate, z, y)
+    loss, per_class = REFERENCES[name](surrogate, z, y, slot_noise(surrogate))
     torch.testing.assert_close(output.loss, loss, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(output.per_class, per_class, rtol=1e-10, atol=1e-12, equal_nan=True)
 
@@ -157,7 +209,7 @@ def test_sample_order_is_irrelevant(name: str, options: dict[str, Any]) -> None:
     surrogate = make(name, options, dtype=torch.float64)
     z, y = batch(dtype=torch.float64)
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
-    one, other = surrogate(z, y), surrogate(z[order], y[order])
+    one, other = call(surrogate, z, y), call(surrogate, z[order], y[order])
     torch.testing.assert_close(one.loss, other.loss, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(one.per_class, other.per_class, rtol=1e-10, atol=1e-12, equal_nan=True)
 
@@ -178,7 +230,7 @@ def test_hard_batches_are_finite(name: str, options: dict[str, Any], case: str) 
     surrogate = make(name, options)
     z, y = HARD_BATCHES[case]
     z = z.clone().requires_grad_()
-    output = surrogate(z, y)
+    output = call(surrogate, z, y)
     total = output.loss if output.fit_loss is None else output.loss + output.fit_loss
     total.backward()
     assert total.isfinite()
@@ -192,7 +244,7 @@ def test_loss_reaches_z_and_no_own_weight(name: str, options: dict[str, Any]) ->
     surrogate = make(name, options)
     z, y = batch()
     z.requires_grad_()
-    surrogate(z, y).loss.backward()
+    call(surrogate, z, y).loss.backward()
     assert z.grad is not None
     assert name == "none" or z.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in surrogate.parameters())
@@ -204,7 +256,7 @@ def test_fit_loss_moves_own_weights_and_not_z(name: str, options: dict[str, Any]
     z, y = batch()
     z.requires_grad_()
     trainable = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
-    fit_loss = surrogate(z, y).fit_loss
+    fit_loss = call(surrogate, z, y).fit_loss
     assert (fit_loss is None) == (not trainable) == (options.get("learn") == "frozen")
     if fit_loss is None:
         return
@@ -221,6 +273,11 @@ def test_gates_stay_frozen_unless_trained_on_the_penalty(learn: str) -> None:
     surrogate = make("gated", {"variant": "002", "learn": learn})
     learning = {key for key, parameter in surrogate.named_parameters() if parameter.requires_grad}
     assert learning == {"pooling.value_weight", "pooling.gate_weight", "pooling.score_weight"}
+    gates = {"dimension_gate": True, "snr_gate": True, "class_gate": True, "learnable_scalars": True}
+    slot = make("slot", {"statistic": "softplus", "learn": learn, **gates})
+    learning = {key for key, parameter in slot.named_parameters() if parameter.requires_grad}
+    assert {key for key in learning if key.startswith(("scalars", "dimension_gate"))} == {"scalars.assign_temp"}
+    assert {"slot_attention.slot_mu", "cross_attention.alpha_xattn", "projection.weights.0"} <= learning
 
 
 @every_case
@@ -230,7 +287,7 @@ def test_state_dict_round_trip(name: str, options: dict[str, Any]) -> None:
     other = build_surrogate(name, feature_shape=SHAPE, num_classes=NUM_CLASSES, noise_std=NOISE_STD, **options)
     other.load_state_dict(surrogate.state_dict())
     z, y = batch()
-    one, two = surrogate(z, y), other(z, y)
+    one, two = call(surrogate, z, y), call(other, z, y)
     assert torch.equal(one.loss, two.loss)
     assert one.diagnostics.keys() == two.diagnostics.keys()
     assert all(torch.equal(one.diagnostics[key], two.diagnostics[key]) for key in one.diagnostics)
@@ -239,7 +296,7 @@ def test_state_dict_round_trip(name: str, options: dict[str, Any]) -> None:
 @every_case
 def test_loss_falls_with_the_spread(name: str, options: dict[str, Any]) -> None:
     surrogate = make(name, options)
-    losses = [float(surrogate(*batch(60, spread=spread)).loss) for spread in (1.0, 0.5, 0.1)]
+    losses = [float(call(surrogate, *batch(60, spread=spread)).loss) for spread in (1.0, 0.5, 0.1)]
     if name == "none":
         assert losses == [0, 0, 0]
     else:
@@ -264,7 +321,7 @@ def test_graph_does_not_grow_with_classes(name: str, options: dict[str, Any]) ->
         surrogate = make(name, options, num_classes=num_classes)
 
         def values(z: Tensor, y: Tensor) -> list[Tensor]:
-            output = surrogate(z, y)
+            output = call(surrogate, z, y)
             return [output.loss, output.per_class, *output.diagnostics.values()]
 
         return len(make_fx(values)(*batch(64, num_classes=num_classes)).graph.nodes)
@@ -281,7 +338,7 @@ def test_flat_features_give_the_same(name: str, options: dict[str, Any], shape: 
     shaped = make(name, options, shape=shape, dtype=torch.float64)
     flat = make(name, options, shape=(16,), dtype=torch.float64)
     flat.load_state_dict(shaped.state_dict())
-    one, other = shaped(z.reshape(-1, *shape), y), flat(z.flatten(1), y)
+    one, other = call(shaped, z.reshape(-1, *shape), y), call(flat, z.flatten(1), y)
     torch.testing.assert_close(one.loss, other.loss, rtol=1e-12, atol=0)
 
 
@@ -304,9 +361,9 @@ def test_labels_out_of_range_are_left_out_and_counted(name: str, options: dict[s
     surrogate = make(name, options)
     z, y = batch()
     y[:3] = torch.tensor([-1, NUM_CLASSES, -100])
-    clean = surrogate(z, y)
+    clean = call(surrogate, z, y)
     z[:3] = 77.0
-    moved = surrogate(z, y)
+    moved = call(surrogate, z, y)
     assert torch.equal(clean.loss, moved.loss)
     torch.testing.assert_close(clean.diagnostics["skipped"], torch.tensor(0.1), atol=1e-6, rtol=0)
 
@@ -317,15 +374,15 @@ def test_statistics_ignore_autocast(name: str, options: dict[str, Any]) -> None:
     z, y = batch()
     z = z.bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = surrogate(z, y)
+        mixed = call(surrogate, z, y)
     assert mixed.loss.dtype == torch.float32
-    assert torch.equal(mixed.loss, surrogate(z.float(), y).loss)
+    assert torch.equal(mixed.loss, call(surrogate, z.float(), y).loss)
 
 
 @few_cases
 def test_outputs_are_detached_scalars(name: str, options: dict[str, Any]) -> None:
     z, y = batch()
-    output = make(name, options)(z.requires_grad_(), y)
+    output = call(make(name, options), z.requires_grad_(), y)
     assert output.loss.shape == () and output.loss.requires_grad
     assert not output.per_class.requires_grad
     assert {"rob_loss", "intra_mse", "skipped", "active"} <= output.diagnostics.keys()
@@ -341,6 +398,28 @@ def test_at_most_a_million_weights_at_512x7x7(options: dict[str, Any]) -> None:
     assert surrogate(z, torch.tensor([0, 0, 1, 1])).loss.isfinite()
 
 
+SLOT_AT_FULL_SIZE = [
+    {},
+    {"learn": "worst_case"},
+    {"variant": "001", **OPEN},
+    {"variant": "003"},
+    {"statistic": "softplus", "dimension_gate": True},
+    {"projection": "linear"},
+]
+
+
+@pytest.mark.parametrize("options", SLOT_AT_FULL_SIZE, ids=label)
+def test_slots_stay_small_at_512x7x7(options: dict[str, Any]) -> None:
+    surrogate = build_surrogate("slot", feature_shape=(512, 7, 7), num_classes=10, noise_std=0.1, **options)
+    assert sum(parameter.numel() for parameter in surrogate.parameters()) <= 1_000_000
+    z = torch.randn(4, 512, 7, 7, requires_grad=True)
+    output = surrogate(z, torch.tensor([0, 0, 1, 1]))
+    total = output.loss if output.fit_loss is None else output.loss + output.fit_loss
+    total.backward()
+    assert total.isfinite()
+    assert z.grad is not None and z.grad.isfinite().all()
+
+
 def test_unknown_names_and_options_are_explained() -> None:
     build = {"feature_shape": (8,), "num_classes": 2, "noise_std": 0.1}
     with pytest.raises(ConfigError, match=r"surrogate\.name=gatd: .*none, kmeans.*did you mean gated\?"):
@@ -353,6 +432,18 @@ def test_unknown_names_and_options_are_explained() -> None:
         build_surrogate("gated", **build, variance_space="layernorm")
     with pytest.raises(ConfigError, match=r"conv1x1 needs features \[C, H, W\] or tokens"):
         build_surrogate("gated", **build, projection="conv1x1")
+    with pytest.raises(ConfigError, match="slot_dim=10 must be a multiple of num_heads=4"):
+        build_surrogate("slot", **build, slot_dim=10)
+    with pytest.raises(ConfigError, match="learn=fit needs variance_space=raw"):
+        build_surrogate("slot", **build, variance_space="enhanced", statistic="hinge")
+    with pytest.raises(ConfigError, match="statistic=capacity needs variance_space=raw"):
+        build_surrogate("slot", **build, variance_space="enhanced")
+    with pytest.raises(ConfigError, match="moments=class needs variance_space=enhanced"):
+        build_surrogate("slot", **build, moments="class")
+    with pytest.raises(ConfigError, match="worst_case needs slot_power=1"):
+        build_surrogate("slot", **build, learn="worst_case", slot_power=2)
+    with pytest.raises(ConfigError, match=r"projection=none needs surrogate\.slot_dim equal to the size of z, 8"):
+        build_surrogate("slot", **build, projection="none")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +455,8 @@ def test_unknown_names_and_options_are_explained() -> None:
         ("gmm", {}, "surrogate.var_threshold"),
         ("gated", {}, "surrogate.statistic=capacity"),
         ("gated", {"variant": "000"}, "surrogate.var_threshold"),
+        ("slot", {}, "surrogate.statistic=capacity"),
+        ("slot", {"variant": "003"}, "surrogate.var_threshold"),
     ],
 )
 def test_no_noise_with_a_floor_in_units_of_it_is_refused(name: str, options: dict[str, Any], key: str) -> None:
@@ -436,6 +529,59 @@ def test_truth_of_fit_below_the_noise(ratio: float) -> None:
     z, y, variance = draw_law(ratio, 1)
     _, reported = learn_on_frozen_features(truth_surrogate("gated", {"learn": "fit"}), z, y)
     assert reported >= 0.8 * float(0.5 * variance.log1p().mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learn", ["fit", "worst_case"])
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+@pytest.mark.parametrize("components", [1, 3])
+def test_truth_of_slots(learn: str, ratio: float, components: int) -> None:
+    """Slots form a mixture, so the law's value is the mixture's: ½ log(1 + ratio) + log(components)/D at most.
+
+    ``worst_case`` goes on to the capacity of the whole class, which is never less.
+    """
+    z, y, variance = draw_law(ratio, components)
+    _, reported = learn_on_frozen_features(truth_surrogate("slot", {"learn": learn}), z, y)
+    mixture = 0.5 * math.log1p(ratio) + math.log(components) / 128
+    whole = float(0.5 * variance.log1p().mean())
+    assert reported >= 0.8 * (mixture if learn == "fit" else whole)
+    assert reported <= 1.1 * whole
+
+
+def test_truth_of_slots_quickly() -> None:
+    """The law on which slots trained for too low a value would show it: three Gaussians a class."""
+    z, y, _ = draw_law(25.0, 3)
+    surrogate = truth_surrogate("slot", {"learn": "fit", "slot_dim": 16, "num_slots": 4})
+    _, reported = learn_on_frozen_features(surrogate, z, y)
+    assert reported >= 0.8 * (0.5 * math.log1p(25) + math.log(3) / 128)
+
+
+def truthful_slots() -> list[dict[str, Any]]:
+    """Every valid combination that does not train itself on its own penalty, or has nothing to close."""
+    return [
+        {key: value for key, value in options.items() if key not in SLOT}
+        for options in slot_combinations()
+        if options["learn"] != "penalty"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", truthful_slots(), ids=label)
+def test_truth_of_every_slot_combination(options: dict[str, Any]) -> None:
+    z, y, _ = draw_law(1.0, 1)
+    start, reported = learn_on_frozen_features(truth_surrogate("slot", options), z, y)
+    assert start > 0
+    assert reported >= 0.8 * start
+
+
+@pytest.mark.parametrize("slot_dim", [16, pytest.param(64, marks=pytest.mark.slow)])
+def test_slot_001_collapses_on_its_own_penalty(slot_dim: int) -> None:
+    """Why learn=penalty is not the default: frozen features, and the penalty is gone after 300 steps."""
+    z, y, _ = draw_law(1.0, 1)
+    surrogate = truth_surrogate("slot", {"variant": "001", "slot_dim": slot_dim, **OPEN})
+    start, reported = learn_on_frozen_features(surrogate, z, y)
+    assert reported < 0.1 * start
+    assert "learn=penalty" in surrogate.caution
 
 
 TRUTHFUL = [options for options in CASES["gated"] if options.get("learn", "worst_case") not in ("penalty", "frozen")]

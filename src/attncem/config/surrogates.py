@@ -1,7 +1,7 @@
 """Options of the surrogates: the estimates of the spread of z inside a class.
 
 Names in the documents' spelling are kept (``var_threshold``, ``snr_thresh`` ...). A number in
-brackets after a meaning (000, 002, 004) is the source document; "ours" marks our own choice.
+brackets after a meaning (000 to 004) is the source document; "ours" marks our own choice.
 """
 
 from __future__ import annotations
@@ -258,7 +258,180 @@ class GatedOptions(SurrogateOptions):
         return None if self.variance_floor is not None else "surrogate.var_threshold"
 
 
+SLOT_VARIANTS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "001": {
+        "statistic": "softplus",
+        "variance_space": "enhanced",
+        "learn": "penalty",
+        "weights_gradient": "through",
+        "renormalise": False,
+        "small_slot_correction": False,
+        "slot_power": 2.0,
+        "dimension_gate": True,
+        "snr_gate": True,
+        "class_gate": True,
+        "learnable_scalars": True,
+        "early_shut_off": True,
+        "attention_loss_scale": 0.25,
+        "attention_warmup_epochs": 3,
+    },
+    "003": {
+        "moments": "class",
+        "statistic": "hinge",
+        "variance_space": "enhanced",
+        "learn": "frozen",
+        "weights_gradient": "through",
+        "small_slot_correction": False,
+        "divide_by_processed": True,
+    },
+}
+"""What each named variant of ``slot`` sets; an option given beside it wins."""
+
+
+class SlotOptions(SurrogateOptions):
+    """Slot attention over the samples of a class, then gated cross attention (Locatello 2020, Flamingo 2022)."""
+
+    name: Literal["slot"] = "slot"
+    variant: Literal["ours", "001", "003"] = "ours"
+    """Preset whose values fill the options not given: a source document's, or ours."""
+    num_slots: int = Field(8, ge=1)
+    """Slots a class (001, 003)."""
+    slot_dim: int = Field(64, ge=1)
+    """Size of slots and of projected samples (ours; the documents: the size of the flat z, which needs
+    projection none and slot_dim equal to it)."""
+    num_heads: int = Field(4, ge=1)
+    """Heads of the cross attention; divides slot_dim (ours)."""
+    slot_iterations: int = Field(3, ge=1)
+    """Rounds of the slot attention (001)."""
+    renormalise: bool = True
+    """Attention renormalised over the samples (003; 001's equation 6 leaves it out)."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout after the cross attention's projection."""
+    projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
+    """Map of z to slot_dim; auto: none where z has that size, linear up to 150,000 weights, else conv1x1 or
+    random; linear is factored where it would have more; random is never trained."""
+    projection_channels: int = Field(16, ge=1)
+    """Channels after the 1x1 convolution of projection conv1x1."""
+    moments: Literal["slots", "class"] = "slots"
+    """Variance around each slot's mean (001), or one unbiased variance over the class (003)."""
+    statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
+    """From variance to penalty, as in gated."""
+    variance_space: Literal["raw", "enhanced"] = "raw"
+    """Whose variance is taken: z itself, under responsibilities of the enhanced features (ours); or the
+    enhanced features, under responsibilities of the LayerNormed ones (001, 003)."""
+    small_slot_correction: bool = True
+    """Adds the class variance over the slot's effective samples, without which small slots report too little
+    (ours)."""
+    learn: Literal["penalty", "fit", "worst_case", "frozen"] = "fit"
+    """How the own weights are trained: on the penalty itself (001; collapses), by held-out likelihood under the
+    slots' mixture, by ascending the penalty, or not at all (003 as it ran)."""
+    weights_gradient: Literal["detached", "through"] = "detached"
+    """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
+    var_threshold: float = Field(0.1, ge=0)
+    """Floor of the variance in units of noise_std², when variance_floor is not given (003)."""
+    variance_floor: float | None = Field(None, gt=0)
+    """Absolute floor of the variance (003 proposes 0.05); replaces var_threshold."""
+    gamma: float = Field(1e-6, gt=0)
+    """Added to variance and floor inside the logs (003)."""
+    eps_var: float = Field(1e-6, ge=0)
+    """Lower clamp of the variance (003 gives no value)."""
+    difference_bound: float = Field(-2.0, le=0)
+    """Lower bound of the statistic difference (ours)."""
+    assign_temp: float = Field(10.0, gt=0)
+    """Start of the responsibilities' learnable inverse temperature (ours; 001 gives no value)."""
+    slot_power: float = Field(1.0, gt=0)
+    """Slot weights (mass / samples)^slot_power, normalised (002: 2.0)."""
+    dimension_gate: bool = False
+    """Learned soft gate per dimension, sigmoid(MLP(LN(log variance))) (001)."""
+    gate_hidden: int = Field(16, ge=1)
+    """Hidden size of the dimension gate (ours)."""
+    snr_gate: bool = False
+    """sigmoid(snr_sharp (variance/mean² - snr_thresh)) (001)."""
+    snr_thresh: float = 0.3
+    """Threshold of the SNR gate (002)."""
+    snr_sharp: float = Field(10.0, gt=0)
+    """Sharpness of the SNR gate (002)."""
+    softplus_beta: float = Field(1.0, gt=0)
+    """Sharpness of the softplus (002)."""
+    margin_m: float = 0.1
+    """Margin of the softplus (002)."""
+    class_gate: bool = False
+    """sigmoid(class_gate_a (share of the class - class_gate_b)) (001)."""
+    class_gate_a: float = Field(10.0, gt=0)
+    """Slope of the class gate (002)."""
+    class_gate_b: float = 0.05
+    """Offset of the class gate (002)."""
+    learnable_scalars: bool = False
+    """The scalars of gates, softplus, margin and slot power learn under learn penalty (001)."""
+    early_shut_off: bool = False
+    """Replace the loss by 0 at first and while the gates are high on average (000, 001); can latch."""
+    early_shut_steps: int = Field(100, ge=0)
+    """Calls without penalty at the start (000, 001)."""
+    early_hard_thresh: float = Field(0.95, ge=0, le=1)
+    """Shut off while the SNR gate's running mean is above this (ours)."""
+    early_gate_thresh: float = Field(0.95, ge=0, le=1)
+    """Shut off while the soft gate's running mean is above this (ours)."""
+    early_momentum: float = Field(0.9, ge=0, lt=1)
+    """Share of the old value in the running means (ours)."""
+    divide_by_processed: bool = False
+    """Divide by the share of samples in the classes processed (003) instead of by the whole batch."""
+    attention_loss_scale: float = Field(1.0, ge=0)
+    """Factor on rob_loss (001: 0.25)."""
+    attention_warmup_epochs: int = Field(0, ge=0)
+    """Epochs without penalty (001: 3)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_variant(cls, data: Any) -> Any:
+        preset = SLOT_VARIANTS.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
+        return {**preset, **data} if preset else data
+
+    @model_validator(mode="after")
+    def _refuse_invalid_combinations(self) -> SlotOptions:
+        if self.slot_dim % self.num_heads:
+            raise ValueError(f"slot_dim={self.slot_dim} must be a multiple of num_heads={self.num_heads}")
+        if self.statistic == "capacity" and self.variance_space != "raw":
+            raise ValueError(
+                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
+            )
+        if self.variance_space == "enhanced" and self.learn in ("fit", "worst_case"):
+            raise ValueError(
+                f"learn={self.learn} needs variance_space=raw: a learned map could inflate or cancel the enhanced "
+                "features; with enhanced use learn=penalty or frozen"
+            )
+        if self.moments == "class" and self.variance_space == "raw":
+            raise ValueError(
+                "moments=class needs variance_space=enhanced: the raw variance of a class uses no attention "
+                "(surrogate.name=capacity)"
+            )
+        if self.learn == "worst_case" and self.slot_power != 1:
+            raise ValueError("learn=worst_case needs slot_power=1: otherwise it ascends by emptying slots")
+        return self
+
+    @property
+    def projection_dim(self) -> int:
+        """Dimensions after the projection: those of the slots."""
+        return self.slot_dim
+
+    @property
+    def loss_scale(self) -> float:
+        """The documents' attention_loss_scale."""
+        return self.attention_loss_scale
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """The documents' attention_warmup_epochs."""
+        return self.attention_warmup_epochs
+
+    def relative_floor_key(self) -> str | None:
+        """The statistic capacity, or a floor that is not absolute."""
+        if self.statistic == "capacity":
+            return "surrogate.statistic=capacity"
+        return None if self.variance_floor is not None else "surrogate.var_threshold"
+
+
 Surrogate = Annotated[
-    NoneOptions | KMeansOptions | GMMOptions | CapacityOptions | LogDetOptions | GatedOptions,
+    NoneOptions | KMeansOptions | GMMOptions | CapacityOptions | LogDetOptions | GatedOptions | SlotOptions,
     Field(discriminator="name"),
 ]

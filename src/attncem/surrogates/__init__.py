@@ -13,6 +13,7 @@ from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.none import NoPenalty
+from attncem.surrogates.slot import SlotCrossAttentionCEM
 
 __all__ = ["SURROGATES", "Surrogate", "build_surrogate"]
 
@@ -23,6 +24,7 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "capacity": CapacityPenalty,
     "logdet": LogDetPenalty,
     "gated": GatedAttentionCEM,
+    "slot": SlotCrossAttentionCEM,
 }
 """Every surrogate by the name it has in a configuration."""
 

@@ -143,6 +143,14 @@ def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
     return (parameter if live else parameter.detach()).to(like.dtype)
 
 
+def own_linear(layer: nn.Linear, x: Tensor, *, live: bool) -> Tensor:
+    """A surrogate's own linear layer, with or without a gradient for its weights."""
+    product = x @ own_weight(layer.weight, live=live, like=x).T
+    # nn.Linear's annotation leaves out that bias=False makes it None.
+    bias: Tensor | None = layer.bias
+    return product if bias is None else product + own_weight(bias, live=live, like=x)
+
+
 @contextmanager
 def exact_arithmetic(z: Tensor) -> Iterator[None]:
     """Autocast off, and TF32 off on CUDA: it rounds to 10 bits, which the log of a small variance shows.

@@ -12,10 +12,10 @@ from torch.nn.functional import layer_norm
 
 from attncem.config.surrogates import GatedOptions
 from attncem.surrogates import moments
-from attncem.surrogates.base import Surrogate, own_weight
-from attncem.surrogates.capacity import gaussian_capacity
+from attncem.surrogates.base import Surrogate, own_linear, own_weight
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
+from attncem.surrogates.statistic import variance_statistic
 from attncem.types import SurrogateOutput
 
 SATURATED = 0.01
@@ -83,12 +83,8 @@ class DimensionGate(nn.Module):
     def forward(self, log_variance: Tensor, *, live: bool = True) -> Tensor:
         """Gates [G, D] in (0, 1) of log variances [G, D]."""
         x = layer_norm(log_variance, log_variance.shape[1:])
-        x = self._linear(self.inner, x, live).relu()
-        return self._linear(self.outer, x, live).sigmoid()
-
-    @staticmethod
-    def _linear(layer: nn.Linear, x: Tensor, live: bool) -> Tensor:
-        return x @ own_weight(layer.weight, live=live, like=x).T + own_weight(layer.bias, live=live, like=x)
+        x = own_linear(self.inner, x, live=live).relu()
+        return own_linear(self.outer, x, live=live).sigmoid()
 
 
 @dataclass(frozen=True)
@@ -179,15 +175,9 @@ class GatedAttentionCEM(Surrogate):
     def _statistic(self, variance: Tensor) -> Tensor:
         """From variance to penalty, entry by entry."""
         options = self.options
-        if options.statistic == "capacity":
-            return gaussian_capacity(variance, self.noise_std)
-        excess = (variance + options.gamma).log() - math.log(self._floor() + options.gamma)
-        if options.statistic == "hinge":
-            return excess.relu()
-        if options.statistic == "difference":
-            return excess.clamp_min(options.difference_bound)
-        sharpened = options.softplus_beta * (excess - options.margin_m)
-        return torch.logaddexp(sharpened, torch.zeros_like(sharpened)) / options.softplus_beta
+        return variance_statistic(
+            variance, options, self._floor(), self.noise_std, beta=options.softplus_beta, margin=options.margin_m
+        )
 
     def _floor(self) -> float:
         """τ: the variance below which a class is compact enough."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.init import kaiming_uniform_
 
-from attncem.config.surrogates import GatedOptions
+from attncem.config.surrogates import GatedOptions, SlotOptions
 from attncem.surrogates.base import own_weight
 from attncem.types import ConfigError
 
@@ -99,11 +99,11 @@ class RandomProjection(Projection):
         return z.flatten(1) @ self.weight.to(z.dtype).T
 
 
-def build_projection(options: GatedOptions, feature_shape: tuple[int, ...]) -> Projection:
+def build_projection(options: GatedOptions | SlotOptions, feature_shape: tuple[int, ...]) -> Projection:
     """The projection that ``options.projection`` names; auto picks by the size and shape of the feature."""
     name = _automatic(options, feature_shape) if options.projection == "auto" else options.projection
     if name == "none":
-        return Flatten(feature_shape)
+        return _unprojected(options, feature_shape)
     if name == "linear":
         return LinearProjection(feature_shape, options.projection_dim)
     if name == "random":
@@ -116,9 +116,24 @@ def build_projection(options: GatedOptions, feature_shape: tuple[int, ...]) -> P
     return PointwiseProjection(feature_shape, options.projection_channels, options.projection_dim)
 
 
-def _automatic(options: GatedOptions, feature_shape: tuple[int, ...]) -> str:
-    """The choice of auto: none for small features, conv1x1 where it keeps to the budget, else random."""
-    if math.prod(feature_shape) <= UNPROJECTED_LIMIT:
+def _unprojected(options: GatedOptions | SlotOptions, feature_shape: tuple[int, ...]) -> Flatten:
+    size = math.prod(feature_shape)
+    if isinstance(options, SlotOptions) and size != options.slot_dim:
+        raise ConfigError(
+            f"surrogate.projection=none needs surrogate.slot_dim equal to the size of z, {size}, got {options.slot_dim}"
+        )
+    return Flatten(feature_shape)
+
+
+def _automatic(options: GatedOptions | SlotOptions, feature_shape: tuple[int, ...]) -> str:
+    """The choice of auto: none or linear for small features, conv1x1 where it keeps to the budget, else random."""
+    size = math.prod(feature_shape)
+    if isinstance(options, SlotOptions):
+        if size == options.slot_dim:
+            return "none"
+        if size * options.slot_dim <= WEIGHT_BUDGET:
+            return "linear"
+    elif size <= UNPROJECTED_LIMIT:
         return "none"
     if len(feature_shape) not in (2, 3):
         return "random"

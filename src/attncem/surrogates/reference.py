@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,18 +19,29 @@ from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
-from attncem.surrogates.projection import LinearProjection, PointwiseProjection, RandomProjection
+from attncem.surrogates.projection import LinearProjection, PointwiseProjection, Projection, RandomProjection
+from attncem.surrogates.slot import GatedCrossAttention, SlotAttention, SlotCrossAttentionCEM
+from attncem.surrogates.slot_attention import FeedForward
 
-Reference = Callable[[Surrogate, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(module, z, y) → (loss, per_class [num_classes], nan where skipped)."""
+
+class Reference(Protocol):
+    """(module, z, y) → (loss, per_class [num_classes], nan where skipped); ``noise`` as for the module itself."""
+
+    def __call__(
+        self, surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The slow values of one batch."""
+        ...
 
 
-def none_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def none_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """0 for every class with two samples or more."""
     return _share_weighted(surrogate, z, y, lambda x, share: x.new_zeros(()))
 
 
-def capacity_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def capacity_reference(
+    surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """mean_d ½ log(1 + var/σ²) class by class."""
     assert isinstance(surrogate, CapacityPenalty)
 
@@ -42,7 +54,7 @@ def capacity_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tens
     return _share_weighted(surrogate, z, y, penalty)
 
 
-def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """½ logdet(I + Σ/σ²) / D from the [D, D] covariance, class by class."""
     assert isinstance(surrogate, LogDetPenalty)
 
@@ -55,7 +67,7 @@ def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor
     return _share_weighted(surrogate, z, y, penalty)
 
 
-def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Responsibilities, scatter and log-determinants with whole covariances, sample by sample, class by class."""
     assert isinstance(surrogate, GaussianMixtureCEM)
     x = z.flatten(1)
@@ -69,13 +81,13 @@ def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, T
     return loss, per_class
 
 
-def gated_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def gated_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Attention, moments, statistic and gates class by class."""
     assert isinstance(surrogate, GatedAttentionCEM)
     return _share_weighted(surrogate, z, y, lambda x, share: _gated_class(surrogate, x, share))
 
 
-def kmeans_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def kmeans_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The baseline's formula, sample by sample, cluster by cluster; mean over the classes present."""
     assert isinstance(surrogate, KMeansCEM)
     x = z.flatten(1)
@@ -87,6 +99,25 @@ def kmeans_reference(surrogate: Surrogate, z: Tensor, y: Tensor) -> tuple[Tensor
     return (present.mean() if len(present) else x.new_zeros(())), per_class
 
 
+def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Slots, enhanced samples, moments, gates class by class; without the early shut-off's state."""
+    assert isinstance(surrogate, SlotCrossAttentionCEM)
+    options = surrogate.options
+    per_class = z.new_full((surrogate.num_classes,), math.nan)
+    loss, processed = z.new_zeros(()), 0.0
+    for label in range(surrogate.num_classes):
+        samples = z[y == label]
+        if len(samples) < 2:
+            continue
+        share = len(samples) / len(z)
+        drawn = z.new_zeros(options.num_slots, options.slot_dim) if noise is None else noise[label].to(z)
+        with torch.no_grad():
+            per_class[label] = _slot_class(surrogate, samples, drawn, share)
+        loss = loss + share * per_class[label]
+        processed += share
+    return (loss / processed if options.divide_by_processed and processed else loss), per_class
+
+
 REFERENCES: dict[str, Reference] = {
     "none": none_reference,
     "kmeans": kmeans_reference,
@@ -94,6 +125,7 @@ REFERENCES: dict[str, Reference] = {
     "capacity": capacity_reference,
     "logdet": logdet_reference,
     "gated": gated_reference,
+    "slot": slot_reference,
 }
 """The oracle of every surrogate by name."""
 
@@ -142,7 +174,7 @@ def _attention(surrogate: GatedAttentionCEM, z: Tensor) -> Tensor:
     pooling = surrogate.pooling
     scores = []
     for sample in z:
-        x = _project(surrogate, sample)
+        x = _project(pooling.projection, sample)
         x = _normalise(x) if surrogate.options.layer_norm else x
         hidden = torch.tanh(pooling.value_weight @ x) * torch.sigmoid(pooling.gate_weight @ x)
         scores.append((pooling.score_weight * hidden).sum())
@@ -154,8 +186,7 @@ def _attention(surrogate: GatedAttentionCEM, z: Tensor) -> Tensor:
     return weights
 
 
-def _project(surrogate: GatedAttentionCEM, sample: Tensor) -> Tensor:
-    projection = surrogate.pooling.projection
+def _project(projection: Projection, sample: Tensor) -> Tensor:
     if isinstance(projection, PointwiseProjection):
         channels_first = sample.T if sample.dim() == 2 else sample
         positions = channels_first.reshape(channels_first.shape[0], -1)
@@ -187,6 +218,117 @@ def _statistic(options: GatedOptions, variance: Tensor, noise_std: float) -> Ten
         return torch.clamp(excess, min=options.difference_bound)
     beta = options.softplus_beta
     return torch.log(1 + torch.exp(beta * (excess - options.margin_m))) / beta
+
+
+def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, share: float) -> Tensor:
+    options = surrogate.options
+    x = torch.stack([_normalise(_project(surrogate.projection, sample)) for sample in z])
+    slots = _slots(surrogate.slot_attention, x, noise)
+    enhanced = torch.stack([_enhance(surrogate.cross_attention, row, slots) for row in x])
+    raw = options.variance_space == "raw"
+    value = z.new_zeros(())
+    if options.moments == "class":
+        value = _slot_entries(surrogate, enhanced.mean(0), enhanced.var(0, unbiased=True)).mean()
+    else:
+        space = z.flatten(1) if raw else enhanced
+        responsibilities = _responsibilities(surrogate, enhanced if raw else x, slots)
+        powers = [
+            max(float(column.sum()) / len(z), 1e-6) ** _scalar(surrogate, "slot_power") for column in responsibilities.T
+        ]
+        for power, column in zip(powers, responsibilities.T, strict=True):
+            weights = column / column.sum()
+            mean = weights @ space
+            variance = sum(
+                (w * (row - mean) ** 2 for w, row in zip(weights, space, strict=True)), torch.zeros_like(mean)
+            )
+            if options.small_slot_correction:
+                variance = variance + (weights**2).sum() * space.var(0, unbiased=False)
+            value = value + power / sum(powers) * _slot_entries(surrogate, mean, variance).mean()
+    if options.class_gate:
+        slope, offset = _scalar(surrogate, "class_gate_a"), _scalar(surrogate, "class_gate_b")
+        value = value / (1 + math.exp(-slope * (share - offset)))
+    return value
+
+
+def _scalar(surrogate: SlotCrossAttentionCEM, name: str) -> float:
+    value = float(surrogate.scalars[name])
+    free = name in ("snr_thresh", "margin_m", "class_gate_b")
+    return value if free else math.log(1 + math.exp(value))
+
+
+def _slots(attention: SlotAttention, x: Tensor, noise: Tensor) -> Tensor:
+    size = x.shape[1]
+    keys = [attention.to_k.weight @ _normalise(row) for row in x]
+    values = [attention.to_v.weight @ _normalise(row) for row in x]
+    slots = list(attention.slot_mu + torch.exp(attention.slot_log_sigma) * noise)
+    for _ in range(attention.rounds):
+        queries = [attention.to_q.weight @ _normalise(slot) / math.sqrt(size) for slot in slots]
+        shares = [torch.softmax(torch.stack([key @ q for q in queries]) / size**0.25, 0) + 1e-8 for key in keys]
+        for index, slot in enumerate(slots):
+            column = torch.stack([row[index] for row in shares])
+            column = column / column.sum() if attention.renormalise else column
+            update = sum((w * v for w, v in zip(column, values, strict=True)), torch.zeros_like(slot))
+            state = attention.gru(update.unsqueeze(0), slot.unsqueeze(0)).squeeze(0)
+            slots[index] = state + _feed_forward(attention.mlp, _normalise(state))
+    return torch.stack(slots)
+
+
+def _enhance(attention: GatedCrossAttention, x: Tensor, slots: Tensor) -> Tensor:
+    context = [_normalise(slot) for slot in slots]
+    query = (attention.to_q.weight @ _normalise(x)).chunk(attention.num_heads)
+    keys = [(attention.to_k.weight @ slot).chunk(attention.num_heads) for slot in context]
+    values = [(attention.to_v.weight @ slot).chunk(attention.num_heads) for slot in context]
+    read = []
+    for head, part in enumerate(query):
+        scores = torch.stack([part @ key[head] for key in keys]) / math.sqrt(len(part))
+        weights = torch.softmax(scores, 0)
+        read.append(sum((w * v[head] for w, v in zip(weights, values, strict=True)), torch.zeros_like(part)))
+    y = x + torch.tanh(attention.alpha_xattn) * (attention.proj.weight @ torch.cat(read) + attention.proj.bias)
+    return y + torch.tanh(attention.alpha_ffn) * _feed_forward(attention.ffn, _normalise(y))
+
+
+def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
+    return layer.outer.weight @ torch.relu(layer.inner.weight @ x + layer.inner.bias) + layer.outer.bias
+
+
+def _responsibilities(surrogate: SlotCrossAttentionCEM, x: Tensor, slots: Tensor) -> Tensor:
+    temperature = _scalar(surrogate, "assign_temp")
+    rows = []
+    for row in x:
+        cosines = torch.stack([row @ slot / (row.norm() * slot.norm()) for slot in slots])
+        rows.append(torch.softmax(temperature * cosines, 0))
+    return torch.stack(rows)
+
+
+def _slot_entries(surrogate: SlotCrossAttentionCEM, mean: Tensor, variance: Tensor) -> Tensor:
+    options = surrogate.options
+    if options.statistic != "capacity":
+        variance = torch.clamp(variance, min=options.eps_var)
+    entries = _slot_statistic(surrogate, variance)
+    if surrogate.dimension_gate is not None:
+        inner, outer = surrogate.dimension_gate.inner, surrogate.dimension_gate.outer
+        hidden = torch.relu(inner.weight @ _normalise(torch.log(variance + options.gamma)) + inner.bias)
+        entries = entries * torch.sigmoid(outer.weight @ hidden + outer.bias)
+    if options.snr_gate:
+        ratio = variance / (mean**2 + options.gamma)
+        sharp, threshold = _scalar(surrogate, "snr_sharp"), _scalar(surrogate, "snr_thresh")
+        entries = entries * torch.sigmoid(sharp * (ratio - threshold))
+    return entries
+
+
+def _slot_statistic(surrogate: SlotCrossAttentionCEM, variance: Tensor) -> Tensor:
+    options = surrogate.options
+    if options.statistic == "capacity":
+        return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
+    relative = max(options.var_threshold * surrogate.noise_std**2, 1e-8)
+    floor = relative if options.variance_floor is None else options.variance_floor
+    excess = torch.log(variance + options.gamma) - math.log(floor + options.gamma)
+    if options.statistic == "hinge":
+        return torch.clamp(excess, min=0)
+    if options.statistic == "difference":
+        return torch.clamp(excess, min=options.difference_bound)
+    beta, margin = _scalar(surrogate, "softplus_beta"), _scalar(surrogate, "margin_m")
+    return torch.log(1 + torch.exp(beta * (excess - margin))) / beta
 
 
 def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:

@@ -1,0 +1,381 @@
+"""Slot attention and gated cross attention over the samples of a class (documents 001, 003; ours)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from attncem.config.surrogates import SlotOptions
+from attncem.surrogates import moments
+from attncem.surrogates.base import Surrogate
+from attncem.surrogates.gated import SATURATED, DimensionGate
+from attncem.surrogates.moments import Groups
+from attncem.surrogates.projection import build_projection
+from attncem.surrogates.slot_attention import (
+    GatedCrossAttention,
+    SlotAttention,
+    normalise,
+    of_own_class,
+    spread_over_classes,
+)
+from attncem.surrogates.statistic import variance_statistic
+from attncem.types import SurrogateOutput
+
+__all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
+
+POSITIVE = ("assign_temp", "slot_power", "snr_sharp", "softplus_beta", "class_gate_a")
+"""Scalars kept positive: the parameter is their inverse softplus."""
+SMALLEST_FLOOR = 1e-8
+"""The variance floor is never below this (003)."""
+SMALLEST_MASS = 1e-6
+"""A slot's share of its class is never below this."""
+CAUTION = (
+    "learn=penalty trains slots, gates and scalars to lower their own penalty: on frozen features rob_loss falls to 0 "
+    "while the spread stays; learn=fit and worst_case keep gates and scalars frozen."
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """How the module sees a batch: enhanced samples [B, d] and their responsibilities [B, S]."""
+
+    enhanced: Tensor
+    responsibilities: Tensor
+
+    def detach(self) -> View:
+        """The same as constants."""
+        return View(self.enhanced.detach(), self.responsibilities.detach())
+
+
+@dataclass(frozen=True)
+class SlotMoments:
+    """Moments of every slot, a row each: mean and variance [G·S, D], mass [G, S] in samples; ``centre`` [G, D].
+
+    ``mean`` is relative to ``centre``, the mean of the class.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    mass: Tensor
+    centre: Tensor
+
+
+@dataclass(frozen=True)
+class SlotPenalty:
+    """L_c of every group [G], its entries before gates [G, S·D], the gates' values by group."""
+
+    per_group: Tensor
+    entries: Tensor
+    gates: dict[str, Tensor]
+
+
+class SlotCrossAttentionCEM(Surrogate):
+    """Penalty on the variance inside the slots of a class.
+
+    x = LN(projection(z)); slots s = SlotAttention(x); enhanced y = GatedCrossAttention(x, s); responsibilities
+    r_mk = softmax_k(β cos(·, s_k)) of x (001) or of y (ours, variance_space raw); mass w_k = Σ_m r_mk; μ_k, σ²_k
+    under r of y (001) or of raw z (ours); L_c = gate_c · mean_d Σ_k w̃_k gate_d hard φ(σ²_k), with
+    w̃_k ∝ (w_k/M)^slot_power; rob_loss = Σ p_c L_c over classes with two samples or more.
+    003: no slots in the moments, one unbiased variance of y over the class.
+
+    ``fit_loss`` trains the own weights on detached z: ``penalty`` attention_loss_scale · rob_loss (001); ``fit``
+    minus the likelihood of one half of a class under the mixture formed from the other; ``worst_case`` −rob_loss.
+    Under the last two gates and scalars other than assign_temp stay frozen.
+
+    ``noise`` is [num_classes, num_slots, slot_dim]; None draws it while training (torch's global generator) and
+    takes zeros in eval mode.
+    """
+
+    options_type = SlotOptions
+    options: SlotOptions
+    calls: Tensor
+    mean_gate_snr: Tensor
+    mean_gate_dimension: Tensor
+
+    def __init__(
+        self, options: SlotOptions, *, feature_shape: Sequence[int], num_classes: int, noise_std: float
+    ) -> None:
+        super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
+        self.projection = build_projection(options, self.feature_shape)
+        self.slot_attention = SlotAttention(options)
+        self.cross_attention = GatedCrossAttention(options)
+        width = options.slot_dim if options.variance_space == "enhanced" else self.num_features
+        self.dimension_gate = DimensionGate(width, options.gate_hidden) if options.dimension_gate else None
+        self.scalars = nn.ParameterDict({name: self._start(name) for name in self._scalars_used()})
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean_gate_snr", torch.zeros(()))
+        self.register_buffer("mean_gate_dimension", torch.zeros(()))
+        self._choose_what_learns()
+        if options.learn == "penalty":
+            self.caution = CAUTION
+
+    def _scalars_used(self) -> list[str]:
+        options = self.options
+        used = ["assign_temp"]
+        used += ["slot_power"] if options.moments == "slots" else []
+        used += ["snr_sharp", "snr_thresh"] if options.snr_gate else []
+        used += ["softplus_beta", "margin_m"] if options.statistic == "softplus" else []
+        return used + (["class_gate_a", "class_gate_b"] if options.class_gate else [])
+
+    def _start(self, name: str) -> nn.Parameter:
+        value = float(getattr(self.options, name))
+        if name in POSITIVE:
+            # log(exp(v) − 1), also for large v.
+            value += math.log(-math.expm1(-value))
+        return nn.Parameter(torch.tensor(value))
+
+    def _choose_what_learns(self) -> None:
+        learn = self.options.learn
+        self.requires_grad_(learn != "frozen")
+        for name, scalar in self.scalars.items():
+            in_use = self.options.moments == "slots"
+            learns = in_use if name == "assign_temp" else self.options.learnable_scalars and learn == "penalty"
+            scalar.requires_grad_(learns and learn != "frozen")
+        if self.dimension_gate is not None:
+            self.dimension_gate.requires_grad_(learn == "penalty")
+
+    def scalar(self, name: str, *, live: bool = False) -> Tensor:
+        """The value of a learnable scalar, such as assign_temp."""
+        value = self.scalars[name] if live else self.scalars[name].detach()
+        return softplus(value) if name in POSITIVE else value
+
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        keep = groups.counts >= 2
+        drawn = self._slot_noise(noise, groups, z)
+        own = self._view(z.detach(), groups, drawn, live=True)
+        constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
+        view = own.detach() if constant else self._view(z, groups, drawn, live=False)
+        penalty = self._penalty(self._space(z, view), view, groups, live=False)
+        shut = self._shut_off(penalty, keep)
+        loss = self._combine(penalty.per_group, keep, groups, shut)
+        _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
+        return self._report(
+            loss,
+            penalty.per_group,
+            keep,
+            groups,
+            plain_variance,
+            fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
+            extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
+        )
+
+    def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
+        """Noise of the slots of every group, [G, S, d]."""
+        size = (self.options.num_slots, self.options.slot_dim)
+        if noise is None:
+            shape = (len(groups.counts), *size)
+            make = torch.randn if self.training else torch.zeros
+            return make(shape, dtype=z.dtype, device=z.device)
+        if tuple(noise.shape) != (self.num_classes, *size):
+            raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
+        return noise.to(z)[groups.class_of_group.clamp_max(self.num_classes - 1)]
+
+    def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
+        """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
+        x = normalise(self.projection(z, live=live))
+        slots = self.slot_attention(x, groups.one_hot, noise, live=live)
+        detached = self.options.weights_gradient == "detached" and not live
+        slots = slots.detach() if detached else slots
+        enhanced = self.cross_attention(x, slots, groups.one_hot, live=live)
+        compared = enhanced if self.options.variance_space == "raw" else x
+        cosine = (of_own_class(_unit(slots), groups.one_hot) @ _unit(compared).unsqueeze(2)).squeeze(2)
+        responsibilities = (self.scalar("assign_temp", live=live).to(x.dtype) * cosine).softmax(1)
+        return View(enhanced, responsibilities.detach() if detached else responsibilities)
+
+    def _space(self, z: Tensor, view: View) -> Tensor:
+        """The features [B, D] whose variance is taken."""
+        return z.flatten(1) if self.options.variance_space == "raw" else view.enhanced
+
+    def _moments(self, x: Tensor, responsibilities: Tensor, groups: Groups) -> SlotMoments:
+        """Moments of x [B, D] inside every slot, centred at the class first; two products, no [B, S, D]."""
+        centre, class_variance = moments.class_moments(x, groups)
+        centred = x - groups.one_hot @ centre
+        if self.options.moments == "class":
+            unbiased = groups.counts / (groups.counts - 1).clamp_min(1)
+            variance = class_variance * unbiased.unsqueeze(1)
+            return SlotMoments(torch.zeros_like(centre), self._clamp(variance), groups.counts.unsqueeze(1), centre)
+        table = spread_over_classes(responsibilities, groups.one_hot)
+        mass = table.sum(0)
+        weights = (table / mass.clamp_min(SMALLEST_MASS)).flatten(1)
+        mean = weights.T @ centred
+        variance = (weights.T @ centred.square() - mean.square()).clamp_min(0)
+        if self.options.small_slot_correction:
+            # On one Gaussian σ²_k is too low by a factor 1 − Σr²/w_k²: the missing part is the class's own.
+            rows = class_variance.repeat_interleave(responsibilities.shape[1], 0)
+            variance = variance + weights.square().sum(0).unsqueeze(1) * rows
+        return SlotMoments(mean, self._clamp(variance), mass, centre)
+
+    def _clamp(self, variance: Tensor) -> Tensor:
+        return variance if self.options.statistic == "capacity" else variance.clamp_min(self.options.eps_var)
+
+    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool) -> SlotPenalty:
+        """L_c of every group; ``live`` lets a gradient into gates and scalars."""
+        found = self._moments(x, view.responsibilities, groups)
+        softplus_used = self.options.statistic == "softplus"
+        entries = variance_statistic(
+            found.variance,
+            self.options,
+            self._floor(),
+            self.noise_std,
+            beta=self.scalar("softplus_beta", live=live).to(x.dtype) if softplus_used else 1.0,
+            margin=self.scalar("margin_m", live=live).to(x.dtype) if softplus_used else 0.0,
+        )
+        gates = self._gates(found, groups, live=live)
+        gated = entries
+        for name in ("gate_dimension", "gate_snr"):
+            gated = gated * gates[name] if name in gates else gated
+        per_slot = gated.mean(1).view_as(found.mass)
+        per_group = (self._slot_weights(found.mass, groups, live=live) * per_slot).sum(1)
+        if "gate_class" in gates:
+            per_group = per_group * gates["gate_class"]
+        by_group = {name: gate.reshape(len(groups.counts), -1) for name, gate in gates.items()}
+        return SlotPenalty(per_group, entries.reshape(len(groups.counts), -1), by_group)
+
+    def _slot_weights(self, mass: Tensor, groups: Groups, *, live: bool) -> Tensor:
+        """w̃_k = (w_k/M)^slot_power, normalised, [G, S]."""
+        if self.options.moments == "class":
+            return torch.ones_like(mass)
+        share = (mass / groups.counts.clamp_min(1).unsqueeze(1)).clamp_min(SMALLEST_MASS)
+        powers = share ** self.scalar("slot_power", live=live).to(mass.dtype)
+        return powers / powers.sum(1, keepdim=True)
+
+    def _floor(self) -> float:
+        """τ: the variance below which a slot is compact enough."""
+        if self.options.variance_floor is not None:
+            return self.options.variance_floor
+        return max(self.options.var_threshold * self.noise_std**2, SMALLEST_FLOOR)
+
+    def _gates(self, found: SlotMoments, groups: Groups, *, live: bool) -> dict[str, Tensor]:
+        """The gates switched on: soft and SNR [G·S, D], class [G] (001)."""
+        options = self.options
+        gates: dict[str, Tensor] = {}
+        if self.dimension_gate is not None:
+            gates["gate_dimension"] = self.dimension_gate((found.variance + options.gamma).log(), live=live)
+        if options.snr_gate:
+            mean = found.mean + found.centre.repeat_interleave(found.mass.shape[1], 0)
+            excess = found.variance / (mean.square() + options.gamma) - self.scalar("snr_thresh", live=live)
+            gates["gate_snr"] = (self.scalar("snr_sharp", live=live) * excess).sigmoid()
+        if options.class_gate:
+            excess = groups.counts / groups.batch_size - self.scalar("class_gate_b", live=live)
+            gates["gate_class"] = (self.scalar("class_gate_a", live=live) * excess).sigmoid()
+        return gates
+
+    def _combine(self, per_group: Tensor, keep: Tensor, groups: Groups, shut: Tensor) -> Tensor:
+        """Σ p_c L_c, over the share processed (003) or the batch; 0 while shut off."""
+        loss = moments.share_weighted_sum(per_group, keep, groups)
+        if self.options.divide_by_processed:
+            loss = loss / self._processed(keep, groups)
+        return torch.where(shut, torch.zeros_like(loss), loss)
+
+    @staticmethod
+    def _processed(keep: Tensor, groups: Groups) -> Tensor:
+        """Share of the samples in classes kept; 1 where there are none, as nothing is divided then."""
+        share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
+        return torch.where(share > 0, share, torch.ones_like(share))
+
+    def _shut_off(self, penalty: SlotPenalty, keep: Tensor) -> Tensor:
+        """Whether the loss is replaced by 0: in the first calls, or while a gate's running mean is high (001 §4.1)."""
+        options = self.options
+        if not options.early_shut_off:
+            return torch.zeros((), dtype=torch.bool, device=keep.device)
+        thresholds = {"gate_snr": options.early_hard_thresh, "gate_dimension": options.early_gate_thresh}
+        if self.training:
+            for name in thresholds.keys() & penalty.gates.keys():
+                self._track(getattr(self, f"mean_{name}"), moments.mean_over_kept(penalty.gates[name].detach(), keep))
+            self.calls.add_(1)
+        shut = self.calls <= options.early_shut_steps
+        return (
+            shut
+            | (self.mean_gate_snr > thresholds["gate_snr"])
+            | (self.mean_gate_dimension > thresholds["gate_dimension"])
+        )
+
+    def _track(self, running: Tensor, value: Tensor) -> None:
+        """Running mean, started at the first value; NaN is not carried."""
+        momentum = self.options.early_momentum
+        value = value.to(running.dtype)
+        moved = torch.where(self.calls == 0, value, momentum * running + (1 - momentum) * value)
+        running.copy_(torch.where(value.isfinite(), moved, running))
+
+    def _fit_loss(
+        self, z: Tensor, own: View, groups: Groups, keep: Tensor, noise: Tensor, shut: Tensor
+    ) -> Tensor | None:
+        """Loss of the own weights on detached z, or None when they stay as they are."""
+        learn = self.options.learn
+        if learn == "frozen":
+            return None
+        if learn == "fit":
+            return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
+        penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty")
+        rob_loss = self._combine(penalty.per_group, keep, groups, shut)
+        return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
+
+    def _negative_log_likelihood(self, z: Tensor, groups: Groups, noise: Tensor) -> Tensor:
+        """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
+
+        Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
+        is averaged over the channel's noise, as for the gated surrogate: of clean samples the best σ²_k would be
+        the variance minus the noise's.
+        """
+        x = z.flatten(1)
+        first, second = halves(groups)
+        found = self._moments(x, self._view(z, first, noise, live=True).responsibilities, first)
+        added = self.noise_std**2 + self.options.gamma
+        total = found.variance + added
+        centred = x - second.one_hot @ found.centre
+        inverse = 1 / total
+        squares = centred.square() @ inverse.T - 2 * centred @ (found.mean * inverse).T
+        constant = (found.mean.square() * inverse + (2 * math.pi * total).log() + added * inverse).sum(1)
+        share = found.mass / first.counts.clamp_min(1).unsqueeze(1)
+        density = share.clamp_min(SMALLEST_MASS).log().flatten() - 0.5 * (squares + constant)
+        own_class = torch.einsum("bgs,bg->bs", density.unflatten(1, found.mass.shape), second.one_hot)
+        per_sample = -own_class.logsumexp(1) / x.shape[1]
+        return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
+
+    def _diagnostics(
+        self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
+    ) -> dict[str, Tensor]:
+        usage = moments.uniform_weights(groups).T @ view.responsibilities
+        entropy = -(usage * usage.clamp_min(SMALLEST_MASS).log()).sum(1)
+        values = {
+            "active": moments.mean_over_kept((penalty.entries > 0).to(usage.dtype), keep),
+            "slot_entropy": moments.mean_over_kept(entropy / math.log(max(self.options.num_slots, 2)), keep),
+            "effective_slots": moments.mean_over_kept(entropy.exp(), keep),
+            "assign_temp": self.scalar("assign_temp").clone(),
+            "shut_off": shut.to(usage.dtype),
+        }
+        for name, gate in penalty.gates.items():
+            values[name] = moments.mean_over_kept(gate, keep)
+        if "gate_dimension" in penalty.gates:
+            gate = penalty.gates["gate_dimension"]
+            saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
+            values["gate_saturation"] = moments.mean_over_kept(saturated.to(usage.dtype), keep)
+        if self.options.moments == "class":
+            # 003 takes its monitor from the enhanced features and divides it like the loss.
+            _, spread = moments.class_moments(view.enhanced, groups)
+            intra = moments.share_weighted_sum(spread.mean(1), keep, groups)
+            values["intra_mse"] = intra / self._processed(keep, groups) if self.options.divide_by_processed else intra
+        return values
+
+
+def halves(groups: Groups) -> tuple[Groups, Groups]:
+    """Every second sample of each class, and the others."""
+    rank = (groups.one_hot.cumsum(0) * groups.one_hot).sum(1)
+    odd = (rank % 2 == 1).unsqueeze(1)
+    return _only(groups, odd), _only(groups, ~odd)
+
+
+def _only(groups: Groups, chosen: Tensor) -> Groups:
+    one_hot = groups.one_hot * chosen
+    return replace(groups, members=groups.members & chosen, one_hot=one_hot, counts=one_hot.sum(0))
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Rows of length 1; a row of zeros stays."""
+    return x / (x.square().sum(-1, keepdim=True) + 1e-12).sqrt()

@@ -1,0 +1,136 @@
+"""The two attentions of the slot surrogate: samples compete for slots, then samples read from slots.
+
+All classes of a batch at once: slots are [G, S, d], and ``one_hot`` [B, G] says which class a sample belongs to.
+Nothing larger than [B, S, d] is built, with d = slot_dim. LayerNorms have no affine: the linear map after each has it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, layer_norm
+
+from attncem.config.surrogates import SlotOptions
+from attncem.surrogates.base import own_linear, own_weight
+
+EPSILON = 1e-8
+"""Added to the attention after its softmax, so that no slot is without a sample."""
+START_LOG_SIGMA = -1.0
+"""Start of the log scale of the slots' noise (ours)."""
+START_ALPHA = 0.1
+"""Start of the two gates of the cross attention (003)."""
+WIDENING = 2
+"""Hidden size of the MLP and the feed-forward layer over slot_dim (ours)."""
+
+
+def normalise(x: Tensor) -> Tensor:
+    """LayerNorm without affine over the last dimension."""
+    return layer_norm(x, x.shape[-1:])
+
+
+class FeedForward(nn.Module):
+    """d → 2 d → d with a relu between."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(size, WIDENING * size)
+        self.outer = nn.Linear(WIDENING * size, size)
+
+    def forward(self, x: Tensor, *, live: bool = True) -> Tensor:
+        """The layer's output, of the shape of x."""
+        return own_linear(self.outer, own_linear(self.inner, x, live=live).relu(), live=live)
+
+
+class SlotAttention(nn.Module):
+    """Slots of every class from its samples (Locatello et al. 2020; 001 §3.1, 003).
+
+    Slots start at slot_mu + exp(slot_log_sigma)·noise. A round: q = W_q LN(s)/√d, logits k qᵀ / d^{1/4} (the
+    documents' extra temperature), softmax over slots + ε, other classes masked, renormalised over samples (003)
+    or not (001), u = Σ attn·v, s = GRU(u, s), s = s + MLP(LN(s)).
+    """
+
+    def __init__(self, options: SlotOptions) -> None:
+        super().__init__()
+        size = options.slot_dim
+        self.rounds, self.renormalise = options.slot_iterations, options.renormalise
+        self.slot_mu = nn.Parameter(torch.randn(options.num_slots, size))
+        self.slot_log_sigma = nn.Parameter(torch.full((options.num_slots, size), START_LOG_SIGMA))
+        self.to_q = nn.Linear(size, size, bias=False)
+        self.to_k = nn.Linear(size, size, bias=False)
+        self.to_v = nn.Linear(size, size, bias=False)
+        self.gru = nn.GRUCell(size, size)
+        self.mlp = FeedForward(size)
+
+    def forward(self, x: Tensor, one_hot: Tensor, noise: Tensor, *, live: bool = True) -> Tensor:
+        """Slots [G, S, d] of samples x [B, d] under one_hot [B, G] and noise [G, S, d]."""
+        keys = own_linear(self.to_k, normalise(x), live=live)
+        values = own_linear(self.to_v, normalise(x), live=live)
+        mean, log_scale = (own_weight(weight, live=live, like=x) for weight in (self.slot_mu, self.slot_log_sigma))
+        slots = mean + log_scale.exp() * noise
+        size = x.shape[1]
+        for _ in range(self.rounds):
+            queries = own_linear(self.to_q, normalise(slots), live=live) / math.sqrt(size)
+            logits = (of_own_class(queries, one_hot) @ keys.unsqueeze(2)).squeeze(2) / size**0.25
+            attention = spread_over_classes(logits.softmax(1) + EPSILON, one_hot)
+            if self.renormalise:
+                attention = attention / attention.sum(0).clamp_min(EPSILON)
+            updates = (attention.flatten(1).T @ values).view_as(slots)
+            slots = self._recur(updates, slots, live=live)
+            slots = slots + self.mlp(normalise(slots), live=live)
+        return slots
+
+    def _recur(self, updates: Tensor, slots: Tensor, *, live: bool) -> Tensor:
+        """The GRU cell's new state."""
+        gru = self.gru
+        weights = (gru.weight_ih, gru.bias_ih, gru.weight_hh, gru.bias_hh)
+        into, into_bias, back, back_bias = (own_weight(weight, live=live, like=slots) for weight in weights)
+        new = (updates @ into.T + into_bias).chunk(3, dim=-1)
+        old = (slots @ back.T + back_bias).chunk(3, dim=-1)
+        reset, update = (new[0] + old[0]).sigmoid(), (new[1] + old[1]).sigmoid()
+        candidate = (new[2] + reset * old[2]).tanh()
+        return candidate + update * (slots - candidate)
+
+
+class GatedCrossAttention(nn.Module):
+    """Samples read from the slots of their class (Flamingo's gated block; 001 §3.2, 003).
+
+    y = x + tanh(α_xattn)·proj(Attn(LN(x), LN(s))); y = y + tanh(α_ffn)·FFN(LN(y)); multi-head, both α start at 0.1.
+    """
+
+    def __init__(self, options: SlotOptions) -> None:
+        super().__init__()
+        size = options.slot_dim
+        self.num_heads, self.dropout = options.num_heads, options.dropout
+        self.to_q = nn.Linear(size, size, bias=False)
+        self.to_k = nn.Linear(size, size, bias=False)
+        self.to_v = nn.Linear(size, size, bias=False)
+        self.proj = nn.Linear(size, size)
+        self.ffn = FeedForward(size)
+        self.alpha_xattn = nn.Parameter(torch.tensor(START_ALPHA))
+        self.alpha_ffn = nn.Parameter(torch.tensor(START_ALPHA))
+
+    def forward(self, x: Tensor, slots: Tensor, one_hot: Tensor, *, live: bool = True) -> Tensor:
+        """Enhanced samples [B, d] of x [B, d], slots [G, S, d] and one_hot [B, G]."""
+        context = normalise(slots)
+        heads = (self.num_heads, x.shape[1] // self.num_heads)
+        queries = own_linear(self.to_q, normalise(x), live=live).unflatten(1, heads)
+        keys = of_own_class(own_linear(self.to_k, context, live=live), one_hot).unflatten(2, heads)
+        values = of_own_class(own_linear(self.to_v, context, live=live), one_hot).unflatten(2, heads)
+        scores = torch.einsum("bhd,bshd->bhs", queries, keys) / math.sqrt(heads[1])
+        read = torch.einsum("bhs,bshd->bhd", scores.softmax(2), values).flatten(1)
+        read = dropout(own_linear(self.proj, read, live=live), self.dropout, self.training)
+        y = x + own_weight(self.alpha_xattn, live=live, like=x).tanh() * read
+        further: Tensor = self.ffn(normalise(y), live=live)
+        return y + own_weight(self.alpha_ffn, live=live, like=x).tanh() * further
+
+
+def of_own_class(slots: Tensor, one_hot: Tensor) -> Tensor:
+    """Rows [B, S, d] of slots [G, S, d]: those of each sample's class (a product, deterministic backward)."""
+    return (one_hot @ slots.flatten(1)).view(-1, *slots.shape[1:])
+
+
+def spread_over_classes(values: Tensor, one_hot: Tensor) -> Tensor:
+    """Values [B, S] at their sample's class in [B, G, S], zero elsewhere."""
+    return one_hot.unsqueeze(2) * values.unsqueeze(1)

@@ -1,0 +1,32 @@
+"""From a variance to a penalty: the statistics that the attention surrogates share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attncem.config.surrogates import GatedOptions, SlotOptions
+from attncem.surrogates.capacity import gaussian_capacity
+
+
+def variance_statistic(
+    variance: Tensor,
+    options: GatedOptions | SlotOptions,
+    floor: float,
+    noise_std: float,
+    *,
+    beta: float | Tensor,
+    margin: float | Tensor,
+) -> Tensor:
+    """Hinge, softplus, difference or capacity of each variance; ``beta`` and ``margin`` are the softplus's own."""
+    if options.statistic == "capacity":
+        return gaussian_capacity(variance, noise_std)
+    excess = (variance + options.gamma).log() - math.log(floor + options.gamma)
+    if options.statistic == "hinge":
+        return excess.relu()
+    if options.statistic == "difference":
+        return excess.clamp_min(options.difference_bound)
+    sharpened = beta * (excess - margin)
+    return torch.logaddexp(sharpened, torch.zeros_like(sharpened)) / beta
