@@ -256,3 +256,24 @@ def test_dropout_acts_in_training_only() -> None:
 def test_caution_only_where_the_penalty_trains_itself() -> None:
     assert build().caution == "" and build(variant="003").caution == ""
     assert "learn=penalty" in build(variant="001").caution
+
+
+def test_spatial_tokens_do_not_depend_on_where_the_channels_stand() -> None:
+    """Features [C, H, W] and tokens [N, C] of the same values; the order of the positions is irrelevant."""
+    z, y = torch.randn(30, 5, 2, 2, dtype=DOUBLE), torch.arange(30) % 3
+    maps = build(feature_shape=(5, 2, 2), tokens="spatial").double().eval()
+    rows = build(feature_shape=(4, 5), tokens="spatial").double().eval()
+    rows.load_state_dict(maps.state_dict())
+    expected = maps(z, y).loss
+    torch.testing.assert_close(rows(z.flatten(2).transpose(1, 2), y).loss, expected)
+    torch.testing.assert_close(maps(z.flip(2, 3), y).loss, expected)
+
+
+def test_one_position_is_one_sample() -> None:
+    z, y = samples()
+    whole = build(projection="linear").double().eval()
+    spatial = build(feature_shape=(6, 1, 1), tokens="spatial").double().eval()
+    state = whole.state_dict()
+    state["projection.weight"] = state.pop("projection.weights.0")
+    spatial.load_state_dict(state)
+    torch.testing.assert_close(spatial(z.reshape(-1, 6, 1, 1), y).loss, whole(z, y).loss)

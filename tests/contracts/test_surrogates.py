@@ -90,6 +90,8 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, "small_slot_correction": False, "slot_iterations": 1, "slot_power": 2.0},
         {**SLOT, "statistic": "softplus", "dimension_gate": True, "snr_gate": True, "class_gate": True},
         {**SLOT, "num_slots": 1, "learn": "frozen"},
+        {**SLOT, "tokens": "spatial"},
+        {**SLOT, "tokens": "spatial", "weights_gradient": "through", "learn": "worst_case"},
         {**SLOT, "statistic": "hinge", "variance_floor": 0.05, "divide_by_processed": True},
     ]
 
@@ -330,7 +332,9 @@ def test_graph_does_not_grow_with_classes(name: str, options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [case for case in FEW if case[1].get("projection") != "conv1x1"], ids=label
+    ("name", "options"),
+    [case for case in FEW if not {"conv1x1", "spatial"} & set(map(str, case[1].values()))],
+    ids=label,
 )
 @pytest.mark.parametrize("shape", [(4, 2, 2), (4, 4)])
 def test_flat_features_give_the_same(name: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
@@ -405,6 +409,7 @@ SLOT_AT_FULL_SIZE = [
     {"variant": "003"},
     {"statistic": "softplus", "dimension_gate": True},
     {"projection": "linear"},
+    {"tokens": "spatial"},
 ]
 
 
@@ -440,6 +445,12 @@ def test_unknown_names_and_options_are_explained() -> None:
         build_surrogate("slot", **build, variance_space="enhanced")
     with pytest.raises(ConfigError, match="moments=class needs variance_space=enhanced"):
         build_surrogate("slot", **build, moments="class")
+    with pytest.raises(ConfigError, match="tokens=spatial needs variance_space=raw"):
+        build_surrogate("slot", **build, tokens="spatial", variant="003")
+    with pytest.raises(ConfigError, match="tokens=spatial needs projection=auto or conv1x1"):
+        build_surrogate("slot", **build, tokens="spatial", projection="linear")
+    with pytest.raises(ConfigError, match=r"tokens=spatial needs features \[C, H, W\] or tokens \[N, D\]"):
+        build_surrogate("slot", **build, tokens="spatial")
     with pytest.raises(ConfigError, match="worst_case needs slot_power=1"):
         build_surrogate("slot", **build, learn="worst_case", slot_power=2)
     with pytest.raises(ConfigError, match=r"projection=none needs surrogate\.slot_dim equal to the size of z, 8"):
@@ -548,6 +559,17 @@ def test_truth_of_slots(learn: str, ratio: float, components: int) -> None:
     assert reported <= 1.1 * whole
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("learn", ["fit", "worst_case"])
+@pytest.mark.parametrize(("ratio", "components"), [(1.0, 1), (25.0, 3)])
+def test_truth_of_spatial_slots(learn: str, ratio: float, components: int) -> None:
+    z, y, _ = draw_law(ratio, components)
+    shape = (32, 2, 2)
+    surrogate = make("slot", {"tokens": "spatial", "learn": learn}, shape=shape, num_classes=2, noise_std=1.0)
+    _, reported = learn_on_frozen_features(surrogate, z.reshape(-1, *shape), y)
+    assert reported >= 0.8 * (0.5 * math.log1p(ratio) + math.log(components) / 128)
+
+
 def test_truth_of_slots_quickly() -> None:
     """The law on which slots trained for too low a value would show it: three Gaussians a class."""
     z, y, _ = draw_law(25.0, 3)
@@ -557,11 +579,11 @@ def test_truth_of_slots_quickly() -> None:
 
 
 def truthful_slots() -> list[dict[str, Any]]:
-    """Every valid combination that does not train itself on its own penalty, or has nothing to close."""
+    """Every valid combination whose own weights learn by something else than their own penalty."""
     return [
         {key: value for key, value in options.items() if key not in SLOT}
         for options in slot_combinations()
-        if options["learn"] != "penalty"
+        if options["learn"] not in ("penalty", "frozen")
     ]
 
 

@@ -295,6 +295,9 @@ class SlotOptions(SurrogateOptions):
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
     """Preset whose values fill the options not given: a source document's, or ours."""
+    tokens: Literal["sample", "spatial"] = "sample"
+    """What the slots are formed over: whole samples, or the positions of z, a sample's responsibility being the
+    mean over its own (003's fourth problem); the moments stay on z."""
     num_slots: int = Field(8, ge=1)
     """Slots a class (001, 003)."""
     slot_dim: int = Field(64, ge=1)
@@ -400,6 +403,10 @@ class SlotOptions(SurrogateOptions):
                 f"learn={self.learn} needs variance_space=raw: a learned map could inflate or cancel the enhanced "
                 "features; with enhanced use learn=penalty or frozen"
             )
+        if self.tokens == "spatial" and self.variance_space != "raw":
+            raise ValueError("tokens=spatial needs variance_space=raw: the moments stay on z")
+        if self.tokens == "spatial" and self.projection not in ("auto", "conv1x1"):
+            raise ValueError("tokens=spatial needs projection=auto or conv1x1: positions are projected one by one")
         if self.moments == "class" and self.variance_space == "raw":
             raise ValueError(
                 "moments=class needs variance_space=enhanced: the raw variance of a class uses no attention "

@@ -64,6 +64,26 @@ class PointwiseProjection(Projection):
         return mixed.flatten(1) @ own_weight(self.weight, live=live, like=z).T
 
 
+class PositionProjection(Projection):
+    """A 1×1 convolution of every position by itself, z [B, *feature_shape] → [B · positions, out_dim]."""
+
+    def __init__(self, feature_shape: tuple[int, ...], out_dim: int) -> None:
+        super().__init__()
+        if len(feature_shape) not in (2, 3):
+            raise ConfigError(
+                f"surrogate.tokens=spatial needs features [C, H, W] or tokens [N, D], got feature_shape {feature_shape}"
+            )
+        self.out_dim = out_dim
+        self.tokens = len(feature_shape) == 2
+        channels, self.positions = _channels_and_positions(feature_shape)
+        self.weight = nn.Parameter(_linear_init(out_dim, channels))
+
+    def forward(self, z: Tensor, *, live: bool = True) -> Tensor:
+        """The positions of all samples, one after the other."""
+        channels_last = z if self.tokens else z.flatten(2).transpose(1, 2)
+        return channels_last.flatten(0, 1) @ own_weight(self.weight, live=live, like=z).T
+
+
 class LinearProjection(Projection):
     """One linear map of the flat z; past WEIGHT_BUDGET it is factored through as wide a layer as fits."""
 
@@ -101,6 +121,8 @@ class RandomProjection(Projection):
 
 def build_projection(options: GatedOptions | SlotOptions, feature_shape: tuple[int, ...]) -> Projection:
     """The projection that ``options.projection`` names; auto picks by the size and shape of the feature."""
+    if isinstance(options, SlotOptions) and options.tokens == "spatial":
+        return PositionProjection(feature_shape, options.slot_dim)
     name = _automatic(options, feature_shape) if options.projection == "auto" else options.projection
     if name == "none":
         return _unprojected(options, feature_shape)

@@ -19,7 +19,13 @@ from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
-from attncem.surrogates.projection import LinearProjection, PointwiseProjection, Projection, RandomProjection
+from attncem.surrogates.projection import (
+    LinearProjection,
+    PointwiseProjection,
+    PositionProjection,
+    Projection,
+    RandomProjection,
+)
 from attncem.surrogates.slot import GatedCrossAttention, SlotAttention, SlotCrossAttentionCEM
 from attncem.surrogates.slot_attention import FeedForward
 
@@ -222,7 +228,7 @@ def _statistic(options: GatedOptions, variance: Tensor, noise_std: float) -> Ten
 
 def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, share: float) -> Tensor:
     options = surrogate.options
-    x = torch.stack([_normalise(_project(surrogate.projection, sample)) for sample in z])
+    x = torch.stack([_normalise(row) for sample in z for row in _tokens(surrogate.projection, sample)])
     slots = _slots(surrogate.slot_attention, x, noise)
     enhanced = torch.stack([_enhance(surrogate.cross_attention, row, slots) for row in x])
     raw = options.variance_space == "raw"
@@ -232,6 +238,7 @@ def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, shar
     else:
         space = z.flatten(1) if raw else enhanced
         responsibilities = _responsibilities(surrogate, enhanced if raw else x, slots)
+        responsibilities = torch.stack([part.mean(0) for part in responsibilities.chunk(len(z))])
         powers = [
             max(float(column.sum()) / len(z), 1e-6) ** _scalar(surrogate, "slot_power") for column in responsibilities.T
         ]
@@ -248,6 +255,13 @@ def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, shar
         slope, offset = _scalar(surrogate, "class_gate_a"), _scalar(surrogate, "class_gate_b")
         value = value / (1 + math.exp(-slope * (share - offset)))
     return value
+
+
+def _tokens(projection: Projection, sample: Tensor) -> list[Tensor]:
+    if not isinstance(projection, PositionProjection):
+        return [_project(projection, sample)]
+    positions = sample if sample.dim() == 2 else sample.reshape(sample.shape[0], -1).T
+    return [projection.weight @ position for position in positions]
 
 
 def _scalar(surrogate: SlotCrossAttentionCEM, name: str) -> float:

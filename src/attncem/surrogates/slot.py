@@ -42,7 +42,7 @@ CAUTION = (
 
 @dataclass(frozen=True)
 class View:
-    """How the module sees a batch: enhanced samples [B, d] and their responsibilities [B, S]."""
+    """How the module sees a batch: enhanced samples [B, d] (positions [B·N, d]) and responsibilities [B, S]."""
 
     enhanced: Tensor
     responsibilities: Tensor
@@ -82,6 +82,7 @@ class SlotCrossAttentionCEM(Surrogate):
     under r of y (001) or of raw z (ours); L_c = gate_c · mean_d Σ_k w̃_k gate_d hard φ(σ²_k), with
     w̃_k ∝ (w_k/M)^slot_power; rob_loss = Σ p_c L_c over classes with two samples or more.
     003: no slots in the moments, one unbiased variance of y over the class.
+    ``tokens: spatial``: x, y and r are those of the positions of z; a sample's r is the mean over its positions.
 
     ``fit_loss`` trains the own weights on detached z: ``penalty`` attention_loss_scale · rob_loss (001); ``fit``
     minus the likelihood of one half of a class under the mixture formed from the other; ``worst_case`` −rob_loss.
@@ -148,7 +149,8 @@ class SlotCrossAttentionCEM(Surrogate):
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
         keep = groups.counts >= 2
         drawn = self._slot_noise(noise, groups, z)
-        own = self._view(z.detach(), groups, drawn, live=True)
+        # Under fit the own weights learn from halves of the classes alone: no graph is kept for the whole ones.
+        own = self._view(z.detach(), groups, drawn, live=self.options.learn in ("penalty", "worst_case"))
         constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
         view = own.detach() if constant else self._view(z, groups, drawn, live=False)
         penalty = self._penalty(self._space(z, view), view, groups, live=False)
@@ -179,13 +181,16 @@ class SlotCrossAttentionCEM(Surrogate):
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
         x = normalise(self.projection(z, live=live))
-        slots = self.slot_attention(x, groups.one_hot, noise, live=live)
+        positions = x.shape[0] // z.shape[0]
+        one_hot = groups.one_hot.repeat_interleave(positions, 0)
+        slots = self.slot_attention(x, one_hot, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
         slots = slots.detach() if detached else slots
-        enhanced = self.cross_attention(x, slots, groups.one_hot, live=live)
+        enhanced = self.cross_attention(x, slots, one_hot, live=live)
         compared = enhanced if self.options.variance_space == "raw" else x
-        cosine = (of_own_class(_unit(slots), groups.one_hot) @ _unit(compared).unsqueeze(2)).squeeze(2)
+        cosine = (of_own_class(_unit(slots), one_hot) @ _unit(compared).unsqueeze(2)).squeeze(2)
         responsibilities = (self.scalar("assign_temp", live=live).to(x.dtype) * cosine).softmax(1)
+        responsibilities = responsibilities.unflatten(0, (-1, positions)).mean(1)
         return View(enhanced, responsibilities.detach() if detached else responsibilities)
 
     def _space(self, z: Tensor, view: View) -> Tensor:
