@@ -100,8 +100,12 @@ class RunDirectory:
 
     def update_manifest(self, **values: Any) -> None:
         """Change some entries of the manifest."""
+        self.write("manifest.json", {**self.manifest, **values})
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write one more JSON file of the run."""
         with _explain_os_error(self.path):
-            write_json(self.path / "manifest.json", {**self.manifest, **values})
+            write_json(self.path / name, data)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

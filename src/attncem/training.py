@@ -37,7 +37,7 @@ from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel, feature_shape
 from attncem.progress import Report, show_line, show_progress
-from attncem.runs import RunDirectory, free_path, write_json
+from attncem.runs import RunDirectory, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
@@ -108,9 +108,6 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, report: Report | None) -
     except TrainingError:
         run.update_manifest(status="failed")
         raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(f"cannot write to {run.path}: {reason}; mend this and go on with --resume") from error
 
 
 @dataclass
@@ -182,7 +179,7 @@ class _Trainer:
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
-        write_json(run.path / "best.json", {"checkpoint": progress.best["checkpoint"]})
+        run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
 
     def _start(self) -> _Progress:
@@ -284,7 +281,7 @@ class _Trainer:
         readable = {
             key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
         }
-        write_json(self.run.path / "failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
+        self.run.write("failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
         raise TrainingError(
             f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
             f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"

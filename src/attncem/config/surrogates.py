@@ -6,7 +6,8 @@ brackets after a meaning (000 to 004) is the source document; "ours" marks our o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,6 +30,18 @@ class SurrogateOptions(Options):
     def relative_floor_key(self) -> str | None:
         """The key that measures a floor or capacity in units of the channel's noise, if any."""
         return None
+
+
+class VariantOptions(SurrogateOptions):
+    """Options with named presets: what ``variant`` names fills the options not given; one given beside it wins."""
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_variant(cls, data: Any) -> Any:
+        preset = cls.variants.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
+        return {**preset, **data} if preset else data
 
 
 class NoneOptions(SurrogateOptions):
@@ -154,9 +167,10 @@ GATED_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named variant of ``gated`` sets; an option given beside it wins."""
 
 
-class GatedOptions(SurrogateOptions):
+class GatedOptions(VariantOptions):
     """Gated attention pooling over the samples of a class (Ilse et al. 2018)."""
 
+    variants = GATED_VARIANTS
     name: Literal["gated"] = "gated"
     variant: Literal["ours", "000", "002", "004"] = "ours"
     """Preset whose values fill the options not given: a source document's, or ours."""
@@ -221,12 +235,6 @@ class GatedOptions(SurrogateOptions):
     attention_warmup_epochs: int = Field(0, ge=0)
     """Epochs without penalty (000, 002: 5)."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_from_variant(cls, data: Any) -> Any:
-        preset = GATED_VARIANTS.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
-        return {**preset, **data} if preset else data
-
     @model_validator(mode="after")
     def _refuse_invalid_combinations(self) -> GatedOptions:
         if self.statistic == "capacity" and self.variance_space != "raw":
@@ -289,9 +297,10 @@ SLOT_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named variant of ``slot`` sets; an option given beside it wins."""
 
 
-class SlotOptions(SurrogateOptions):
+class SlotOptions(VariantOptions):
     """Slot attention over the samples of a class, then gated cross attention (Locatello 2020, Flamingo 2022)."""
 
+    variants = SLOT_VARIANTS
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
     """Preset whose values fill the options not given: a source document's, or ours."""
@@ -383,12 +392,6 @@ class SlotOptions(SurrogateOptions):
     """Factor on rob_loss (001: 0.25)."""
     attention_warmup_epochs: int = Field(0, ge=0)
     """Epochs without penalty (001: 3)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_from_variant(cls, data: Any) -> Any:
-        preset = SLOT_VARIANTS.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
-        return {**preset, **data} if preset else data
 
     @model_validator(mode="after")
     def _refuse_invalid_combinations(self) -> SlotOptions:
