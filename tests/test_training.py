@@ -24,7 +24,7 @@ from attncem.config.run import RunConfig
 from attncem.engine import limited_threads
 from attncem.progress import silent
 from attncem.runs import RunDirectory
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.training import _Trainer, train
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
 
@@ -192,7 +192,8 @@ def test_one_backward_equals_the_documents_two(
     rate, weight = trainer._set_rates(0.0)
     assert rate == pytest.approx(lr)
     assert weight == pytest.approx(0.7 * lr_weight * config.surrogate.loss_scale)
-    trainer._step(x, y, make_generator(CPU, 0, "noise"))
+    trainer.noise.manual_seed(derive_seed(0, "noise"))
+    trainer._descend(trainer.functions, x, y)
 
     assert len(expected) == len(taken["encoder"]) == len(before)
     for mine, theirs in zip(taken["encoder"], expected, strict=True):

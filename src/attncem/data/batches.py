@@ -34,7 +34,7 @@ class DeviceData:
 
     def get(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Images in [0, 1] and labels."""
-        return self.images[index].float() / 255, self.labels[index]
+        return as_floats(self.images[index]), self.labels[index]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Every image once, in index order, the last batch as short as it comes."""
@@ -42,10 +42,15 @@ class DeviceData:
             yield self.get(slice(start, start + batch_size))
 
     def shuffled(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of exactly `batch_size` in a random order; the remainder waits for another epoch."""
+        """Batches of exactly `batch_size` in a random order, as stored; the remainder waits for another epoch."""
         order = torch.randperm(len(self), generator=generator, device=self.labels.device)
         for batch in order[: len(order) // batch_size * batch_size].view(-1, batch_size):
-            yield self.get(batch)
+            yield self.images[batch], self.labels[batch]
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Bytes to [0, 1]."""
+    return images.float() / 255
 
 
 def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tensor:
