@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 import attncem
 from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
-from attncem.capture import TOLERANCE, Step, compile_function
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
 from attncem.data.batches import as_floats, augment
@@ -298,9 +298,12 @@ class _Trainer:
         """
         with self.engine.autocast():
             z = functions.encode(x)
+        with Beside() as beside:
+            penalty = functions.penalise(z, y)
+        with self.engine.autocast():
             logits = functions.predict(self.model.transmit(z, x, self.noise))
             ce = F.cross_entropy(logits.float(), y)
-        penalty = functions.penalise(z, y)
+        beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
