@@ -214,7 +214,8 @@ class _Trainer:
         monitor = Monitor()
         features: list[tuple[Tensor, Tensor]] = []
         self.model.train()
-        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
+        for position, index in enumerate(self.data.train.epoch_order(options.batch_size, order, options.batches), 1):
+            images, labels = self.data.train.get(index)
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
             values, z = self._step(augment(images, self.config.data, order), labels, noise)
