@@ -25,6 +25,7 @@ FLOORS = {
     "schedules": 2,
     "surrogates": 3,
     "engine": 3,
+    "initial": 3,
     "build": 4,
     "training": 5,
     "attacks": 5,

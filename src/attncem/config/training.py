@@ -83,7 +83,10 @@ class LinearRampOptions(Options):
 
 
 class CemRateOptions(Options):
-    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate."""
+    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate.
+
+    Always 1 in a run that starts from given weights (model.init_from).
+    """
 
     name: Literal["cem_lr"] = "cem_lr"
     threshold: float = Field(4.1e-4, gt=0)
