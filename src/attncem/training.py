@@ -22,7 +22,7 @@ from attncem.build import Modules, RunData, build_model, build_surrogate_for, ch
 from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import as_floats, augment
+from attncem.data.batches import as_floats, augment, draw_moves, move
 from attncem.engine import (
     Engine,
     Monitor,
@@ -142,13 +142,15 @@ class _Progress:
 class _Functions:
     """The parts of a step that may be compiled."""
 
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
     encode: Callable[[Tensor], Tensor]
     predict: Callable[[Tensor], Tensor]
     penalise: Callable[[Tensor, Tensor], SurrogateOutput]
 
     def compiled(self) -> _Functions:
         """The same, compiled when they are first called."""
-        return _Functions(*(compile_function(part) for part in (self.encode, self.predict, self.penalise)))
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return _Functions(*(compile_function(part) for part in parts))
 
 
 class _Trainer:
@@ -177,7 +179,7 @@ class _Trainer:
         self.order = torch.Generator(self.device)
         self.noise = torch.Generator(self.device)
         self.monitor = Monitor(self.device)
-        self.functions = _Functions(self.model.encode, self.model.predict, self.surrogate)
+        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
         self.step = self._build_step()
 
     def _server(self) -> torch.nn.Module:
@@ -306,7 +308,12 @@ class _Trainer:
 
     def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
         """One step on a batch of images as they are stored; returns the clean z."""
-        return self._descend(functions, augment(as_floats(images), self.config.data, self.order), y)
+        moves = draw_moves(len(images), self.config.data, self.order)
+        return self._descend(functions, functions.prepare(images, moves), y)
+
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
 
     def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
         """One backward over CE + weight · loss + fit_loss; sums its scalars on the device, returns the clean z.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,21 +139,35 @@ def as_floats(images: Tensor) -> Tensor:
 
 
 def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tensor:
-    """Random crop, mirror and rotation of each image, as one affine resampling; x itself if none is on.
+    """Random crop, mirror and rotation of each image, as one affine resampling; x itself if none is on."""
+    return move(x, draw_moves(len(x), options, generator), options)
+
+
+def draw_moves(count: int, options: DataOptions, generator: torch.Generator) -> list[Tensor]:
+    """Uniform numbers in [-1, 1) for `move`: shifts along x and y, mirror and rotation; none if nothing is on."""
+    if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
+        return []
+
+    def uniform() -> Tensor:
+        return torch.rand(count, generator=generator, device=generator.device) * 2 - 1
+
+    shift_x, shift_y = uniform(), uniform()
+    mirror = uniform() if options.horizontal_flip else torch.ones(count, device=generator.device)
+    return [shift_x, shift_y, mirror, uniform()]
+
+
+def move(x: Tensor, moves: Sequence[Tensor], options: DataOptions) -> Tensor:
+    """Each image shifted, mirrored and rotated as drawn.
 
     Pixels that come from outside are black; shifts are whole pixels, so without rotation nothing is blurred.
     """
-    if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
+    if not moves:
         return x
-    B, _, H, W = x.shape
-
-    def uniform() -> Tensor:
-        return torch.rand(B, generator=generator, device=x.device) * 2 - 1
-
+    H, W = x.shape[-2:]
     reach = options.crop_padding + 0.5
-    shift_x, shift_y = ((uniform() * reach).round().clamp(-reach + 0.5, reach - 0.5) for _ in range(2))
-    mirror = torch.where(uniform() < 0, -1.0, 1.0) if options.horizontal_flip else torch.ones(B, device=x.device)
-    angle = uniform() * math.radians(options.rotation_degrees)
+    shift_x, shift_y = ((move * reach).round().clamp(-reach + 0.5, reach - 0.5) for move in moves[:2])
+    mirror = torch.where(moves[2] < 0, -1.0, 1.0)
+    angle = moves[3] * math.radians(options.rotation_degrees)
     cos, sin = angle.cos(), angle.sin()
     rows = (
         torch.stack([cos * mirror, -sin * H / W, shift_x * 2 / W], dim=1),
