@@ -16,7 +16,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import attncem
-from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
+from attncem.build import (
+    Modules,
+    RunData,
+    build_model,
+    build_penalties,
+    build_surrogate_for,
+    check,
+    config_of,
+    load_data,
+)
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
 from attncem.data.batches import augment
@@ -41,7 +50,7 @@ from attncem.runs import RunDirectory, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import RunError, TrainingError
+from attncem.types import RunError, Step, TrainingError
 
 _EVALUATION_BATCH = 500
 
@@ -136,9 +145,8 @@ class _Trainer:
         self.engine.place(self.model)
         self.surrogate.to(self.device)
         self.optimizers = self._build_optimizers()
-        self.trainable = Trainable(
-            {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}, self.optimizers
-        )
+        self.penalties = build_penalties(config, self.model, self.data.spec, self.engine)
+        self.trainable = self._build_trainable()
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
@@ -155,6 +163,15 @@ class _Trainer:
         if own:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
+
+    def _build_trainable(self) -> Trainable:
+        """Everything that a checkpoint must hold: penalties with what they train themselves."""
+        modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
+        optimizers = dict(self.optimizers)
+        for name, penalty in self.penalties.items():
+            modules[f"penalty-{name}"] = penalty
+            optimizers |= {f"penalty-{name}-{own}": inner for own, inner in penalty.optimizers.items()}
+        return Trainable(modules, optimizers)
 
     @property
     def cautions(self) -> list[str]:
@@ -213,6 +230,8 @@ class _Trainer:
         noise = make_generator(self.device, seed, "noise", epoch)
         monitor = Monitor()
         features: list[tuple[Tensor, Tensor]] = []
+        for penalty in self.penalties.values():
+            penalty.begin_epoch(epoch, options.epochs)
         self.model.train()
         for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
@@ -244,22 +263,36 @@ class _Trainer:
         return lr, weight
 
     def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean z.
+        """One backward over CE + weight · loss + fit_loss + penalties; returns scalars on the device, and the clean z.
 
         Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
         the surrogate's own weights do not learn either.
         """
         with self.engine.autocast():
             z = self.model.encode(x)
-            logits = self.model.predict(self.model.transmit(z, x, noise))
+            released = self.model.transmit(z, x, noise)
+            logits = self.model.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         penalty = self.surrogate(z, y)
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
+        terms, told = self._further_terms(Step(x, y, z, released, logits))
+        loss = sum(terms, loss)
         self.engine.descend(loss, list(self.optimizers.values()))
-        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
+        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
         return values, z.detach()
+
+    def _further_terms(self, step: Step) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
+        terms: list[Tensor] = []
+        told: dict[str, Tensor] = {}
+        for penalty in self.penalties.values():
+            penalty.inner_step(step)
+            term, diagnostics = penalty(step)
+            terms.append(term)
+            told.update(diagnostics)
+        return terms, told
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
