@@ -49,6 +49,8 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         known("model.name", config.model.name, ARCHITECTURES)
         with torch.device("meta"):
             resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
+    elif config.model.pruning is not None:
+        raise ConfigError("model.pruning works on the packaged networks: it cannot prune your own modules")
     per_class = config.training.batch_size / spec.num_classes
     if config.surrogate.name != "none" and per_class < 2:
         raise ConfigError(

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from attncem.engine import (
 )
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
+from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
 from attncem.progress import Report, show_line, show_progress
 from attncem.runs import RunDirectory, free_path
@@ -187,6 +189,7 @@ class _Trainer:
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
             with seeded(self.device, self.config.seed, "epoch", epoch):
+                self._prune_when_due(progress)
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
                 validated = self._validate(progress)
@@ -197,7 +200,8 @@ class _Trainer:
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
-        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
+        cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
+        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -222,6 +226,27 @@ class _Trainer:
         facts = checkpoint.facts
         self.run.cut_back(facts["offsets"])
         return _Progress(facts["epoch"], facts["step"], facts["best"])
+
+    def _prune_when_due(self, progress: _Progress) -> None:
+        """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
+        options, seed = self.config.model.pruning, self.config.seed
+        if options is None or progress.epoch != options.epoch:
+            return
+        order, noise = (make_generator(self.device, seed, "pruning", name) for name in ("data", "noise"))
+        batches = islice(self.data.train.shuffled(self.config.training.batch_size, order), options.batches)
+        self.model.eval()
+        losses = (
+            F.cross_entropy(
+                self.model.predict(self.model.release(augment(x, self.config.data, order), generator=noise)), y
+            )
+            for x, y in batches
+        )
+        prune(
+            self.model.encoder, channel_importance(self.model.encoder, losses), options.ratio, self.optimizers["model"]
+        )
+        cost = count_cost(self.model, self.data.spec.shape)
+        numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
+        self.run.log({"kind": "pruning", "epoch": progress.epoch, "step": progress.step, **numbers})
 
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""

@@ -62,6 +62,7 @@ class RunConfig(Options):
                 f"{self.training.epochs} with the penalty"
             )
         self._check_penalties()
+        self._check_pruning()
         return self
 
     def _check_penalties(self) -> None:
@@ -74,6 +75,14 @@ class RunConfig(Options):
                     f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="
                     f"{self.training.epochs} with the {penalty.name} penalty"
                 )
+
+    def _check_pruning(self) -> None:
+        opens = self.training.epochs * (1 - self.training.selection_window)
+        if self.model.pruning is not None and self.model.pruning.epoch > opens:
+            raise ValueError(
+                f"model.pruning.epoch={self.model.pruning.epoch} must be at most {int(opens)} of training.epochs="
+                f"{self.training.epochs}: later, the best checkpoint could be one from before the pruning"
+            )
 
     @property
     def noise_std(self) -> float:
