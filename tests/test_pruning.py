@@ -233,19 +233,25 @@ def test_what_cannot_be_pruned_is_refused(options: dict[str, Any], said: str) ->
 
 
 def test_pruning_must_come_before_the_best_checkpoint_can() -> None:
-    base = {"training": {"epochs": 12}, "model": {"pruning": {"epoch": 11}}}
-    with pytest.raises(ConfigError, match=r"model.pruning.epoch=11 must be at most 10 of training.epochs=12"):
+    base = {"training": {"epochs": 12}, "model": {"pruning": {"after": 0.9}}}
+    with pytest.raises(
+        ConfigError, match=r"model.pruning.after=0.9 of training.epochs=12 is after epoch 11; .* 1 to 10"
+    ):
         load_config(base)
-    assert load_config(base, ["model.pruning.epoch=10"]).config.model.pruning is not None
+    assert load_config(base, ["model.pruning.after=0.8"]).config.pruning_epoch == 10
+    assert load_config("paper-patrol").config.pruning_epoch == 180
+    assert load_config("paper-arl").config.pruning_epoch is None
+    with pytest.raises(ConfigError, match="is after epoch 0"):
+        load_config(base, ["model.pruning.after=0.01"])
     with pytest.raises(ConfigError, match="your own modules"):
-        check(load_config(base, ["model.pruning.epoch=3"]).config, custom_network=True)
+        check(load_config(base, ["model.pruning.after=0.5"]).config, custom_network=True)
 
 
 # in a run
 
 
 def settings(tiny: dict[str, Any]) -> dict[str, Any]:
-    pruning = {"epoch": 2, "ratio": 0.25, "keep_up_to": 4, "batches": 2}
+    pruning = {"after": 0.5, "ratio": 0.25, "keep_up_to": 4, "batches": 2}
     return {**tiny, "model.cut": 3, "model.pruning": pruning, "training.epochs": 4, "training.selection_window": 0.5}
 
 

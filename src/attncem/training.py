@@ -230,7 +230,7 @@ class _Trainer:
     def _prune_when_due(self, progress: _Progress) -> None:
         """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
         options, seed = self.config.model.pruning, self.config.seed
-        if options is None or progress.epoch != options.epoch:
+        if options is None or progress.epoch != self.config.pruning_epoch:
             return
         order, noise = (make_generator(self.device, seed, "pruning", name) for name in ("data", "noise"))
         batches = islice(self.data.train.shuffled(self.config.training.batch_size, order), options.batches)

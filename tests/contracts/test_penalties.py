@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from attncem.models.networks import build_halves
 from attncem.models.split import SplitModel, count_parameters
 from attncem.penalties import PENALTIES, Penalty
 from attncem.penalties.adversarial import AdversarialDecoder
-from attncem.penalties.distance_correlation import distance_correlation
+from attncem.penalties.distance_correlation import corrected_distance_correlation, distance_correlation
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
@@ -33,7 +34,7 @@ from attncem.types import ConfigError, Step
 SHAPE, IMAGE, EPOCHS = (4, 4, 4), (1, 16, 16), 8
 SMALL = {"blocks": 0, "width": 8}
 CASES: dict[str, list[dict[str, Any]]] = {
-    "distance_correlation": [{}, {"reads": "released"}, {"weight": 2.0, "warmup_epochs": 1}],
+    "distance_correlation": [{}, {"reads": "released"}, {"weight": 2.0, "warmup_epochs": 1}, {"estimate": "corrected"}],
     "adversarial": [
         SMALL,
         {**SMALL, "loss": "mse"},
@@ -292,24 +293,47 @@ def test_the_term_can_be_descended(name: str, options: dict[str, Any]) -> None:
 # distance correlation
 
 
+def slow_distances(values: Tensor) -> list[list[float]]:
+    rows = values.double().flatten(1)
+    return [[float((one - other).square().sum()) ** 0.5 for other in rows] for one in rows]
+
+
 def slow_distance_correlation(x: Tensor, z: Tensor) -> float:
     """By the definition, with loops, in float64."""
+    n = len(x)
 
     def centred(values: Tensor) -> list[list[float]]:
-        rows = values.double().flatten(1)
-        n = len(rows)
-        d = [[float((rows[i] - rows[j]).square().sum()) ** 0.5 for j in range(n)] for i in range(n)]
+        d = slow_distances(values)
         means = [sum(row) / n for row in d]
         whole = sum(means) / n
         return [[d[i][j] - means[i] - means[j] + whole for j in range(n)] for i in range(n)]
 
     a, b = centred(x), centred(z)
-    n = len(a)
 
     def product(left: list[list[float]], right: list[list[float]]) -> float:
         return sum(left[i][j] * right[i][j] for i in range(n) for j in range(n)) / n**2
 
     return (product(a, b) / (product(a, a) * product(b, b)) ** 0.5) ** 0.5
+
+
+def slow_corrected(x: Tensor, z: Tensor) -> float:
+    """The same for the estimate without bias of dCor²."""
+    n = len(x)
+
+    def centred(values: Tensor) -> list[list[float]]:
+        d = slow_distances(values)
+        sums = [sum(row) for row in d]
+        whole = sum(sums) / ((n - 1) * (n - 2))
+        return [
+            [0.0 if i == j else d[i][j] - (sums[i] + sums[j]) / (n - 2) + whole for j in range(n)] for i in range(n)
+        ]
+
+    a, b = centred(x), centred(z)
+
+    def product(left: list[list[float]], right: list[list[float]]) -> float:
+        return sum(left[i][j] * right[i][j] for i in range(n) for j in range(n)) / (n * (n - 3))
+
+    return product(a, b) / (product(a, a) * product(b, b)) ** 0.5
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
@@ -320,6 +344,21 @@ def test_equals_the_loop(dtype: torch.dtype, tolerance: float, scale: float) -> 
     expected = slow_distance_correlation(step.x.to(dtype), scale * step.z.detach().to(dtype))
     assert float(found) == pytest.approx(expected, rel=tolerance)
     assert 0.3 < expected < 1
+    found = corrected_distance_correlation(step.x.to(dtype), scale * step.z.detach().to(dtype))
+    assert float(found) == pytest.approx(
+        slow_corrected(step.x.to(dtype), scale * step.z.detach().to(dtype)), rel=tolerance
+    )
+    assert 0.1 < float(found) < 1
+
+
+@pytest.mark.parametrize(("samples", "dimensions", "biased"), [(128, 16, 0.58), (128, 512, 0.97)])
+def test_the_biased_value_of_independent_draws(samples: int, dimensions: int, biased: float) -> None:
+    """In high dimensions the batch value hardly depends on what z says of x; docs/penalties.md quotes it."""
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.randn(samples, dimensions, generator=generator) for _ in range(2))
+    assert float(distance_correlation(x, z)) == pytest.approx(biased, abs=0.01)
+    assert abs(float(corrected_distance_correlation(x, z))) < 0.02
+    assert float(corrected_distance_correlation(x, x + 0.5 * z)) > 0.5
 
 
 def test_distance_correlation_of_known_cases() -> None:
@@ -337,8 +376,8 @@ def test_distance_correlation_of_constants_is_nothing_and_has_no_nan(dtype: torc
     x = torch.rand(6, 1, 4, 4).to(dtype)
     for level in (0.3, 0.0):
         z = torch.full((6, 3), level, dtype=dtype, requires_grad=True)
-        for pair in ((x, z), (torch.zeros_like(x), z)):
-            value = distance_correlation(*pair)
+        for measure, given in product((distance_correlation, corrected_distance_correlation), (x, torch.zeros_like(x))):
+            value = measure(given, z)
             assert float(value.detach()) == 0
             (found,) = torch.autograd.grad(value, z)
             assert not found.any()
@@ -350,7 +389,8 @@ def test_distance_correlation_of_constants_is_nothing_and_has_no_nan(dtype: torc
 def test_the_gradient_of_distance_correlation_is_right() -> None:
     x = torch.rand(5, 3, dtype=torch.float64)
     z = torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda feature: distance_correlation(x, feature), (z,))
+    for measure in (distance_correlation, corrected_distance_correlation):
+        assert torch.autograd.gradcheck(lambda feature, measure=measure: measure(x, feature), (z,))
 
 
 # the adversarial decoder
@@ -504,6 +544,10 @@ def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> No
         ({"penalties": {"name": "adversarial", "steps": 0}}, "penalties.0.steps"),
         ({"penalties": {"name": "distance_correlation", "weight": -1}}, "penalties.0.weight"),
         ({"penalties": {"name": "distance_correlation", "steps": 1}}, "penalties.0.steps"),
+        (
+            {"penalties": {"name": "distance_correlation"}, "training": {"batch_size": 3}},
+            "training.batch_size=3: distance correlation takes 4 or more",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(given: dict[str, Any], said: str) -> None:

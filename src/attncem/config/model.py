@@ -32,8 +32,8 @@ class SparseCodingOptions(Options):
 class PruningOptions(Options):
     """Once, the least important channels of the client are closed (the baseline's form of PATROL)."""
 
-    epoch: int = Field(180, ge=1)
-    """Epochs that are trained before (the baseline's pruning<E>)."""
+    after: float = Field(0.75, gt=0, lt=1)
+    """Part of the training after which it happens, rounded to an epoch (the baseline's pruning180 of 240 epochs)."""
     ratio: float = Field(0.05, gt=0, lt=1)
     """Share of every layer's channels that is closed (the baseline: 0.05)."""
     keep_up_to: int = Field(32, ge=1)

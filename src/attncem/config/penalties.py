@@ -25,6 +25,9 @@ class DistanceCorrelationOptions(PenaltyOptions):
     """Distance correlation between images and features of a batch (NoPeek, Vepakomma et al., 2020)."""
 
     name: Literal["distance_correlation"] = "distance_correlation"
+    estimate: Literal["biased", "corrected"] = "biased"
+    """biased: dCor of the batch as NoPeek and the baseline take it, near 1 in high dimensions whatever z says of x;
+    corrected: the unbiased estimate of dCor² (Székely and Rizzo, 2013), where it is above 0."""
 
 
 class AdversarialOptions(PenaltyOptions):

@@ -75,14 +75,23 @@ class RunConfig(Options):
                     f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="
                     f"{self.training.epochs} with the {penalty.name} penalty"
                 )
+            if penalty.name == "distance_correlation" and self.training.batch_size < 4:
+                raise ValueError(
+                    f"training.batch_size={self.training.batch_size}: distance correlation takes 4 or more"
+                )
 
     def _check_pruning(self) -> None:
-        opens = self.training.epochs * (1 - self.training.selection_window)
-        if self.model.pruning is not None and self.model.pruning.epoch > opens:
+        opens = int(self.training.epochs * (1 - self.training.selection_window))
+        if self.model.pruning is not None and not 1 <= (epoch := self.pruning_epoch or 0) <= opens:
             raise ValueError(
-                f"model.pruning.epoch={self.model.pruning.epoch} must be at most {int(opens)} of training.epochs="
-                f"{self.training.epochs}: later, the best checkpoint could be one from before the pruning"
+                f"model.pruning.after={self.model.pruning.after} of training.epochs={self.training.epochs} is after "
+                f"epoch {epoch}; it must be 1 to {opens}: later, the best checkpoint could be one from before the pruning"
             )
+
+    @property
+    def pruning_epoch(self) -> int | None:
+        """Epochs that are trained before the client is pruned; None: it is not."""
+        return None if self.model.pruning is None else round(self.model.pruning.after * self.training.epochs)
 
     @property
     def noise_std(self) -> float:
