@@ -85,7 +85,7 @@ class RunConfig(Options):
         if self.model.pruning is not None and not 1 <= (epoch := self.pruning_epoch or 0) <= opens:
             raise ValueError(
                 f"model.pruning.after={self.model.pruning.after} of training.epochs={self.training.epochs} is after "
-                f"epoch {epoch}; it must be 1 to {opens}: later, the best checkpoint could be one from before the pruning"
+                f"epoch {epoch}; it must be 1 to {opens}: later, the best checkpoint could be from before it"
             )
 
     @property
