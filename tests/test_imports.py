@@ -26,6 +26,8 @@ FLOORS = {
     "engine": 2,
     "surrogates": 3,
     "penalties": 3,
+    "capture": 3,
+    "initial": 3,
     "build": 4,
     "training": 5,
     "attacks": 5,

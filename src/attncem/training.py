@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,17 @@ from attncem.build import (
     config_of,
     load_data,
 )
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import augment
+from attncem.data.batches import as_floats, augment, draw_moves, move
 from attncem.engine import (
     Engine,
     Monitor,
     Trainable,
     adam,
     describe_device,
+    fastest_convolutions,
     first_not_finite,
     limited_threads,
     resolve_device,
@@ -43,6 +46,7 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
+from attncem.initial import start_from_given
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
@@ -50,11 +54,14 @@ from attncem.models.split import SplitModel, feature_shape
 from attncem.progress import Report, show_line, show_progress
 from attncem.runs import RunDirectory, free_path
 from attncem.schedules import penalty_weight, rate_factor
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import RunError, Step, TrainingError
+from attncem.types import RunError, SurrogateOutput, TrainingError
+from attncem.types import Step as Seen
 
 _EVALUATION_BATCH = 500
+_COMPILE_FROM = 50_000
+"""Steps from which compiling gains more time than it takes: see docs/performance.md."""
 
 
 def train(
@@ -63,6 +70,7 @@ def train(
     *,
     out: str | Path | None = None,
     resume: str | Path | RunDirectory | None = None,
+    init_from: str | Path | RunDirectory | None = None,
     modules: Modules | None = None,
     report: Report | None = None,
 ) -> RunDirectory:
@@ -70,12 +78,14 @@ def train(
 
     `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
     `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
-    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `modules` replaces the
-    network by your own (encoder, server).
+    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
+    .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
     """
     if resume is not None:
-        if config is not None or overrides or out is not None:
-            raise RunError("resume takes everything from the run folder: give no configuration, override or out")
+        if config is not None or overrides or out is not None or init_from is not None:
+            raise RunError(
+                "resume takes everything from the run folder: give no configuration, override, out or init_from"
+            )
         run = RunDirectory.open(resume)
         if run.manifest["status"] == "finished":
             return run
@@ -83,21 +93,30 @@ def train(
         resolved = config_of(run)
     else:
         run, resolved = None, load_config(config, overrides).config
+        if init_from is not None:
+            resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     check(resolved, custom_network=modules is not None)
-    with limited_threads(resolved.threads):
+    with limited_threads(resolved.threads), fastest_convolutions(resolve_device(resolved.device)):
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules)
-        run = run or _new_run(resolved, out, modules)
+        # A run that has a checkpoint goes on from that.
+        if run is None or not run.checkpoints():
+            initial = start_from_given(trainer.model, resolved.model)
+            run = run or _new_run(resolved, out, modules, initial)
+            _check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, report)
     return run
 
 
-def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
+def _new_run(
+    config: RunConfig, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
+) -> RunDirectory:
     path = Path(out) if out is not None else free_path("runs", config.name)
     manifest = {
         "name": config.name,
         "custom_network": modules is not None,
+        **({"init_from": initial} if initial is not None else {}),
         "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
@@ -130,6 +149,21 @@ class _Progress:
     best: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Functions:
+    """The parts of a step that may be compiled."""
+
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    encode: Callable[[Tensor], Tensor]
+    predict: Callable[[Tensor], Tensor]
+    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
+
+    def compiled(self) -> _Functions:
+        """The same, compiled when they are first called."""
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return _Functions(*(compile_function(part) for part in parts))
+
+
 class _Trainer:
     """Everything one run needs while it trains; the folder comes with `run_all`."""
 
@@ -152,6 +186,11 @@ class _Trainer:
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
+        self.order = torch.Generator(self.device)
+        self.noise = torch.Generator(self.device)
+        self.monitor = Monitor(self.device)
+        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
+        self.step = self._build_step()
 
     def _server(self) -> torch.nn.Module:
         if self.model.server is None:
@@ -175,6 +214,26 @@ class _Trainer:
             optimizers |= {f"penalty-{name}-{own}": inner for own, inner in penalty.optimizers.items()}
         return Trainable(modules, optimizers)
 
+    def _build_step(self) -> Step:
+        """The step, to be captured and compiled as `training.fast` says."""
+        options = self.config.training
+        steps = self.steps_per_epoch * options.epochs
+        compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
+        return Step(
+            partial(self._step, self.functions),
+            state=lambda: [*self.trainable.tensors(), self.monitor.total],
+            watched=list(self.model.parameters()),
+            generators=(self.order, self.noise),
+            record=self._can_record(),
+            compiled=partial(self._step, self.functions.compiled()) if compiling else None,
+            tolerance=TOLERANCE[options.precision],
+        )
+
+    def _can_record(self) -> bool:
+        """On a GPU, unless a penalty does not do the same in every step."""
+        static = all(penalty.static for penalty in self.penalties.values())
+        return self.device.type == "cuda" and self.config.training.fast != "off" and static
+
     @property
     def cautions(self) -> list[str]:
         """What a person should know about the chosen options before the run is used."""
@@ -196,12 +255,18 @@ class _Trainer:
                 if self.surrogate.needs_refresh:
                     self.surrogate.refresh(features)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
+            self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
+
+    def _say_how_steps_are_taken(self) -> None:
+        """Into the manifest, once it is known or has changed."""
+        if self.run.manifest.get("steps") != self.step.mode:
+            self.run.update_manifest(steps=self.step.mode, step_problems=self.step.problems)
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -233,17 +298,16 @@ class _Trainer:
         if options is None or progress.epoch != self.config.pruning_epoch:
             return
         order, noise = (make_generator(self.device, seed, "pruning", name) for name in ("data", "noise"))
-        batches = islice(self.data.train.shuffled(self.config.training.batch_size, order), options.batches)
+        rows = self.data.train.epoch_order(self.config.training.batch_size, order, self.config.training.batches)
         self.model.eval()
-        losses = (
-            F.cross_entropy(
-                self.model.predict(self.model.release(augment(x, self.config.data, order), generator=noise)), y
-            )
-            for x, y in batches
-        )
-        prune(
-            self.model.encoder, channel_importance(self.model.encoder, losses), options.ratio, self.optimizers["model"]
-        )
+
+        def losses() -> Iterator[Tensor]:
+            for x, y in map(self.data.train.get, rows[: options.batches]):
+                released = self.model.release(augment(x, self.config.data, order), generator=noise)
+                yield F.cross_entropy(self.model.predict(released), y)
+
+        importance = channel_importance(self.model.encoder, losses())
+        prune(self.model.encoder, importance, options.ratio, self.optimizers["model"])
         cost = count_cost(self.model, self.data.spec.shape)
         numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
         self.run.log({"kind": "pruning", "epoch": progress.epoch, "step": progress.step, **numbers})
@@ -251,25 +315,27 @@ class _Trainer:
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""
         options, seed = self.config.training, self.config.seed
-        order = make_generator(self.device, seed, "data", epoch)
-        noise = make_generator(self.device, seed, "noise", epoch)
-        monitor = Monitor()
-        features: list[tuple[Tensor, Tensor]] = []
+        self.order.manual_seed(derive_seed(seed, "data", epoch))
+        self.noise.manual_seed(derive_seed(seed, "noise", epoch))
+        features: Tensor | None = None
         for penalty in self.penalties.values():
             penalty.begin_epoch(epoch, options.epochs)
         self.model.train()
-        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
+        order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
+        for position, (images, labels) in enumerate(self.data.train.batches(order), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
-            values, z = self._step(augment(images, self.config.data, order), labels, noise)
-            monitor.add(values)
+            z = self.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained":
-                features.append((z, labels))
+                features = z.new_empty(len(order), *z.shape) if features is None else features
+                features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = monitor.read()
+                numbers = self.monitor.read()
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
-        return features if options.refresh_features == "trained" else self._second_pass(order)
+        if features is None:
+            return self._second_pass()
+        return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
 
     def _set_rates(self, now: float) -> tuple[float, float]:
         """Learning rate and penalty weight at a fractional epoch."""
@@ -282,33 +348,47 @@ class _Trainer:
             loss_scale=self.config.surrogate.loss_scale,
             epoch=now,
             lr=lr,
+            fine_tuning=self.config.model.init_from is not None,
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
         return lr, weight
 
-    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-        """One backward over CE + weight · loss + fit_loss + penalties; returns scalars on the device, and the clean z.
+    def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
+        """One step on a batch of images as they are stored; returns the clean z."""
+        moves = draw_moves(len(images), self.config.data, self.order)
+        return self._descend(functions, functions.prepare(images, moves), y)
 
-        Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
-        the surrogate's own weights do not learn either.
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
+
+    def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
+        """One backward over CE + weight · loss + fit_loss + penalties; sums its scalars there, returns the clean z.
+
+        Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
+        captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
         """
         with self.engine.autocast():
-            z = self.model.encode(x)
-            released = self.model.transmit(z, x, noise)
-            logits = self.model.predict(released)
+            z = functions.encode(x)
+        with Beside() as beside:
+            penalty = functions.penalise(z, y)
+        with self.engine.autocast():
+            released = self.model.transmit(z, x, self.noise)
+            logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
-        penalty = self.surrogate(z, y)
+        beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
-        terms, told = self._further_terms(Step(x, y, z, released, logits))
+        terms, told = self._further_terms(Seen(x, y, z, released, logits))
         loss = sum(terms, loss)
         self.engine.descend(loss, list(self.optimizers.values()))
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
-        return values, z.detach()
+        self.monitor.add(values)
+        return z.detach()
 
-    def _further_terms(self, step: Step) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
         terms: list[Tensor] = []
         told: dict[str, Tensor] = {}
@@ -346,11 +426,11 @@ class _Trainer:
         )
 
     @torch.no_grad()
-    def _second_pass(self, order: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def _second_pass(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
         self.model.eval()
         for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
-            yield self.model.encode(augment(images, self.config.data, order)), labels
+            yield self.model.encode(augment(images, self.config.data, self.order)), labels
 
     @torch.no_grad()
     def _validate(self, progress: _Progress) -> float:
@@ -392,6 +472,12 @@ def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
         raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
     if modules is not None and not custom:
         raise RunError(f"{run.path} trains the network {config_of(run).model.name}: it takes no modules")
+
+
+def _check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:
+    """A run that was stopped before its first checkpoint must start again from the same weights."""
+    if initial is not None and run.manifest["init_from"]["sha256"] != initial["sha256"]:
+        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
 
 
 def _check_same_split(run: RunDirectory, data: RunData) -> None:
