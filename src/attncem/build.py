@@ -50,11 +50,12 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         with torch.device("meta"):
             resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
     per_class = config.training.batch_size / spec.num_classes
-    if config.surrogate.name != "none" and per_class < 2 and config.training.batches.name != "balanced":
+    if config.surrogate.needs_pairs and per_class < 2 and config.training.batches.name != "balanced":
+        memory = "surrogate.memory.per_class=4, " if "memory" in type(config.surrogate).model_fields else ""
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} gives {per_class:.2g} samples to each of the "
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
-            f"use training.batches.name=balanced, or a batch of {2 * spec.num_classes} or more"
+            f"use training.batches.name=balanced, {memory}or a batch of {2 * spec.num_classes} or more"
         )
 
 
