@@ -12,12 +12,11 @@ from torch import nn
 from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
-from attncem.config.suggest import known
 from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
-from attncem.models.networks import ARCHITECTURES, build_halves, resolve_cut
+from attncem.models.networks import build_halves, check_network
 from attncem.models.split import SplitModel, feature_shape
 from attncem.runs import Checkpoint, RunDirectory
 from attncem.seeding import derive_seed
@@ -46,9 +45,7 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
     """Refuse what cannot work, before anything is read or trained: unknown names, cuts, batch sizes."""
     spec = dataset_spec(config.data)
     if not custom_network:
-        known("model.name", config.model.name, ARCHITECTURES)
-        with torch.device("meta"):
-            resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
+        check_network(spec, config.model)
     per_class = config.training.batch_size / spec.num_classes
     if config.surrogate.needs_pairs and per_class < 2 and config.training.batches.name != "balanced":
         memory = "surrogate.memory.per_class=4, " if "memory" in type(config.surrogate).model_fields else ""
