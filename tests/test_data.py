@@ -410,3 +410,21 @@ def test_rotation_keeps_shapes_rigid_on_oblong_images() -> None:
     out = moved(disc.expand(20, -1, -1, -1), rotation_degrees=90)
     assert (out - disc).abs().mean() < 0.01
     assert (out - disc).abs().max() > 0
+
+
+# streamed images
+
+
+def test_streamed_batches_are_those_of_images_on_the_device() -> None:
+    resident = device_data()
+    streamed = DeviceData(resident.images, resident.labels, streamed=True)
+    order = shuffled(3, 5)
+    for (x, y), (other, label) in zip(list(resident.batches(order)), list(streamed.batches(order)), strict=True):
+        assert torch.equal(x, other)
+        assert torch.equal(y, label)
+
+
+def test_streamed_batches_do_not_overwrite_one_another() -> None:
+    streamed = DeviceData(device_data().images, device_data().labels, streamed=True)
+    kept = list(streamed.batches(shuffled(2, 1)))
+    assert all(torch.equal(x[:, 0, 0, 0].long(), y) for x, y in kept)

@@ -24,6 +24,7 @@ FLOORS = {
     "channels": 2,
     "schedules": 2,
     "surrogates": 3,
+    "capture": 3,
     "engine": 3,
     "initial": 3,
     "build": 4,

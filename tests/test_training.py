@@ -24,7 +24,7 @@ from attncem.config.run import RunConfig
 from attncem.engine import limited_threads
 from attncem.progress import silent
 from attncem.runs import RunDirectory
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.training import _Trainer, train
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
 
@@ -145,6 +145,11 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]
     assert other["client.safetensors"] != first["client.safetensors"]
 
 
+def test_streamed_images_give_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    first = fingerprint(train_tiny(tmp_path / "a", "demo-kmeans", tiny))
+    assert fingerprint(train_tiny(tmp_path / "b", "demo-kmeans", {**tiny, "data.placement": "host"})) == first
+
+
 def test_training_leaves_the_callers_generator_and_threads_alone(tmp_path: Path, tiny: dict[str, Any]) -> None:
     state = torch.get_rng_state()
     with limited_threads(2):
@@ -192,7 +197,8 @@ def test_one_backward_equals_the_documents_two(
     rate, weight = trainer._set_rates(0.0)
     assert rate == pytest.approx(lr)
     assert weight == pytest.approx(0.7 * lr_weight * config.surrogate.loss_scale)
-    trainer._step(x, y, make_generator(CPU, 0, "noise"))
+    trainer.noise.manual_seed(derive_seed(0, "noise"))
+    trainer._descend(trainer.functions, x, y)
 
     assert len(expected) == len(taken["encoder"]) == len(before)
     for mine, theirs in zip(taken["encoder"], expected, strict=True):

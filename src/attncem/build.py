@@ -65,7 +65,7 @@ def load_data(config: RunConfig, device: torch.device) -> RunData:
             f"training.batch_size={config.training.batch_size} is larger than the {len(split.train)} training images"
         )
     _check_balance(config.training, len(np.unique(raw.train_labels[split.train])))
-    return RunData(raw.spec, split, **_parts(raw, split, device))
+    return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
 
 
 def _check_balance(options: TrainingOptions, num_classes: int) -> None:
@@ -82,13 +82,23 @@ def _check_balance(options: TrainingOptions, num_classes: int) -> None:
         )
 
 
-def _parts(raw: RawData, split: Split, device: torch.device) -> dict[str, DeviceData]:
+def _parts(raw: RawData, split: Split, device: torch.device, placement: str) -> dict[str, DeviceData]:
+    streamed = placement == "host" or (placement == "auto" and not _fits(raw, device))
     parts: dict[str, DeviceData] = {}
-    for name in ("train", "validation", "held_out"):
-        parts[name] = DeviceData.from_arrays(raw.train_images, raw.train_labels, getattr(split, name), device)
-    for name in ("test", "infer_auxiliary", "infer_evaluation"):
-        parts[name] = DeviceData.from_arrays(raw.test_images, raw.test_labels, getattr(split, name), device)
+    for name, images, labels in (
+        *((name, raw.train_images, raw.train_labels) for name in ("train", "validation", "held_out")),
+        *((name, raw.test_images, raw.test_labels) for name in ("test", "infer_auxiliary", "infer_evaluation")),
+    ):
+        parts[name] = DeviceData.from_arrays(images, labels, getattr(split, name), device, streamed=streamed)
     return parts
+
+
+def _fits(raw: RawData, device: torch.device) -> bool:
+    """Whether the images fill at most half of the device's free memory; the test images lie there twice."""
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return raw.train_images.nbytes + 2 * raw.test_images.nbytes <= free / 2
 
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:

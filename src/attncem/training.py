@@ -6,8 +6,9 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,17 @@ from torch.optim import Optimizer
 
 import attncem
 from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import augment
+from attncem.data.batches import as_floats, augment, draw_moves, move
 from attncem.engine import (
     Engine,
     Monitor,
     Trainable,
     adam,
     describe_device,
+    fastest_convolutions,
     first_not_finite,
     limited_threads,
     resolve_device,
@@ -41,11 +44,13 @@ from attncem.models.split import SplitModel, feature_shape
 from attncem.progress import Report, show_line, show_progress
 from attncem.runs import RunDirectory, free_path
 from attncem.schedules import penalty_weight, rate_factor
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import RunError, TrainingError
+from attncem.types import RunError, SurrogateOutput, TrainingError
 
 _EVALUATION_BATCH = 500
+_COMPILE_FROM = 50_000
+"""Steps from which compiling gains more time than it takes: see docs/performance.md."""
 
 
 def train(
@@ -80,7 +85,7 @@ def train(
         if init_from is not None:
             resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     check(resolved, custom_network=modules is not None)
-    with limited_threads(resolved.threads):
+    with limited_threads(resolved.threads), fastest_convolutions(resolve_device(resolved.device)):
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules)
         # A run that has a checkpoint goes on from that.
@@ -133,6 +138,21 @@ class _Progress:
     best: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Functions:
+    """The parts of a step that may be compiled."""
+
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    encode: Callable[[Tensor], Tensor]
+    predict: Callable[[Tensor], Tensor]
+    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
+
+    def compiled(self) -> _Functions:
+        """The same, compiled when they are first called."""
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return _Functions(*(compile_function(part) for part in parts))
+
+
 class _Trainer:
     """Everything one run needs while it trains; the folder comes with `run_all`."""
 
@@ -156,6 +176,11 @@ class _Trainer:
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
+        self.order = torch.Generator(self.device)
+        self.noise = torch.Generator(self.device)
+        self.monitor = Monitor(self.device)
+        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
+        self.step = self._build_step()
 
     def _server(self) -> torch.nn.Module:
         if self.model.server is None:
@@ -169,6 +194,21 @@ class _Trainer:
         if own:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
+
+    def _build_step(self) -> Step:
+        """The step, to be captured and compiled as `training.fast` says."""
+        options = self.config.training
+        steps = self.steps_per_epoch * options.epochs
+        compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
+        return Step(
+            partial(self._step, self.functions),
+            state=lambda: [*self.trainable.tensors(), self.monitor.total],
+            watched=list(self.model.parameters()),
+            generators=(self.order, self.noise),
+            record=self.device.type == "cuda" and options.fast != "off",
+            compiled=partial(self._step, self.functions.compiled()) if compiling else None,
+            tolerance=TOLERANCE[options.precision],
+        )
 
     @property
     def cautions(self) -> list[str]:
@@ -190,11 +230,17 @@ class _Trainer:
                 if self.surrogate.needs_refresh:
                     self.surrogate.refresh(features)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
+            self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
+
+    def _say_how_steps_are_taken(self) -> None:
+        """Into the manifest, once it is known or has changed."""
+        if self.run.manifest.get("steps") != self.step.mode:
+            self.run.update_manifest(steps=self.step.mode, step_problems=self.step.problems)
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -223,24 +269,25 @@ class _Trainer:
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""
         options, seed = self.config.training, self.config.seed
-        order = make_generator(self.device, seed, "data", epoch)
-        noise = make_generator(self.device, seed, "noise", epoch)
-        monitor = Monitor()
-        features: list[tuple[Tensor, Tensor]] = []
+        self.order.manual_seed(derive_seed(seed, "data", epoch))
+        self.noise.manual_seed(derive_seed(seed, "noise", epoch))
+        features: Tensor | None = None
         self.model.train()
-        for position, index in enumerate(self.data.train.epoch_order(options.batch_size, order, options.batches), 1):
-            images, labels = self.data.train.get(index)
+        order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
+        for position, (images, labels) in enumerate(self.data.train.batches(order), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
-            values, z = self._step(augment(images, self.config.data, order), labels, noise)
-            monitor.add(values)
+            z = self.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained":
-                features.append((z, labels))
+                features = z.new_empty(len(order), *z.shape) if features is None else features
+                features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = monitor.read()
+                numbers = self.monitor.read()
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
-        return features if options.refresh_features == "trained" else self._second_pass(order)
+        if features is None:
+            return self._second_pass()
+        return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
 
     def _set_rates(self, now: float) -> tuple[float, float]:
         """Learning rate and penalty weight at a fractional epoch."""
@@ -259,23 +306,35 @@ class _Trainer:
         self.fitting.fill_(float(weight > 0))
         return lr, weight
 
-    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean z.
+    def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
+        """One step on a batch of images as they are stored; returns the clean z."""
+        moves = draw_moves(len(images), self.config.data, self.order)
+        return self._descend(functions, functions.prepare(images, moves), y)
 
-        Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
-        the surrogate's own weights do not learn either.
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
+
+    def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
+        """One backward over CE + weight · loss + fit_loss; sums its scalars on the device, returns the clean z.
+
+        Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
+        captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
         """
         with self.engine.autocast():
-            z = self.model.encode(x)
-            logits = self.model.predict(self.model.transmit(z, x, noise))
+            z = functions.encode(x)
+        with Beside() as beside:
+            penalty = functions.penalise(z, y)
+        with self.engine.autocast():
+            logits = functions.predict(self.model.transmit(z, x, self.noise))
             ce = F.cross_entropy(logits.float(), y)
-        penalty = self.surrogate(z, y)
+        beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
         self.engine.descend(loss, list(self.optimizers.values()))
-        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
-        return values, z.detach()
+        self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics})
+        return z.detach()
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
@@ -304,11 +363,11 @@ class _Trainer:
         )
 
     @torch.no_grad()
-    def _second_pass(self, order: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def _second_pass(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
         self.model.eval()
         for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
-            yield self.model.encode(augment(images, self.config.data, order)), labels
+            yield self.model.encode(augment(images, self.config.data, self.order)), labels
 
     @torch.no_grad()
     def _validate(self, progress: _Progress) -> float:

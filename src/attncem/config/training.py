@@ -126,6 +126,10 @@ class TrainingOptions(Options):
     in evaluation mode as the baseline does."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Arithmetic of the networks; statistics stay in float32."""
+    fast: Literal["auto", "off", "capture", "compile"] = "auto"
+    """How steps are taken on a GPU: off: one kernel after the other; capture: replayed from a CUDA graph;
+    compile: the networks and the surrogate compiled too, which takes about a minute; auto: capture, and compile
+    where the run is long enough to gain by it. Each is checked against the plain step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = Field(1, ge=1)
