@@ -87,7 +87,9 @@ def main(data: str, out: str) -> None:
                 writer.writeheader()
             writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
             file.flush()
-            print(" ".join(f"{key}={value:.4g}" if isinstance(value, float) else str(value) for key, value in row.items()))
+            print(
+                " ".join(f"{key}={value:.4g}" if isinstance(value, float) else str(value) for key, value in row.items())
+            )
 
 
 if __name__ == "__main__":
