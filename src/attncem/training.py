@@ -36,12 +36,13 @@ from attncem.engine import (
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel, feature_shape
-from attncem.progress import Report, show_line, show_progress
-from attncem.runs import RunDirectory, free_path
+from attncem.processes import World, joined, launched_processes
+from attncem.progress import Report, show_line, show_progress, silent
+from attncem.runs import RunDirectory, UnwrittenRun, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import RunError, TrainingError
+from attncem.types import ConfigError, RunError, TrainingError
 
 _EVALUATION_BATCH = 500
 
@@ -72,14 +73,41 @@ def train(
         resolved = config_of(run)
     else:
         run, resolved = None, load_config(config, overrides).config
+    resolved = _for_launch(resolved, begun=run is not None)
     check(resolved, custom_network=modules is not None)
-    with limited_threads(resolved.threads):
+    others = joined(resolved.processes, resolve_device(resolved.device), _help_to_train, (resolved, modules))
+    with limited_threads(resolved.threads), others as world:
         # All that can be refused is refused here, before a folder is made.
-        trainer = _Trainer(resolved, modules)
+        trainer = _Trainer(resolved, modules, world)
+        if not world.first:
+            return _follow(trainer)
         run = run or _new_run(resolved, out, modules)
         with run.locked():
             _train_locked(trainer, run, report)
     return run
+
+
+def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
+    """The configuration with the number of processes that torchrun started, if it did."""
+    launched = launched_processes()
+    if launched in (1, config.processes):
+        return config
+    if begun or config.processes > 1:
+        raise ConfigError(f"processes={config.processes} in this run, but torchrun started {launched}")
+    return load_config(config, {"processes": launched}).config
+
+
+def _help_to_train(world: World, config: RunConfig, modules: Modules | None) -> None:
+    """What the processes do that the first one started."""
+    with limited_threads(config.threads):
+        _follow(_Trainer(config, modules, world))
+
+
+def _follow(trainer: _Trainer) -> RunDirectory:
+    """Take part in a run that the first process writes."""
+    run = UnwrittenRun()
+    trainer.run_all(run, silent)
+    return RunDirectory(run.path)
 
 
 def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
@@ -125,11 +153,12 @@ class _Trainer:
     run: RunDirectory
     report: Report
 
-    def __init__(self, config: RunConfig, modules: Modules | None) -> None:
+    def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
         self.config = config
+        self.world = world or World()
         self.device = resolve_device(config.device)
         self.data: RunData = load_data(config, self.device)
-        self.engine = Engine(self.device, config.training.precision)
+        self.engine = Engine(self.device, config.training.precision, self.world)
         with seeded(self.device, config.seed, "init"):
             self.model: SplitModel = build_model(config, self.data.spec, modules)
             self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
@@ -169,18 +198,24 @@ class _Trainer:
         options = self.config.training
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
-            with seeded(self.device, self.config.seed, "epoch", epoch):
+            with seeded(self.device, self.config.seed, *self._stream("epoch", epoch)):
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
-                validated = self._validate(progress)
-                if self.surrogate.needs_refresh:
+                validated = self._validate(progress) if self.world.first else 0.0
+                if self.surrogate.needs_refresh and self.world.first:
                     self.surrogate.refresh(features)
+                self.world.align(self.model, self.surrogate)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
+        self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
+
+    def _stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
+        """Name of a random stream of this epoch: of several processes each has its own."""
+        return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -192,13 +227,16 @@ class _Trainer:
             feature_shape=list(shape),
             **asdict(count_cost(self.model, self.data.spec.shape)),
             cautions=self.cautions,
+            processes=self.world.size,
         )
         checkpoint, problems = self.run.load_newest_intact()
         for problem in problems:
             self.run.log({"problem": problem}, "problems.jsonl")
+        if checkpoint is None and problems:
+            raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+        checkpoint = self.world.from_first(checkpoint)
         if checkpoint is None:
-            if problems:
-                raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+            self.world.align(self.model, self.surrogate)
             self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
             return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
@@ -210,20 +248,24 @@ class _Trainer:
         """One pass over the training images; returns the features for the surrogate's refit."""
         options, seed = self.config.training, self.config.seed
         order = make_generator(self.device, seed, "data", epoch)
-        noise = make_generator(self.device, seed, "noise", epoch)
+        noise = make_generator(self.device, seed, *self._stream("noise", epoch))
+        part = self.world.part(options.batch_size)
+        if self.world.size > 1:  # the same draws everywhere, and those of a single process
+            self.surrogate.generator = make_generator(self.device, seed, "epoch", epoch)
         monitor = Monitor()
         features: list[tuple[Tensor, Tensor]] = []
         self.model.train()
-        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
+        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order, part), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
-            values, z = self._step(augment(images, self.config.data, order), labels, noise)
+            x = augment(images, self.config.data, order, processes=self.world.size, part=part)
+            values, seen = self._step(x, labels, noise)
             monitor.add(values)
-            if self.surrogate.needs_refresh and options.refresh_features == "trained":
-                features.append((z, labels))
+            if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
+                features.append(seen)
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = monitor.read()
+                numbers = self.world.average(monitor.read(), self.device)
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
         return features if options.refresh_features == "trained" else self._second_pass(order)
 
@@ -243,23 +285,26 @@ class _Trainer:
         self.fitting.fill_(float(weight > 0))
         return lr, weight
 
-    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean z.
+    def _step(
+        self, x: Tensor, y: Tensor, noise: torch.Generator
+    ) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
+        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean (z, y).
 
         Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
-        the surrogate's own weights do not learn either.
+        the surrogate's own weights do not learn either. The surrogate sees the batch of all processes.
         """
         with self.engine.autocast():
             z = self.model.encode(x)
             logits = self.model.predict(self.model.transmit(z, x, noise))
             ce = F.cross_entropy(logits.float(), y)
-        penalty = self.surrogate(z, y)
+        whole_z, whole_y = self.world.gather(z, y)
+        penalty = self.surrogate(whole_z, whole_y)
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
         self.engine.descend(loss, list(self.optimizers.values()))
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
-        return values, z.detach()
+        return values, (whole_z.detach(), whole_y)
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""

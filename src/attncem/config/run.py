@@ -25,7 +25,10 @@ class RunConfig(Options):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto: the GPU when there is one."""
     threads: int = Field(1, ge=1)
-    """Torch threads on the CPU."""
+    """Torch threads on the CPU, in every process."""
+    processes: int = Field(1, ge=1)
+    """Processes that share every batch: on one machine, each with a GPU of its own or on the CPU. Under torchrun
+    the number is torchrun's."""
     data: DataOptions = DataOptions()
     """Data set, split and augmentation."""
     model: ModelOptions = ModelOptions()
@@ -57,6 +60,11 @@ class RunConfig(Options):
             raise ValueError(
                 f"training.warmup_epochs={self.warmup_epochs} leaves no epoch of training.epochs="
                 f"{self.training.epochs} with the penalty"
+            )
+        if self.training.batch_size % self.processes or self.training.batch_size < 2 * self.processes:
+            raise ValueError(
+                f"training.batch_size={self.training.batch_size} cannot be shared by processes={self.processes}: "
+                "each takes the same number of images, at least 2"
             )
         return self
 

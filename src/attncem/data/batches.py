@@ -15,6 +15,10 @@ from torch import Tensor
 from attncem.config.data import DataOptions
 
 
+WHOLE = slice(None)
+"""The whole batch: one process."""
+
+
 @dataclass(frozen=True)
 class DeviceData:
     """Images uint8 [N, C, H, W] and labels [N] that lie on the device for the whole run."""
@@ -41,24 +45,32 @@ class DeviceData:
         for start in range(0, len(self), batch_size):
             yield self.get(slice(start, start + batch_size))
 
-    def shuffled(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of exactly `batch_size` in a random order; the remainder waits for another epoch."""
+    def shuffled(
+        self, batch_size: int, generator: torch.Generator, part: slice = WHOLE
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of exactly `batch_size` in a random order; the remainder waits for another epoch.
+
+        `part` of every batch is read: that of one process.
+        """
         order = torch.randperm(len(self), generator=generator, device=self.labels.device)
         for batch in order[: len(order) // batch_size * batch_size].view(-1, batch_size):
-            yield self.get(batch)
+            yield self.get(batch[part])
 
 
-def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tensor:
+def augment(
+    x: Tensor, options: DataOptions, generator: torch.Generator, *, processes: int = 1, part: slice = WHOLE
+) -> Tensor:
     """Random crop, mirror and rotation of each image, as one affine resampling; x itself if none is on.
 
     Pixels that come from outside are black; shifts are whole pixels, so without rotation nothing is blurred.
+    Draws for the batches of all `processes`, of which x is `part`: an image's fate does not depend on their number.
     """
     if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
         return x
     B, _, H, W = x.shape
 
     def uniform() -> Tensor:
-        return torch.rand(B, generator=generator, device=x.device) * 2 - 1
+        return torch.rand(B * processes, generator=generator, device=x.device)[part] * 2 - 1
 
     reach = options.crop_padding + 0.5
     shift_x, shift_y = ((uniform() * reach).round().clamp(-reach + 0.5, reach - 0.5) for _ in range(2))
