@@ -23,6 +23,7 @@ FLOORS = {
     "runs": 2,
     "channels": 2,
     "schedules": 2,
+    "processes": 2,
     "surrogates": 3,
     "engine": 3,
     "build": 4,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -10,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from contracts.test_surrogates import FEW, batch, label, make
 from torch import Tensor, nn
 
 import attncem.processes
@@ -27,8 +26,9 @@ from attncem.processes import World, joined, launched_processes
 from attncem.progress import silent
 from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.surrogates import SURROGATES
-from attncem.training import _help_to_train, _new_run, _train_locked, _Trainer, train
-from attncem.types import ConfigError, RunError, TrainingError
+from attncem.training import _for_launch, _help_to_train, _new_run, _train_locked, _Trainer, train
+from attncem.types import ConfigError, TrainingError
+from contracts.test_surrogates import FEW, batch, label, make
 
 CPU = torch.device("cpu")
 STEPS = 15
@@ -95,7 +95,7 @@ def aligned_weights(world: World) -> Tensor:
     return world.gather(flat.unsqueeze(0), torch.zeros(1))[0].detach()
 
 
-def everything(world: World, config: RunConfig) -> dict[str, Any]:
+def everything(world: World) -> dict[str, Any]:
     """What every process of the pair does; the first keeps the results."""
     return {
         "steps": {label((name, options)): one_step(world, name, options) for name, options in FEW},
@@ -107,7 +107,7 @@ def everything(world: World, config: RunConfig) -> dict[str, Any]:
 
 
 def help_with_everything(world: World, config: RunConfig) -> None:
-    everything(world, config)
+    everything(world)
     _help_to_train(world, config, modules())
 
 
@@ -126,47 +126,39 @@ def settings_of(tiny: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> dict[str, Any]:
-    """What two processes compute and train together."""
+def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    """Loss and gradients of every surrogate, what is exchanged, and a whole run: one start for all."""
     config = load_config("demo-none", settings_of(tiny, processes=2)).config
     with joined(2, CPU, help_with_everything, (config,)) as world:
-        found = everything(world, config)
-        run = _new_run(config, tmp_path_factory.mktemp("pair") / "run", modules())
+        found = everything(world)
+        run = _new_run(config, tmp_path / "run", modules())
         with run.locked():
             _train_locked(_Trainer(config, modules(), world), run, silent)
     assert multiprocessing.active_children() == []
     assert not torch.distributed.is_initialized()
-    return {**found, "run": run}
-
-
-@pytest.mark.parametrize(("name", "options"), FEW, ids=label)
-def test_loss_and_gradients_are_those_of_one_process(pair: dict[str, Any], name: str, options: dict[str, Any]) -> None:
-    mine = one_step(World(), name, options)
-    theirs = pair["steps"][label((name, options))]
-    assert list(mine) == list(theirs)
-    assert float(mine["encoder.weight"].abs().sum()) > 0
-    for key, value in mine.items():
-        torch.testing.assert_close(theirs[key], value, rtol=1e-8, atol=1e-12)
+    for name, options in FEW:
+        assert_same_step(found["steps"][label((name, options))], name, options)
+    assert torch.equal(found["aligned"][0], found["aligned"][1])
+    assert found["average"] == {"a": 0.5, "b": 5.0}
+    assert found["first"] == {"rank": 0}
+    assert found["bf16"] == torch.bfloat16
+    alone = train("demo-none", settings_of(tiny), out=tmp_path / "alone", modules=modules(), report=silent)
+    assert_same_run(run, alone)
+    assert (run.manifest["processes"], alone.manifest["processes"]) == (2, 1)
 
 
 def test_every_surrogate_is_compared() -> None:
     assert {name for name, _ in FEW} == set(SURROGATES)
 
 
-def test_what_processes_exchange(pair: dict[str, Any]) -> None:
-    first, second = pair["aligned"]
-    assert torch.equal(first, second)
-    assert pair["average"] == {"a": 0.5, "b": 5.0}
-    assert pair["first"] == {"rank": 0}
-    assert pair["bf16"] == torch.bfloat16
-
-
-def test_a_run_of_two_processes_equals_that_of_one(pair: dict[str, Any], tmp_path: Path, tiny: dict[str, Any]) -> None:
-    alone = train("demo-none", settings_of(tiny), out=tmp_path / "run", modules=modules(), report=silent)
-    assert_same_run(pair["run"], alone)
-    assert pair["run"].manifest["processes"] == 2
-    assert alone.manifest["processes"] == 1
+def assert_same_step(theirs: dict[str, Tensor], name: str, options: dict[str, Any]) -> None:
+    mine = one_step(World(), name, options)
+    assert name == "none" or float(mine["loss"]) > 0
+    assert list(mine) == list(theirs)
+    for key, value in mine.items():
+        torch.testing.assert_close(
+            theirs[key], value, rtol=1e-8, atol=1e-12, msg=lambda text, key=key: f"{name} {options} {key}: {text}"
+        )
 
 
 def assert_same_run(run: RunDirectory, other: RunDirectory, tolerance: float = 1e-4) -> None:
@@ -204,7 +196,9 @@ def test_parts_of_a_batch_are_the_batch() -> None:
 
 @pytest.mark.parametrize(("batch_size", "processes"), [(33, 2), (32, 3), (32, 32)])
 def test_a_batch_that_cannot_be_shared_is_refused(tiny: dict[str, Any], batch_size: int, processes: int) -> None:
-    with pytest.raises(ConfigError, match=rf"training.batch_size={batch_size} cannot be shared by processes={processes}"):
+    with pytest.raises(
+        ConfigError, match=rf"training.batch_size={batch_size} cannot be shared by processes={processes}"
+    ):
         load_config("demo-none", {**tiny, "training.batch_size": batch_size, "processes": processes})
 
 
@@ -226,7 +220,12 @@ def test_modules_that_cannot_travel_are_refused(tmp_path: Path, tiny: dict[str, 
         pass
 
     tiny = {**tiny, "device": "cpu"}
-    refused(tmp_path, tiny, "cannot be sent to them.*top of a file, or start under torchrun", modules=(Local(), nn.Linear(12, 10)))
+    refused(
+        tmp_path,
+        tiny,
+        "cannot be sent to them.*top of a file, or start under torchrun",
+        modules=(Local(), nn.Linear(12, 10)),
+    )
 
 
 def test_another_number_than_torchruns_is_refused(
@@ -236,6 +235,12 @@ def test_another_number_than_torchruns_is_refused(
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     refused(tmp_path, tiny, "processes=2 in this run, but torchrun started 4")
+    config = load_config("demo-none", tiny).config
+    assert _for_launch(config, begun=False).processes == 4
+    with pytest.raises(ConfigError, match="processes=1 in this run, but torchrun started 4"):
+        _for_launch(config, begun=True)
+    with pytest.raises(ConfigError, match="cannot be shared by processes=4"):
+        _for_launch(load_config(config, {"training.batch_size": 34}).config, begun=False)
 
 
 def test_an_unwritten_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,6 +322,20 @@ def test_an_error_in_another_process_is_told(tmp_path: Path, tiny: dict[str, Any
     assert multiprocessing.active_children() == []
 
 
+def stay_away(world: World) -> None:
+    time.sleep(600)
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attncem.processes, "PATIENCE", timedelta(seconds=2))
+    monkeypatch.setattr(attncem.processes, "END_SECONDS", 1.0)
+    lost = pytest.raises(TrainingError, match="process 1 of 2 lost the others")
+    with joined(2, CPU, stay_away, ()) as world, lost:
+        world.from_first(0)
+    assert multiprocessing.active_children() == []
+
+
 COMMAND = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " + (
     "from attncem.cli import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -372,7 +391,10 @@ def test_torchrun_starts_them_too(tmp_path: Path, tiny: dict[str, Any]) -> None:
     out = tmp_path / "run"
     done = subprocess.run(
         [*command, "train", "--config", "demo", "--out", str(out), *words],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     run = RunDirectory.open(out)
@@ -381,9 +403,3 @@ def test_torchrun_starts_them_too(tmp_path: Path, tiny: dict[str, Any]) -> None:
     assert done.stderr.count("validation accuracy") == 1, "the first process alone reports"
     ours = train("demo", {**tiny, "device": "cpu", "processes": 2}, out=tmp_path / "ours", report=silent)
     assert fingerprint(run) == fingerprint(ours)
-    again = subprocess.run(
-        [*command[:-3], "3", "-m", "attncem", "train", "--resume", str(out)],
-        capture_output=True, text=True, timeout=240, check=False,
-    )
-    assert json.loads((out / "manifest.json").read_text())["status"] == "finished"
-    assert again.returncode == 0

@@ -48,9 +48,7 @@ class Engine:
     `world` are the processes that take the same steps, each with its part of the batch; alone by default.
     """
 
-    def __init__(
-        self, device: torch.device, precision: Precision = "32-true", world: World | None = None
-    ) -> None:
+    def __init__(self, device: torch.device, precision: Precision = "32-true", world: World | None = None) -> None:
         self.device = device
         self.world = world or World()
         own = [torch.cuda.current_device()] if device.type == "cuda" else 1

@@ -30,8 +30,8 @@ from torch.optim import Optimizer
 
 from attncem.types import AttncemError, ConfigError, TrainingError
 
-PATIENCE = timedelta(minutes=10)
-"""How long a process waits for the others; the first validates and saves meanwhile."""
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others: the first validates, refits and saves meanwhile."""
 START_SECONDS = 120.0
 """How long the first process waits for the others to begin."""
 END_SECONDS = 5.0
@@ -56,7 +56,7 @@ class World:
         return self.rank == 0
 
     def part(self, batch_size: int) -> slice:
-        """This process's share of a global batch: as many neighbours as the others have."""
+        """The share of a global batch that this process takes: as many neighbours as every other."""
         share = batch_size // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 
@@ -73,13 +73,9 @@ class World:
         if self.size == 1:
             return
         parameters = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        with self._explained():
-            dist.all_reduce(flat)
-        flat /= self.size
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        with self._explained(), _as_one([p.grad for p in parameters if p.grad is not None]) as gradients:
+            dist.all_reduce(gradients)
+            gradients.div_(self.size)
 
     def average(self, numbers: Mapping[str, float], device: torch.device) -> dict[str, float]:
         """Means of numbers over the processes."""
@@ -104,11 +100,10 @@ class World:
         """Give every process the first one's weights and buffers."""
         if self.size == 1:
             return
-        for tensor in (t for module in modules for t in module.state_dict().values()):
-            sent = tensor.contiguous()
-            with self._explained():
-                dist.broadcast(sent, 0)
-            tensor.copy_(sent)
+        tensors = [tensor for module in modules for tensor in module.state_dict().values()]
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            with self._explained(), _as_one([tensor for tensor in tensors if tensor.dtype == dtype]) as state:
+                dist.broadcast(state, 0)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -143,6 +138,15 @@ def _concatenated(own: Tensor, size: int) -> Tensor:
     whole = own.new_empty((size * len(own), *own.shape[1:]))
     dist.all_gather(list(whole.chunk(size)), own.detach().contiguous())
     return whole
+
+
+@contextmanager
+def _as_one(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Tensors as one flat one; what is done to it is done to them."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    yield flat
+    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 # starting and ending
@@ -199,7 +203,7 @@ def _group(device: torch.device, local: int, rank: int, size: int, store: str | 
     with torch.cuda.device(local) if device.type == "cuda" else nullcontext():
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=dist.FileStore(store, size) if store is not None else None,
+            store=None if store is None else dist.FileStore(store, size),  # type: ignore[attr-defined]
             rank=rank,
             world_size=size,
             timeout=PATIENCE,
@@ -314,9 +318,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _help(
-    told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes
-) -> None:
+def _help(told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes) -> None:
     """A helper's life: ready, joined, at work; its last word is why it failed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

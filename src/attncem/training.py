@@ -285,9 +285,7 @@ class _Trainer:
         self.fitting.fill_(float(weight > 0))
         return lr, weight
 
-    def _step(
-        self, x: Tensor, y: Tensor, noise: torch.Generator
-    ) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
+    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
         """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean (z, y).
 
         Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),

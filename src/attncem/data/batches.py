@@ -14,7 +14,6 @@ from torch import Tensor
 
 from attncem.config.data import DataOptions
 
-
 WHOLE = slice(None)
 """The whole batch: one process."""
 
