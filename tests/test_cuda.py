@@ -1,9 +1,14 @@
 """What only a GPU can show; skipped without one."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 import attncem
+from attncem.capture import WARM_STEPS, Step
 from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions, Suite
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
@@ -107,3 +112,108 @@ def test_bf16_training_stays_close_to_float32(tmp_path) -> None:
         run = attncem.train("demo-none", overrides, out=tmp_path / precision, report=silent)
         accuracy[precision] = run.manifest["best"]["validation_accuracy"]
     assert abs(accuracy["32-true"] - accuracy["bf16-mixed"]) < 0.08
+
+
+# captured steps
+
+
+def losses(path: Path, *overrides: str, config: str = "demo", **given: Any) -> tuple[list[float], attncem.RunDirectory]:
+    run = attncem.train(config, [*TINY, "training.log_every=1", *overrides], out=path, report=silent, **given)
+    return [line["ce"] for line in run.records() if line["kind"] == "train"], run
+
+
+@pytest.mark.parametrize("fast", ["capture", "compile"])
+@pytest.mark.parametrize("config", ["demo-none", "demo-kmeans", "demo"])
+def test_fast_steps_train_as_plain_ones(config: str, fast: str, tmp_path: Path) -> None:
+    plain, run = losses(tmp_path / "plain", "training.fast=off", config=config)
+    assert run.manifest["steps"] == "plain"
+    quick, run = losses(tmp_path / "fast", f"training.fast={fast}", config=config)
+    assert run.manifest["steps"] == {"capture": "captured", "compile": "compiled"}[fast], run.manifest["step_problems"]
+    assert quick[:6] == pytest.approx(plain[:6], rel=1e-3), "the same steps from the same start, the same noise"
+    assert quick[-1] == pytest.approx(plain[-1], rel=0.2), "rounding drifts apart slowly"
+
+
+class ReadsTheHost(nn.Module):
+    """Scales its input by a number it has read from the device."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = 1.0 if float(x.mean()) > 2 else 0.5
+        z: Tensor = self.network(x * scale)
+        return z
+
+
+def test_a_network_that_cannot_be_captured_is_trained_plainly(tmp_path: Path) -> None:
+    encoder = ReadsTheHost(nn.Sequential(nn.Conv2d(1, 4, 3, stride=4), nn.BatchNorm2d(4), nn.Sigmoid()))
+    server = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    server(encoder(torch.zeros(2, 1, 28, 28)))
+    ce, run = losses(tmp_path / "run", "training.epochs=6", config="demo-none", modules=(encoder, server))
+    assert run.manifest["steps"] == "plain"
+    assert "not captured" in run.manifest["step_problems"][0]
+    assert ce[-1] < 0.8 * ce[0]
+
+
+def a_step(function: Any, weight: nn.Parameter, **options: Any) -> Step:
+    return Step(function, state=lambda: [weight], watched=[weight], **options)
+
+
+def test_a_recorded_step_draws_the_numbers_a_plain_one_draws() -> None:
+    drawn = {}
+    for record in (False, True):
+        weight = nn.Parameter(torch.zeros(4, device="cuda"))
+        generator = torch.Generator("cuda").manual_seed(1)
+        torch.manual_seed(2)
+
+        def noisy(x: Tensor, weight: nn.Parameter = weight, generator: torch.Generator = generator) -> Tensor:
+            noise = torch.empty_like(x).normal_(generator=generator)
+            with torch.no_grad():
+                weight += x + noise + torch.nn.functional.dropout(x, 0.5)
+            return noise
+
+        step = a_step(noisy, weight, generators=[generator], record=record)
+        outputs = [step(torch.full((4,), float(number), device="cuda")).clone() for number in range(WARM_STEPS + 6)]
+        generator.manual_seed(5)  # as at the start of an epoch
+        outputs.append(step(torch.ones(4, device="cuda")).clone())
+        assert step.mode == ("captured" if record else "plain"), step.problems
+        drawn[record] = torch.stack([*outputs, weight.detach()])
+    torch.testing.assert_close(drawn[True], drawn[False])
+
+
+def test_a_recorded_step_that_does_something_else_is_refused() -> None:
+    weight = nn.Parameter(torch.zeros(4, device="cuda"))
+    calls = []
+
+    def counts(x: Tensor) -> None:
+        calls.append(1)
+        with torch.no_grad():
+            weight.add_(x * len(calls))  # a number of the host's, frozen by a recording
+
+    step = a_step(counts, weight)
+    for _ in range(WARM_STEPS):
+        step(torch.ones(4, device="cuda"))
+    assert weight[0] == 6
+    step(torch.ones(4, device="cuda"))
+    assert step.mode == "plain"
+    assert "differs" in step.problems[0]
+    assert weight[0] == 10, "the plain step counts, the recorded one was undone"
+
+
+def test_a_compiled_step_that_fails_is_captured_uncompiled() -> None:
+    weight = nn.Parameter(torch.zeros(4, device="cuda"))
+
+    def add(x: Tensor) -> None:
+        with torch.no_grad():
+            weight.add_(x)
+
+    def broken(x: Tensor) -> None:
+        raise RuntimeError("no compiler here")
+
+    step = a_step(add, weight, compiled=broken)
+    for _ in range(WARM_STEPS + 3):
+        step(torch.ones(4, device="cuda"))
+    assert step.mode == "captured"
+    assert "no compiler here" in step.problems[0]
+    assert weight.tolist() == [WARM_STEPS + 3.0] * 4

@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 
 from attncem.config.training import SGDOptions
 from attncem.engine import (
+    Average,
     Engine,
     Monitor,
     Trainable,
     adam,
     adamw,
-    average_of,
     describe_device,
     first_not_finite,
     limited_threads,
@@ -59,7 +59,7 @@ def weights_of(net: nn.Module) -> Tensor:
 
 
 def test_monitor_gives_means_in_the_order_of_the_names() -> None:
-    monitor = Monitor()
+    monitor = Monitor(CPU)
     assert monitor.read() == {}
     monitor.add({"loss": torch.tensor(1.0, requires_grad=True), "accuracy": torch.tensor(0.5, dtype=torch.float64)})
     monitor.add({"loss": torch.tensor(4.0), "accuracy": torch.tensor(0.0)})
@@ -69,7 +69,7 @@ def test_monitor_gives_means_in_the_order_of_the_names() -> None:
 
 
 def test_monitor_keeps_what_is_not_finite() -> None:
-    monitor = Monitor()
+    monitor = Monitor(CPU)
     for value in (1.0, math.nan, 2.0):
         monitor.add({"loss": torch.tensor(value)})
     assert math.isnan(monitor.read()["loss"])
@@ -178,14 +178,14 @@ def test_limited_threads_restores() -> None:
 
 def test_average_is_exponential_over_weights_and_buffers() -> None:
     net = network()
-    average = average_of(net, 0.9)
+    average = Average(net, 0.9)
     expected: dict[str, Tensor] = {}
     for step in range(3):
         with torch.no_grad():
             for p in net.parameters():
                 p.fill_(float(step))
             net[1].running_mean.fill_(float(10 * step))
-        average.update_parameters(net)
+        average.update(net)
         for name, value in net.state_dict().items():
             if value.is_floating_point():
                 expected[name] = value.clone() if step == 0 else 0.9 * expected[name] + 0.1 * value

@@ -131,7 +131,7 @@ def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
     config = load_config("demo-none", settings_of(tiny, processes=2)).config
     with joined(2, CPU, help_with_everything, (config,)) as world:
         found = everything(world)
-        run = _new_run(config, tmp_path / "run", modules())
+        run = _new_run(config, tmp_path / "run", modules(), None)
         with run.locked():
             _train_locked(_Trainer(config, modules(), world), run, silent)
     assert multiprocessing.active_children() == []

@@ -24,7 +24,7 @@ from attncem.config.run import RunConfig
 from attncem.engine import limited_threads
 from attncem.progress import silent
 from attncem.runs import RunDirectory
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.training import _Trainer, train
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
 
@@ -145,6 +145,11 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]
     assert other["client.safetensors"] != first["client.safetensors"]
 
 
+def test_streamed_images_give_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    first = fingerprint(train_tiny(tmp_path / "a", "demo-kmeans", tiny))
+    assert fingerprint(train_tiny(tmp_path / "b", "demo-kmeans", {**tiny, "data.placement": "host"})) == first
+
+
 def test_training_leaves_the_callers_generator_and_threads_alone(tmp_path: Path, tiny: dict[str, Any]) -> None:
     state = torch.get_rng_state()
     with limited_threads(2):
@@ -192,7 +197,8 @@ def test_one_backward_equals_the_documents_two(
     rate, weight = trainer._set_rates(0.0)
     assert rate == pytest.approx(lr)
     assert weight == pytest.approx(0.7 * lr_weight * config.surrogate.loss_scale)
-    trainer._step(x, y, make_generator(CPU, 0, "noise"))
+    trainer.noise.manual_seed(derive_seed(0, "noise"))
+    trainer._descend(trainer.functions, x, y)
 
     assert len(expected) == len(taken["encoder"]) == len(before)
     for mine, theirs in zip(taken["encoder"], expected, strict=True):
@@ -399,6 +405,7 @@ def test_default_folders_are_numbered(tmp_path: Path, tiny: dict[str, Any], monk
     [
         ({"training.batch_size": 501}, "501 is larger than the 500 training images"),
         ({"training.batch_size": 8}, "at least 2"),
+        ({"training.batches.name": "balanced", "training.batches.samples_per_class": 2}, "needs 16 classes"),
         ({"model.cut": 9}, "model.cut=9"),
         ({"data.root": "nowhere"}, "nowhere"),
         ({"device": "cuda"}, "torch sees no GPU"),
@@ -444,6 +451,24 @@ def test_an_interrupted_run_stops_and_goes_on(
     assert run.manifest["status"] == "stopped"
     assert fingerprint(train(resume=run, report=silent)) == fingerprint(kmeans_run)
     assert run.manifest["status"] == "finished"
+
+
+SMALL_BATCHES = {
+    "training.batch_size": 16,
+    "training.batches.name": "balanced",
+    "training.batches.samples_per_class": 2,
+}
+
+
+def test_balanced_batches_skip_nothing_and_resume(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    settings = {**tiny, **SMALL_BATCHES}
+    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    steps = [record for record in whole.records() if record["kind"] == "train"]
+    assert steps[-1]["step"] == 2 * (500 // 16)
+    assert max(record["skipped"] for record in steps) < 1e-6
+    with pytest.raises(KeyboardInterrupt):
+        train("demo", settings, out=tmp_path / "run", report=interrupt_at(500 // 16 + 5))
+    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
 
 
 def test_a_run_held_by_another_process_is_refused(tmp_path: Path, tiny: dict[str, Any]) -> None:

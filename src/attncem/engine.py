@@ -6,6 +6,7 @@ and read every N steps. So the same step can be captured in a graph or compiled.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from attncem.config.training import SGDOptions
 from attncem.processes import World
@@ -85,12 +86,13 @@ def sgd(parameters: Iterator[nn.Parameter], options: SGDOptions, device: torch.d
 
 def adam(parameters: Iterator[nn.Parameter], lr: float, device: torch.device) -> Optimizer:
     """Adam for the surrogate's own weights."""
-    return Adam(parameters, lr=torch.tensor(lr, device=device), fused=True)
+    return Adam(parameters, lr=torch.tensor(lr, device=device), fused=True, capturable=device.type == "cuda")
 
 
 def adamw(parameters: Iterator[nn.Parameter], lr: float, weight_decay: float, device: torch.device) -> Optimizer:
     """AdamW for decoders."""
-    return AdamW(parameters, lr=torch.tensor(lr, device=device), weight_decay=weight_decay, fused=True)
+    rate = torch.tensor(lr, device=device)
+    return AdamW(parameters, lr=rate, weight_decay=weight_decay, fused=True, capturable=device.type == "cuda")
 
 
 def set_rate(optimizer: Optimizer, lr: float) -> None:
@@ -99,35 +101,53 @@ def set_rate(optimizer: Optimizer, lr: float) -> None:
         group["lr"].fill_(lr)
 
 
-def average_of(module: nn.Module, decay: float) -> AveragedModel:
-    """A running exponential average of a module's weights."""
-    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+class Average:
+    """A running exponential average of a module's weights and buffers, without waiting for the device."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.module = copy.deepcopy(module)
+        self._mix = get_ema_multi_avg_fn(decay)
+        self._empty = True
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Take in the module's present state; the first one is taken as it is."""
+        pairs = list(zip(_state_of(self.module), _state_of(module), strict=True))
+        mixed = [] if self._empty else [pair for pair in pairs if pair[0].is_floating_point()]
+        for own, given in pairs:
+            if self._empty or not own.is_floating_point():
+                own.copy_(given)
+        if mixed:
+            self._mix([own for own, _ in mixed], [given for _, given in mixed], None)
+        self._empty = False
+
+
+def _state_of(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 class Monitor:
-    """Sums named scalars on the device and reads them together, once in a while."""
+    """Sums named scalars in one tensor on the device and reads them together, once in a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._names: list[str] = []
-        self._total: Tensor | None = None
-        self._count = 0
+        self._device = device
+        self.total = torch.zeros(1, device=device)
+        """The sums, and last the number of steps."""
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Add one step's scalars; the names must be the same in every step."""
-        stacked = torch.stack([value.detach().float() for value in values.values()])
-        if self._total is None:
-            self._names, self._total = list(values), stacked
-        else:
-            self._total = self._total + stacked
-        self._count += 1
+        if list(values) != self._names:
+            self._names = list(values)
+            self.total = torch.zeros(len(values) + 1, device=self._device)
+        one = torch.ones((), device=self._device)
+        self.total += torch.stack([*(value.detach().float() for value in values.values()), one])
 
     def read(self) -> dict[str, float]:
         """Means since the last read: the only place that waits for the device."""
-        if self._total is None:
-            return {}
-        means = (self._total / self._count).tolist()
-        self._total, self._count = None, 0
-        return dict(zip(self._names, means, strict=True))
+        *sums, count = self.total.tolist()
+        self.total.zero_()
+        return {name: value / count for name, value in zip(self._names, sums, strict=True)} if count else {}
 
 
 def first_not_finite(values: Mapping[str, float]) -> str | None:
@@ -147,6 +167,17 @@ def limited_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
+def fastest_convolutions(device: torch.device) -> Iterator[None]:
+    """On a GPU, let cuDNN time its algorithms for the shapes it sees and keep the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
 def seeded(device: torch.device, seed: int, *stream: str | int) -> Iterator[None]:
     """Torch's global generators seeded for a stream (initial weights, dropout), and restored afterwards."""
     devices = [device] if device.type == "cuda" else []
@@ -161,6 +192,12 @@ class Trainable:
 
     modules: Mapping[str, nn.Module]
     optimizers: Mapping[str, Optimizer]
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that a step may change."""
+        own = [tensor for module in self.modules.values() for tensor in _state_of(module)]
+        states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
+        return own + [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
     def weights(self) -> dict[str, dict[str, Tensor]]:
         """State of every module."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,17 @@ from torch.optim import Optimizer
 
 import attncem
 from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import augment
+from attncem.data.batches import as_floats, augment, draw_moves, move
 from attncem.engine import (
     Engine,
     Monitor,
     Trainable,
     adam,
     describe_device,
+    fastest_convolutions,
     first_not_finite,
     limited_threads,
     resolve_device,
@@ -33,6 +37,7 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
+from attncem.initial import start_from_given
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel, feature_shape
@@ -40,11 +45,13 @@ from attncem.processes import World, joined, launched_processes
 from attncem.progress import Report, show_line, show_progress, silent
 from attncem.runs import RunDirectory, UnwrittenRun, free_path
 from attncem.schedules import penalty_weight, rate_factor
-from attncem.seeding import make_generator
+from attncem.seeding import derive_seed, make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import ConfigError, RunError, TrainingError
+from attncem.types import ConfigError, RunError, SurrogateOutput, TrainingError
 
 _EVALUATION_BATCH = 500
+_COMPILE_FROM = 50_000
+"""Steps from which compiling gains more time than it takes: see docs/performance.md."""
 
 
 def train(
@@ -53,6 +60,7 @@ def train(
     *,
     out: str | Path | None = None,
     resume: str | Path | RunDirectory | None = None,
+    init_from: str | Path | RunDirectory | None = None,
     modules: Modules | None = None,
     report: Report | None = None,
 ) -> RunDirectory:
@@ -60,12 +68,14 @@ def train(
 
     `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
     `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
-    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `modules` replaces the
-    network by your own (encoder, server).
+    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
+    .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
     """
     if resume is not None:
-        if config is not None or overrides or out is not None:
-            raise RunError("resume takes everything from the run folder: give no configuration, override or out")
+        if config is not None or overrides or out is not None or init_from is not None:
+            raise RunError(
+                "resume takes everything from the run folder: give no configuration, override, out or init_from"
+            )
         run = RunDirectory.open(resume)
         if run.manifest["status"] == "finished":
             return run
@@ -73,15 +83,22 @@ def train(
         resolved = config_of(run)
     else:
         run, resolved = None, load_config(config, overrides).config
+        if init_from is not None:
+            resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     resolved = _for_launch(resolved, begun=run is not None)
     check(resolved, custom_network=modules is not None)
-    others = joined(resolved.processes, resolve_device(resolved.device), _help_to_train, (resolved, modules))
-    with limited_threads(resolved.threads), others as world:
+    device = resolve_device(resolved.device)
+    others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
+    with limited_threads(resolved.threads), fastest_convolutions(device), others as world:
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules, world)
         if not world.first:
             return _follow(trainer)
-        run = run or _new_run(resolved, out, modules)
+        # A run that has a checkpoint goes on from that.
+        if run is None or not run.checkpoints():
+            initial = start_from_given(trainer.model, resolved.model)
+            run = run or _new_run(resolved, out, modules, initial)
+            _check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, report)
     return run
@@ -99,7 +116,7 @@ def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
 
 def _help_to_train(world: World, config: RunConfig, modules: Modules | None) -> None:
     """What the processes do that the first one started."""
-    with limited_threads(config.threads):
+    with limited_threads(config.threads), fastest_convolutions(resolve_device(config.device)):
         _follow(_Trainer(config, modules, world))
 
 
@@ -110,11 +127,14 @@ def _follow(trainer: _Trainer) -> RunDirectory:
     return RunDirectory(run.path)
 
 
-def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
+def _new_run(
+    config: RunConfig, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
+) -> RunDirectory:
     path = Path(out) if out is not None else free_path("runs", config.name)
     manifest = {
         "name": config.name,
         "custom_network": modules is not None,
+        **({"init_from": initial} if initial is not None else {}),
         "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
@@ -147,6 +167,21 @@ class _Progress:
     best: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Functions:
+    """The parts of a step that may be compiled."""
+
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    encode: Callable[[Tensor], Tensor]
+    predict: Callable[[Tensor], Tensor]
+    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
+
+    def compiled(self) -> _Functions:
+        """The same, compiled when they are first called."""
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return _Functions(*(compile_function(part) for part in parts))
+
+
 class _Trainer:
     """Everything one run needs while it trains; the folder comes with `run_all`."""
 
@@ -171,6 +206,13 @@ class _Trainer:
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
+        self.order = torch.Generator(self.device)
+        self.noise = torch.Generator(self.device)
+        if self.world.size > 1:
+            self.surrogate.generator = torch.Generator(self.device)
+        self.monitor = Monitor(self.device)
+        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
+        self.step = self._build_step()
 
     def _server(self) -> torch.nn.Module:
         if self.model.server is None:
@@ -184,6 +226,26 @@ class _Trainer:
         if own:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
+
+    def _build_step(self) -> Step:
+        """The step, to be captured and compiled as `training.fast` says."""
+        options = self.config.training
+        steps = self.steps_per_epoch * options.epochs
+        compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
+        fast = self.device.type == "cuda" and options.fast != "off"
+        step = Step(
+            partial(self._step, self.functions),
+            state=lambda: [*self.trainable.tensors(), self.monitor.total],
+            watched=list(self.model.parameters()),
+            generators=(self.order, self.noise),
+            record=fast and self.world.size == 1,
+            compiled=partial(self._step, self.functions.compiled()) if compiling else None,
+            tolerance=TOLERANCE[options.precision],
+        )
+        if fast and self.world.size > 1:
+            # Those that did not agree on how steps are taken would wait for each other.
+            step.problems.append("steps are not captured: several processes take them together")
+        return step
 
     @property
     def cautions(self) -> list[str]:
@@ -206,6 +268,7 @@ class _Trainer:
                     self.surrogate.refresh(features)
                 self.world.align(self.model, self.surrogate)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
+            self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
@@ -216,6 +279,11 @@ class _Trainer:
     def _stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
         """Name of a random stream of this epoch: of several processes each has its own."""
         return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
+
+    def _say_how_steps_are_taken(self) -> None:
+        """Into the manifest, once it is known or has changed."""
+        if self.run.manifest.get("steps") != self.step.mode:
+            self.run.update_manifest(steps=self.step.mode, step_problems=self.step.problems)
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -247,27 +315,28 @@ class _Trainer:
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""
         options, seed = self.config.training, self.config.seed
-        order = make_generator(self.device, seed, "data", epoch)
-        noise = make_generator(self.device, seed, *self._stream("noise", epoch))
-        part = self.world.part(options.batch_size)
-        if self.world.size > 1:  # the same draws everywhere, and those of a single process
-            self.surrogate.generator = make_generator(self.device, seed, "epoch", epoch)
-        monitor = Monitor()
-        features: list[tuple[Tensor, Tensor]] = []
+        self.order.manual_seed(derive_seed(seed, "data", epoch))
+        self.noise.manual_seed(derive_seed(seed, *self._stream("noise", epoch)))
+        if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
+            self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
+        features: Tensor | None = None
         self.model.train()
-        for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order, part), 1):
+        order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
+        part = order[:, self.world.part(options.batch_size)]
+        for position, (images, labels) in enumerate(self.data.train.batches(part), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
-            x = augment(images, self.config.data, order, processes=self.world.size, part=part)
-            values, seen = self._step(x, labels, noise)
-            monitor.add(values)
+            z = self.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
-                features.append(seen)
+                features = z.new_empty(len(order), *z.shape) if features is None else features
+                features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = self.world.average(monitor.read(), self.device)
+                numbers = self.world.average(self.monitor.read(), self.device)
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
-        return features if options.refresh_features == "trained" else self._second_pass(order)
+        if features is None:
+            return self._second_pass()
+        return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
 
     def _set_rates(self, now: float) -> tuple[float, float]:
         """Learning rate and penalty weight at a fractional epoch."""
@@ -280,29 +349,47 @@ class _Trainer:
             loss_scale=self.config.surrogate.loss_scale,
             epoch=now,
             lr=lr,
+            fine_tuning=self.config.model.init_from is not None,
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
         return lr, weight
 
-    def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
-        """One backward over CE + weight · loss + fit_loss; returns scalars on the device, and the clean (z, y).
+    def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
+        """One step on a batch of images as they are stored; returns the clean z of all processes.
 
-        Nothing here waits for the host: the weights lie on the device. While the penalty is off (warm-up),
-        the surrogate's own weights do not learn either. The surrogate sees the batch of all processes.
+        Moves are drawn for the images of all, so that an image's do not depend on the number of processes.
+        """
+        total = len(images) * self.world.size
+        moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
+        return self._descend(functions, functions.prepare(images, moves), y)
+
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
+
+    def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
+        """One backward over CE + weight · loss + fit_loss; sums its scalars on the device, returns the clean z.
+
+        Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
+        captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
+        The surrogate sees the batch of all processes.
         """
         with self.engine.autocast():
-            z = self.model.encode(x)
-            logits = self.model.predict(self.model.transmit(z, x, noise))
+            z = functions.encode(x)
+        with Beside() as beside:
+            whole_z, whole_y = self.world.gather(z, y)
+            penalty = functions.penalise(whole_z, whole_y)
+        with self.engine.autocast():
+            logits = functions.predict(self.model.transmit(z, x, self.noise))
             ce = F.cross_entropy(logits.float(), y)
-        whole_z, whole_y = self.world.gather(z, y)
-        penalty = self.surrogate(whole_z, whole_y)
+        beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
         self.engine.descend(loss, list(self.optimizers.values()))
-        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
-        return values, (whole_z.detach(), whole_y)
+        self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics})
+        return whole_z.detach()
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
@@ -331,11 +418,11 @@ class _Trainer:
         )
 
     @torch.no_grad()
-    def _second_pass(self, order: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def _second_pass(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
         self.model.eval()
         for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
-            yield self.model.encode(augment(images, self.config.data, order)), labels
+            yield self.model.encode(augment(images, self.config.data, self.order)), labels
 
     @torch.no_grad()
     def _validate(self, progress: _Progress) -> float:
@@ -377,6 +464,12 @@ def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
         raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
     if modules is not None and not custom:
         raise RunError(f"{run.path} trains the network {config_of(run).model.name}: it takes no modules")
+
+
+def _check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:
+    """A run that was stopped before its first checkpoint must start again from the same weights."""
+    if initial is not None and run.manifest["init_from"]["sha256"] != initial["sha256"]:
+        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
 
 
 def _check_same_split(run: RunDirectory, data: RunData) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from attncem.attacks.base import FitReport, FittedAttack, OwnImages, Standardiser, divide
+from attncem.capture import Step
 from attncem.config.attacks import DecoderOptions
-from attncem.engine import Engine, adamw, average_of, seeded, set_rate
+from attncem.engine import Average, Engine, Trainable, adamw, seeded, set_rate
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
@@ -81,8 +81,52 @@ class DecoderAttack(FittedAttack):
         return images
 
 
+class _Run:
+    """A decoder in training: on a GPU its steps are captured."""
+
+    def __init__(self, decoder: nn.Module, engine: Engine, options: DecoderOptions, ema_decay: float = 0) -> None:
+        self.decoder = decoder
+        self.engine = engine
+        self.options = options
+        self.optimizer = adamw(decoder.parameters(), options.lr, options.weight_decay, engine.device)
+        self.average = Average(decoder, ema_decay) if ema_decay else None
+        modules = {"decoder": decoder, **({"average": self.average.module} if self.average else {})}
+        self.step = Step(
+            self._descend,
+            state=Trainable(modules, {"decoder": self.optimizer}).tensors,
+            watched=list(decoder.parameters()),
+            record=engine.device.type == "cuda",
+        )
+
+    @property
+    def final(self) -> nn.Module:
+        """The decoder to use: the average where there is one."""
+        return self.average.module if self.average else self.decoder
+
+    def copied(self, ema_decay: float) -> _Run:
+        """A copy that goes on by itself."""
+        other = _Run(copy.deepcopy(self.decoder), self.engine, self.options, ema_decay)
+        other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
+        return other
+
+    def take(self, released: Tensor, target: Tensor, rate: float) -> None:
+        """One step at the given learning rate."""
+        self.decoder.train()
+        set_rate(self.optimizer, rate)
+        self.step(released, target)
+
+    def _descend(self, released: Tensor, target: Tensor) -> None:
+        images = self.decoder(released)
+        loss = F.mse_loss(images, target)
+        if self.options.loss == "mse_ssim":
+            loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())
+        self.engine.descend(loss, [self.optimizer])
+        if self.average is not None:
+            self.average.update(self.decoder)
+
+
 class _Trunk:
-    """The decoder in training, its data, and how far it has come."""
+    """The decoder's training run, its data, and how far it has come."""
 
     def __init__(self, oracle: ReleaseOracle, options: DecoderOptions, seed: int) -> None:
         self.options = options
@@ -98,37 +142,27 @@ class _Trunk:
         self.held_x, self.held_z = self.x[held], self.standardise(released[held])
         with seeded(device, seed, "decoder init"):
             build = DECODERS[options.size]
-            self.decoder = self.engine.place(build(tuple(released.shape[1:]), tuple(self.x.shape[1:])))  # type: ignore[arg-type]
-        self.optimizer = self._optimizer(self.decoder)
+            decoder = self.engine.place(build(tuple(released.shape[1:]), tuple(self.x.shape[1:])))  # type: ignore[arg-type]
+        self.run = _Run(decoder, self.engine, options)
         self.steps_per_epoch = max(1, len(self.train) // options.batch_size)
         self.batches = self._endless_batches()
         self.step = 0
         self.error = math.nan
-
-    def _optimizer(self, decoder: nn.Module) -> Optimizer:
-        return adamw(decoder.parameters(), self.options.lr, self.options.weight_decay, self.x.device)
 
     def annealed_at(self, budget: float, tell: Tell) -> tuple[nn.Module, float]:
         """A copy of the trunk, annealed so that it has had `budget` epochs, and its validation error."""
         total = max(2, round(budget * self.steps_per_epoch))
         until = round((1 - self.options.anneal) * total)
         while self.step < until:
-            rate = self.options.lr * min(1.0, (self.step + 1) / _WARMUP_STEPS)
-            self._descend(self.decoder, self.optimizer, rate)
+            self.run.take(*self._batch(), self.options.lr * min(1.0, (self.step + 1) / _WARMUP_STEPS))
             self.step += 1
             self._tell(tell, self.step)
-        copied = copy.deepcopy(self.decoder)
-        optimizer = self._optimizer(copied)
-        optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
-        average = average_of(copied, self.options.ema_decay) if self.options.ema_decay else None
+        annealing = self.run.copied(self.options.ema_decay)
         for step in range(until, total):
-            self._descend(copied, optimizer, self.options.lr * (total - step) / (total - until))
-            if average is not None:
-                average.update_parameters(copied)
+            annealing.take(*self._batch(), self.options.lr * (total - step) / (total - until))
             self._tell(tell, step + 1)
-        final: nn.Module = average.module if average is not None else copied
-        self.error = self._validate(final)
-        return final, self.error
+        self.error = self._validate(annealing.final)
+        return annealing.final, self.error
 
     def _tell(self, tell: Tell, step: int) -> None:
         if step % 20 == 0:
@@ -141,17 +175,10 @@ class _Trunk:
             shuffled = self.train[torch.randperm(len(self.train), generator=self.order, device=self.train.device)]
             yield from shuffled[: len(shuffled) // size * size].view(-1, size)
 
-    def _descend(self, decoder: nn.Module, optimizer: Optimizer, rate: float) -> None:
-        """One step on the next batch with fresh noise."""
-        decoder.train()
-        set_rate(optimizer, rate)
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Fresh releases of the next images, and the images."""
         index = next(self.batches)
-        released = self.standardise(self.own.release(index, self.noise))
-        images, target = decoder(released), self.x[index]
-        loss = F.mse_loss(images, target)
-        if self.options.loss == "mse_ssim":
-            loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())
-        self.engine.descend(loss, [optimizer])
+        return self.standardise(self.own.release(index, self.noise)), self.x[index]
 
     @torch.no_grad()
     def _validate(self, decoder: nn.Module) -> float:

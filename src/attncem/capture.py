@@ -1,0 +1,189 @@
+"""One training step as a CUDA graph: recorded once, checked against the plain step, then replayed.
+
+A step is a function of tensors whose shapes never change. It reads rates and weights from the device and
+writes into the same tensors every time, so that replaying its kernels is the step itself, without the
+thousand launches that cost more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., Any]
+WARM_STEPS = 3
+"""Steps run as they are written before one is recorded: they create optimiser state and library handles."""
+TOLERANCE = {"32-true": 0.02, "bf16-mixed": 0.2}
+"""How far the recorded step's update may be from the plain one's, relative to its size, by precision."""
+
+
+class Step:
+    """A training step: run as it is written, or recorded after WARM_STEPS and replayed from then on.
+
+    ``state`` gives every tensor that a step changes, ``watched`` those whose change is compared. ``compiled`` is the
+    same function compiled; it is recorded first. A recording that fails, or does not do what the plain step
+    does, is dropped, and ``problems`` says why.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        state: Callable[[], Sequence[Tensor]],
+        watched: Sequence[Tensor],
+        generators: Sequence[torch.Generator] = (),
+        record: bool = True,
+        compiled: Function | None = None,
+        tolerance: float = TOLERANCE["32-true"],
+    ) -> None:
+        self._function = function
+        self._candidates = {"compiled": compiled, "captured": function} if compiled else {"captured": function}
+        self._state = state
+        self._watched = watched
+        self._generators = generators
+        self._tolerance = tolerance
+        self._record_after = WARM_STEPS if record else -1
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
+        self._outputs: Any = None
+        self.mode = "plain"
+        """How steps are taken now: plain, captured, or compiled and captured."""
+        self.problems: list[str] = []
+        """Why a faster way was not taken."""
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Take one step. What a replayed step returns is overwritten by the next."""
+        if self._graph is not None:
+            for own, given in zip(self._inputs, inputs, strict=True):
+                own.copy_(given)
+            self._graph.replay()
+            return self._outputs
+        self._record_after -= 1
+        return self._both_ways(inputs) if self._record_after == -1 else self._function(*inputs)
+
+    def _both_ways(self, inputs: Sequence[Tensor]) -> Any:
+        """The step plain and recorded, from the same state; the recorded one stays when it does the same."""
+        before, start = _Snapshot(self._state(), self._generators), _copies(self._watched)
+        outputs = self._function(*inputs)
+        after, expected = _Snapshot(self._state(), self._generators), _copies(self._watched)
+        for mode, function in self._candidates.items():
+            problem = self._try(function, inputs, before, expected, start)
+            if not problem:
+                self.mode = mode
+                return self._outputs
+            self.problems.append(f"steps are not {mode}: {problem}")
+        after.restore()
+        self._graph, self._inputs, self._outputs = None, [], None
+        return outputs
+
+    def _try(
+        self,
+        function: Function,
+        inputs: Sequence[Tensor],
+        before: _Snapshot,
+        expected: Sequence[Tensor],
+        start: Sequence[Tensor],
+    ) -> str:
+        """Record and take the step; returns what is wrong with it, or nothing."""
+        try:
+            self._record(function, inputs, before)
+            assert self._graph is not None
+            self._graph.replay()
+            difference = _relative_difference(self._watched, expected, start)
+        except Exception as error:  # whatever a network does that cannot be compiled or recorded
+            torch.cuda.synchronize()
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        if difference <= self._tolerance:
+            return ""
+        return f"its update differs by {difference:.2g} of its size from the plain step's"
+
+    def _record(self, function: Function, inputs: Sequence[Tensor], before: _Snapshot) -> None:
+        """The graph of one step on tensors of its own; everything else is left as it was `before`."""
+        self._graph, self._inputs = None, [given.clone() for given in inputs]
+        before.restore()
+        self._warm_up(function)
+        before.restore()
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            self._outputs = function(*self._inputs)
+        self._graph = graph
+
+    def _warm_up(self, function: Function) -> None:
+        """A few steps on a stream that is not the main one, as recording will be."""
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
+            for _ in range(WARM_STEPS):
+                function(*self._inputs)
+        main.wait_stream(side)
+
+
+def compile_function(function: Function) -> Function:
+    """The function compiled on its first call, with the random numbers that it would draw uncompiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled: Function = torch.compile(function, dynamic=False, options={"fallback_random": True})
+    return compiled
+
+
+class Beside:
+    """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``join``.
+
+    Small kernels then fill the gaps that large ones leave, forwards and backwards: the backward pass of an
+    operation runs in the stream of its forward pass. Outside a recording it does nothing.
+    """
+
+    def __enter__(self) -> Beside:
+        recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        self._side = torch.cuda.Stream() if recording else None
+        if self._side is not None:
+            self._side.wait_stream(torch.cuda.current_stream())
+        self._inside = nullcontext() if self._side is None else torch.cuda.stream(self._side)
+        self._inside.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._inside.__exit__(*exception)
+
+    def join(self) -> None:
+        """What follows waits for what was done inside."""
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
+
+
+class _Snapshot:
+    """Copies of tensors and of the generators' states, to be put back."""
+
+    def __init__(self, tensors: Sequence[Tensor], generators: Sequence[torch.Generator]) -> None:
+        self._tensors, self._values = tensors, _copies(tensors)
+        self._generators = [torch.cuda.default_generators[torch.cuda.current_device()], *generators]
+        self._random = [generator.get_state() for generator in self._generators]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Everything as it was when the copies were made, and no gradients."""
+        for tensor, value in zip(self._tensors, self._values, strict=True):
+            tensor.copy_(value)
+            tensor.grad = None
+        for generator, state in zip(self._generators, self._random, strict=True):
+            generator.set_state(state)
+
+
+def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+@torch.no_grad()
+def _relative_difference(now: Sequence[Tensor], expected: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+    """‖now − expected‖ / ‖expected − start‖ over all tensors together."""
+    off = torch.stack([(a - b).square().sum() for a, b in zip(now, expected, strict=True)]).sum()
+    size = torch.stack([(a - b).square().sum() for a, b in zip(expected, start, strict=True)]).sum()
+    return float((off / size.clamp_min(1e-30)).sqrt())
