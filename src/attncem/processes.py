@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -320,7 +321,7 @@ def _interrupts_held() -> Iterator[None]:
 
 def _help(told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes) -> None:
     """A helper's life: ready, joined, at work; its last word is why it failed."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(Path(store).parent,), daemon=True).start()
     try:
         arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
         told.send("")
@@ -334,11 +335,12 @@ def _help(told: Connection, rank: int, size: int, device: torch.device, store: s
         raise
 
 
-def _end_with_parent() -> None:
-    """Leave no process behind, however the first one ended."""
+def _end_with_parent(folder: Path) -> None:
+    """Leave no process and no folder behind, however the first one ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 
