@@ -32,6 +32,8 @@ class Surrogate(nn.Module, abc.ABC):
     """Whether ``refresh`` must run once before the penalty means anything."""
     caution: str = ""
     """One sentence on a measured failure of the chosen options; empty where none is known."""
+    generator: torch.Generator | None = None
+    """What a surrogate draws from; None: torch's global generator."""
 
     def __init__(
         self,

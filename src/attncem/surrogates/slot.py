@@ -172,8 +172,9 @@ class SlotCrossAttentionCEM(Surrogate):
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
             shape = (len(groups.counts), *size)
-            make = torch.randn if self.training else torch.zeros
-            return make(shape, dtype=z.dtype, device=z.device)
+            if not self.training:
+                return torch.zeros(shape, dtype=z.dtype, device=z.device)
+            return torch.randn(shape, generator=self.generator, dtype=z.dtype, device=z.device)
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
         return noise.to(z)[groups.class_of_group.clamp_max(self.num_classes - 1)]
