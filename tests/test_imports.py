@@ -29,8 +29,10 @@ FLOORS = {
     "training": 5,
     "attacks": 5,
     "auditing": 6,
+    "inference": 6,
     "reporting": 7,
     "demonstration": 8,
+    "explaining": 8,
     "cli": 9,
     "__main__": 10,
 }
@@ -54,6 +56,7 @@ WITHOUT_TORCH = (
     "data/idx",
     "data/cifar",
     "data/folders",
+    "data/pictures",
     "data/readers",
     "data/splits",
     "data/inspect",

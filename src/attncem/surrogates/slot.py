@@ -93,6 +93,7 @@ class SlotCrossAttentionCEM(Surrogate):
     """
 
     options_type = SlotOptions
+    part = "slot"
     options: SlotOptions
     calls: Tensor
     mean_gate_snr: Tensor
@@ -166,6 +167,12 @@ class SlotCrossAttentionCEM(Surrogate):
             fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
             extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
         )
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
+        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
+        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
         """Noise of the slots of every group, [G, S, d]."""
