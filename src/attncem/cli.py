@@ -207,15 +207,16 @@ def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.explaining import explain
     from attncem.reporting import print_explanation
 
-    out = known.out or (None if known.json else "explanation.html")
+    out = Path(known.out or "explanation.html")
+    page = out if known.out or not known.json else None
     names = ("decoder_epochs", "weights", "device")
-    found = explain(known.run_folder, known.image, out=out, **{name: getattr(known, name) for name in names})
+    found = explain(known.run_folder, known.image, out=page, **{name: getattr(known, name) for name in names})
     if known.json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
         return
     console = Console()
     print_explanation(found, console)
-    console.print(f"page: {Path(out).resolve()}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"page: {out.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _add_demo(verbs: Verbs) -> None:  # type: ignore[valid-type]

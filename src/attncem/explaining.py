@@ -36,6 +36,7 @@ from attncem.types import (
     Gate,
     PartShare,
     Recovery,
+    RunError,
 )
 
 _BATCH = 250
@@ -102,8 +103,12 @@ class _Explainer:
 
     def explain(self, decoder_epochs: float | None, report: Report) -> Explanation:
         """All parts of the explanation."""
-        audit = self._newest_audit()
         notes = [*self.loaded.notes, *([_FILE_NOTE] if self.given.label is None else [])]
+        try:
+            audit = self._newest_audit()
+        except RunError as error:  # an explanation does without
+            audit = None
+            notes.append(f"the audits are left out: {error}")
         x, y = self._attacker_images()
         return Explanation(
             run=self.config.name,
@@ -247,7 +252,9 @@ def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
     if feature.ndim == 3:
         return [(f"channel {number}", channel.unsqueeze(0)) for number, channel in enumerate(feature)]
     if feature.ndim == 2:
-        return [("rows: tokens, columns: features", feature.unsqueeze(0))]
+        wide = len(feature) <= feature.shape[1]
+        name = "rows: tokens, columns: features" if wide else "rows: features, columns: tokens"
+        return [(name, (feature if wide else feature.T).unsqueeze(0))]
     flat = feature.flatten()
     missing = -len(flat) % min(_ROW, len(flat))
     padded = torch.cat([flat, flat.min().expand(missing)])

@@ -169,7 +169,7 @@ def print_predictions(result: PredictionResult, console: Console) -> None:
 
 
 def _prediction_lines(result: PredictionResult) -> list[str]:
-    """What left for each image, once where it is the same for all but the values."""
+    """What left for each image, what was done to its file, and where the release was saved."""
     lines = []
     for row in result.predictions:
         prepared = f" Prepared: {'; '.join(row.preparation)}." if row.preparation else ""
