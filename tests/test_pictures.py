@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from attncem.data.folders import decode_image
 from attncem.data.pictures import read_picture
@@ -82,15 +82,28 @@ def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
     assert np.array_equal(three.pixels[2], values)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_turned_photograph_is_turned_back(tmp_path: Path, deep: bool) -> None:
+def test_a_turned_photograph_is_turned_back(tmp_path: Path, orientation: int, deep: bool) -> None:
     values = pixels(12, 12)
     exif = Image.Exif()
-    exif[0x0112] = 6
+    exif[0x0112] = orientation
     image = Image.fromarray(values.astype(np.uint16) * 257 if deep else values)
-    picture = read_picture(saved(tmp_path / "photo.png", image, exif=exif), GREY)
-    assert np.array_equal(picture.pixels[0], np.rot90(values, -1))
-    assert picture.steps[0] == "turned as its EXIF data says"
+    path = saved(tmp_path / "photo.png", image, exif=exif)
+    picture = read_picture(path, GREY)
+    with Image.open(saved(tmp_path / "plain.png", Image.fromarray(values), exif=exif)) as plain:
+        upright = np.asarray(ImageOps.exif_transpose(plain))
+    assert np.array_equal(picture.pixels[0], upright)
+    assert ("turned as its EXIF data says" in picture.steps) == (orientation > 1)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_data_turns_nothing(tmp_path: Path) -> None:
+    values = pixels(12, 12)
+    path = saved(tmp_path / "photo.jpg", Image.fromarray(values), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09torn")
+    picture = read_picture(path, GREY)
+    assert picture.steps == []
+    assert np.array_equal(picture.pixels, decode_image(path, GREY))
 
 
 def test_of_an_animation_the_first_frame_counts(tmp_path: Path) -> None:

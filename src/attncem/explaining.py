@@ -218,13 +218,15 @@ class _Explainer:
         oracle = ModelOracle(self.loaded.model, threat, x, y, num_classes=classes, seed=seed)
         means = {} if audit is None else {row.name: row.mse.mean for row in audit.attacks}
         found = []
-        for name, options in _attacks(decoder_epochs):
+        attacks = _attacks(decoder_epochs)
+        for position, (name, options) in enumerate(attacks, 1):
             attack = build_attack(options, report=report)
             attack.fit(oracle, seed=derive_seed(seed, "attack", name))
             image = attack.reconstruct(self.released).float()
             likeness = float(ssim(image, self.x)) if min(self.x.shape[2:]) >= _SMALLEST_SSIM else None
             error = float(mse(image, self.x))
             found.append(Recovery(name, attack.kind, encode_png(image[0]), error, likeness, means.get(name)))
+            report(f"explain {self.config.name}: attacks", position, len(attacks), {})
         return found
 
     def _newest_audit(self) -> AuditResult | None:

@@ -8,13 +8,23 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image
 
 from attncem.data.folders import FORMATS, GREY, MODES, unreadable
 from attncem.types import DataError
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
 """Modes of grey pictures with 16 bits; `I` also holds larger numbers, which are refused."""
+TURNS: dict[object, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings a picture upright, by its EXIF orientation."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,18 @@ def _upright(image: Image.Image, steps: list[str]) -> Image.Image:
     """The first frame, turned as a camera says."""
     if getattr(image, "is_animated", False):
         steps.append("first of several frames taken")
-    if image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9):
-        steps.append("turned as its EXIF data says")
-        return ImageOps.exif_transpose(image)
-    return image
+    turn = TURNS.get(_orientation(image))
+    if turn is None:
+        return image
+    steps.append("turned as its EXIF data says")
+    return image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> object:
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # damaged EXIF data says nothing about the pixels
+        return None
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:

@@ -109,7 +109,7 @@ def describe_penalty(explanation: Explanation) -> str:
     if name == "none":
         return "The model was trained without a penalty, so there is no attention to show."
     if not reference.shares:
-        return f"The surrogate {name} has no attention: it treats all images of a class alike."
+        return f"The surrogate {name} has no attention over the images of a class."
     shares = [share.image for share in reference.shares]
     best = max(range(len(shares)), key=shares.__getitem__)
     return (
