@@ -59,6 +59,15 @@ class Surrogate(nn.Module, abc.ABC):
         with exact_arithmetic(z):
             return self._evaluate(in_statistics_precision(z), y.long(), noise)
 
+    def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
+
+    def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The pairs given to ``refresh``, each with the shape of a batch."""
+        for z, y in features:
+            self._check_batch(z, y)
+            yield z, y
+
     @torch.no_grad()
     def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
@@ -72,15 +81,6 @@ class Surrogate(nn.Module, abc.ABC):
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {}
-
-    def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
-
-    def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The pairs given to ``refresh``, each with the shape of a batch."""
-        for z, y in features:
-            self._check_batch(z, y)
-            yield z, y
 
     def _output(
         self,

@@ -168,12 +168,6 @@ class SlotCrossAttentionCEM(Surrogate):
             extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
         )
 
-    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
-        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
-        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
-
     def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
         """Noise of the slots of every group, [G, S, d]."""
         size = (self.options.num_slots, self.options.slot_dim)
@@ -349,6 +343,12 @@ class SlotCrossAttentionCEM(Surrogate):
         own_class = torch.einsum("bgs,bg->bs", density.unflatten(1, found.mass.shape), second.one_hot)
         per_sample = -own_class.logsumexp(1) / x.shape[1]
         return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
+        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
+        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _diagnostics(
         self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
