@@ -194,6 +194,12 @@ class SlotCrossAttentionCEM(Surrogate):
         responsibilities = responsibilities.unflatten(0, (-1, positions)).mean(1)
         return View(enhanced, responsibilities.detach() if detached else responsibilities)
 
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
+        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
+        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
+
     def _space(self, z: Tensor, view: View) -> Tensor:
         """The features [B, D] whose variance is taken."""
         return z.flatten(1) if self.options.variance_space == "raw" else view.enhanced
@@ -343,12 +349,6 @@ class SlotCrossAttentionCEM(Surrogate):
         own_class = torch.einsum("bgs,bg->bs", density.unflatten(1, found.mass.shape), second.one_hot)
         per_sample = -own_class.logsumexp(1) / x.shape[1]
         return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
-
-    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
-        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
-        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _diagnostics(
         self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
