@@ -24,7 +24,9 @@ import attncem
 from attncem.build import load_data, restore, restore_surrogate
 from attncem.cli import main
 from attncem.config.attacks import ClassMeanOptions, RidgeOptions, Suite
+from attncem.data.batches import DeviceData
 from attncem.explaining import _distances, explain
+from attncem.inference import LoadedRun
 from attncem.progress import silent
 from attncem.reporting.explanation import ILLUSTRATION, write_explanation
 from attncem.runs import RunDirectory
@@ -180,6 +182,28 @@ def test_distances_leave_the_image_itself_out() -> None:
         rest = torch.cat([members[:position], members[position + 1 :]]).mean(0)
         assert value == pytest.approx(float((members[position] - rest).square().mean().sqrt()), rel=1e-5)
     assert _distances(z, members[:0]) == (None, [])
+    assert _distances(z, z) == (0, []), "one member has no others"
+
+
+@pytest.mark.parametrize(("left", "words"), [(1, "(root mean square over the features)."), (0, "no validation image")])
+def test_a_class_with_few_validation_images_is_noted(
+    gated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, words: str
+) -> None:
+    original = LoadedRun.data.func
+
+    def thinned(loaded: LoadedRun) -> Any:
+        data = original(loaded)
+        images, labels = data.validation.images, data.validation.labels
+        own = (labels == int(data.test.labels[17])).nonzero().flatten()
+        kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, own[left:], False)
+        return replace(data, validation=DeviceData(images[kept], labels[kept]))
+
+    monkeypatch.setattr(LoadedRun, "data", property(thinned))
+    found = explain(gated, "test:17", out=tmp_path / "page.html", report=silent)
+    assert f"few validation images of the class {found.reference.name} ({left})" in found.notes[0]
+    assert words in (tmp_path / "page.html").read_text()
+    assert found.reference.distances == [] and len(found.reference.attentions) == left
+    assert (found.feature.snr is None) == (left == 0)
 
 
 def test_tiles_show_the_feature_on_one_scale(gated: Path, found: Explanation) -> None:

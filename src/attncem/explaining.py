@@ -42,6 +42,8 @@ from attncem.types import (
 _BATCH = 250
 _PER_CLASS, _REFERENCE = 32, 1024
 """Validation images beside the image: of each class at most, and in all."""
+_FEW = 8
+"""With fewer validation images of the class a note says so."""
 _ATTACKER = 10_000
 """Training images that the illustrated attacks learn from, at most."""
 _TILES = 64
@@ -109,6 +111,9 @@ class _Explainer:
         except RunError as error:  # an explanation does without
             audit = None
             notes.append(f"the audits are left out: {error}")
+        if len(self.own_class) < _FEW:
+            name, count = self.loaded.name_of(self.label), len(self.own_class)
+            notes.append(f"few validation images of the class {name} ({count}): what is said about the class is rough")
         x, y = self._attacker_images()
         return Explanation(
             run=self.config.name,
@@ -264,7 +269,7 @@ def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
 
 
 def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:
-    """Distance of z [1, …] to the members' mean, and of each member to the mean of the others; RMS over features."""
+    """Distance of z [1, …] to the members' mean, and of each member to that of the others; RMS over features."""
     count = len(members)
     if count == 0:
         return None, []
@@ -272,7 +277,7 @@ def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:
     own = float((z[0] - mean).square().mean().sqrt())
     # Without itself a member lies m / (m − 1) times as far from the mean as with itself.
     far = (members - mean).flatten(1).square().mean(1).sqrt() * count / max(count - 1, 1)
-    return own, far.tolist()
+    return own, far.tolist() if count > 1 else []
 
 
 def _part_shares(image: Tensor, others: Tensor) -> list[PartShare]:

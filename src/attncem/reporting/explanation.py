@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -89,12 +88,16 @@ def describe_place(reference: ClassView) -> str:
     """How far the clean feature lies from its class."""
     if reference.distance is None:
         return f"There is no validation image of the class {reference.name} to compare it with."
-    below = _share_below(reference.distance, reference.distances)
     unit = " σ" if reference.unit == "σ" else ""
-    return (
+    said = (
         f"Its clean feature lies {reference.distance:.2f}{unit} from the mean of {reference.name} "
-        f"(root mean square over the features), farther than {below} of the class’s {len(reference.distances)} others."
+        "(root mean square over the features)"
     )
+    others = reference.distances
+    if not others:
+        return f"{said}."
+    nearer = sum(other < reference.distance for other in others) / len(others)
+    return f"{said}, farther than {wording.percent(nearer, 0)} of the class’s {len(others)} others."
 
 
 def describe_penalty(explanation: Explanation) -> str:
@@ -130,18 +133,14 @@ def describe_recovery(explanation: Explanation) -> str:
     )
 
 
-def _share_below(value: float, others: Sequence[float]) -> str:
-    return wording.percent(sum(other < value for other in others) / len(others), 0)
-
-
 def _drawings(reference: ClassView) -> list[figures.Drawing]:
     """The image among those of its class: distance, and attention where there is one."""
     drawn = []
-    if reference.distance is not None:
+    if reference.distance is not None and reference.distances:
         unit = "distance / σ" if reference.unit == "σ" else "distance"
         title = "Distance of z to the class’s mean"
         drawn.append(figures.ranked("distance", title, unit, reference.distances, reference.distance, None))
-    if reference.attention is not None:
+    if reference.attention is not None and reference.attentions:
         uniform = 1 / (1 + len(reference.attentions))
         title = "Attention weight inside the class (dashed: uniform)"
         drawn.append(figures.ranked("attention", title, "weight", reference.attentions, reference.attention, uniform))
