@@ -1,5 +1,7 @@
 """What only a GPU can show; skipped without one."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -107,3 +109,20 @@ def test_bf16_training_stays_close_to_float32(tmp_path) -> None:
         run = attncem.train("demo-none", overrides, out=tmp_path / precision, report=silent)
         accuracy[precision] = run.manifest["best"]["validation_accuracy"]
     assert abs(accuracy["32-true"] - accuracy["bf16-mixed"]) < 0.08
+
+
+def test_predict_and_explain(tmp_path: Path) -> None:
+    run = attncem.train(
+        "demo", [*TINY, "surrogate.variant=002", "training.warmup_epochs=0"], out=tmp_path / "run", report=silent
+    )
+    there, here = (attncem.predict(run, "test:3", device=device).predictions[0] for device in ("cuda", "cpu"))
+    assert (there.release.shape, there.release.bytes) == (here.release.shape, here.release.bytes)
+    assert sum(candidate.probability for candidate in there.top) <= 1 + 1e-5
+    found = attncem.explain(run, "test:3", decoder_epochs=0.5, report=silent)
+    assert found.reference.attention is not None
+    assert found.reference.attention + sum(found.reference.attentions) == pytest.approx(1, abs=1e-4)
+    on_cpu = attncem.explain(run, "test:3", device="cpu", report=silent)
+    assert found.reference.attention == pytest.approx(on_cpu.reference.attention, rel=1e-2)
+    assert [gate.mean for gate in found.reference.gates] == pytest.approx(
+        [gate.mean for gate in on_cpu.reference.gates], rel=1e-2
+    )
