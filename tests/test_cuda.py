@@ -34,6 +34,7 @@ def batch(num_classes: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
 def fitted(name: str) -> attncem.Surrogate:
     torch.manual_seed(0)
     surrogate = attncem.build_surrogate(name, feature_shape=(8, 8, 8), num_classes=10, noise_std=0.1).cuda()
+    surrogate(*batch())  # the hybrid marks classes by what it has seen
     surrogate.refresh([batch()])
     return surrogate.eval()  # slots start without noise: the same numbers every time
 

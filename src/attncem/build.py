@@ -12,6 +12,7 @@ from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.suggest import known
+from attncem.config.surrogates import HybridOptions, SurrogateOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
@@ -20,6 +21,7 @@ from attncem.models.split import SplitModel, feature_shape
 from attncem.runs import Checkpoint, RunDirectory
 from attncem.seeding import derive_seed
 from attncem.surrogates import SURROGATES, Surrogate
+from attncem.surrogates.hybrid import read_audit
 from attncem.types import ConfigError, DatasetSpec, RunError
 
 Modules = tuple[nn.Module, nn.Module]
@@ -47,12 +49,26 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         known("model.name", config.model.name, ARCHITECTURES)
         with torch.device("meta"):
             resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
+    _check_risk_audit(config.surrogate, spec)
     per_class = config.training.batch_size / spec.num_classes
     if config.surrogate.name != "none" and per_class < 2:
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} gives {per_class:.2g} samples to each of the "
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
             f"use a batch of {2 * spec.num_classes} or more"
+        )
+
+
+def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
+    """An audit that marks classes must be about the classes of this data set."""
+    if not isinstance(options, HybridOptions) or options.risk_audit is None:
+        return
+    audit = read_audit(options.risk_audit)
+    if (audit.dataset, audit.class_names) != (spec.name, list(spec.class_names)):
+        raise ConfigError(
+            f"surrogate.risk_audit={options.risk_audit}: the audit is about the classes of {audit.dataset} "
+            f"({', '.join(audit.class_names[:3])} …), data.name={spec.name} has others "
+            f"({', '.join(spec.class_names[:3])} …)"
         )
 
 

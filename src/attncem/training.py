@@ -173,8 +173,7 @@ class _Trainer:
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
                 validated = self._validate(progress)
-                if self.surrogate.needs_refresh:
-                    self.surrogate.refresh(features)
+                self._refresh(features, progress)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
@@ -310,6 +309,13 @@ class _Trainer:
         self._stop_unless_finite(record, numbers)
         self.run.log(record)
         return value
+
+    def _refresh(self, features: Iterable[tuple[Tensor, Tensor]], progress: _Progress) -> None:
+        """Let the surrogate renew its stored state and say what came of it."""
+        self.surrogate.refresh(features)
+        record = self.surrogate.epoch_record()
+        if record:
+            self.run.log({"kind": "surrogate", "epoch": progress.epoch, "step": progress.step, **record})
 
     def _checkpoint(self, progress: _Progress, validated: float) -> None:
         """Save when due, at the end, and whenever an epoch becomes the best."""

@@ -6,6 +6,7 @@ brackets after a meaning (000 to 004) is the source document; "ours" marks our o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -41,7 +42,17 @@ class VariantOptions(SurrogateOptions):
     @classmethod
     def _fill_from_variant(cls, data: Any) -> Any:
         preset = cls.variants.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
-        return {**preset, **data} if preset else data
+        return _laid_over(preset, data) if preset else data
+
+
+def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given over what the preset says, key by key in nested options too."""
+    nested = {
+        key: _laid_over(preset[key], value)
+        for key, value in given.items()
+        if isinstance(value, Mapping) and isinstance(preset.get(key), Mapping)
+    }
+    return {**preset, **given, **nested}
 
 
 class NoneOptions(SurrogateOptions):
@@ -441,7 +452,79 @@ class SlotOptions(VariantOptions):
         return None if self.variance_floor is not None else "surrogate.var_threshold"
 
 
+HYBRID_VARIANTS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "000": {"gated": {"variant": "000"}, "slot": {"variant": "001"}},
+}
+"""What each named variant of ``hybrid`` sets; an option given beside it wins. 000's slots are those of 001."""
+
+
+class HybridOptions(VariantOptions):
+    """Gated pooling on every class, slots on the classes at high risk (planned in 000)."""
+
+    variants = HYBRID_VARIANTS
+    name: Literal["hybrid"] = "hybrid"
+    variant: Literal["ours", "000"] = "ours"
+    """Preset whose values fill the options not given: 000's plan with the documents' two parts, or ours."""
+    gated: GatedOptions = GatedOptions()
+    """The gated part, on every class."""
+    slot: SlotOptions = SlotOptions()
+    """The slot part, on the marked classes."""
+    slot_weight: float = Field(1.0, gt=0)
+    """Weight of the slot penalty that a marked class gets beside the gated one (ours)."""
+    max_risk_classes: int | None = Field(None, ge=1)
+    """Number of marked classes; null: as risk_quantile says."""
+    risk_quantile: float = Field(0.75, ge=0, lt=1)
+    """Classes above this quantile of the risk are marked, when max_risk_classes is not given (ours)."""
+    risk_momentum: float = Field(0.99, ge=0, lt=1)
+    """Share of the old value in the running mean of a class's penalty, step by step (ours)."""
+    risk_audit: str | None = None
+    """Run folder or audit file whose error per class marks the classes for the whole training, instead of
+    the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
+
+    @model_validator(mode="after")
+    def _refuse_two_scales(self) -> HybridOptions:
+        own, other = self.gated.attention_loss_scale, self.slot.attention_loss_scale
+        if own != other:
+            raise ValueError(
+                f"gated.attention_loss_scale={own:g} and slot.attention_loss_scale={other:g} must be equal: one factor "
+                "stands outside rob_loss; weigh the parts by slot_weight"
+            )
+        return self
+
+    def num_risk_classes(self, num_classes: int) -> int:
+        """Size of the marked set among so many classes."""
+        if self.max_risk_classes is not None:
+            return self.max_risk_classes
+        # 0.3 · 10 is a little more than 3 in binary.
+        return max(1, math.ceil(round((1 - self.risk_quantile) * num_classes, 9)))
+
+    @property
+    def loss_scale(self) -> float:
+        """The attention_loss_scale of both parts."""
+        return self.gated.attention_loss_scale
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """The longer attention_warmup_epochs of the two parts."""
+        return max(self.gated.attention_warmup_epochs, self.slot.attention_warmup_epochs)
+
+    def relative_floor_key(self) -> str | None:
+        """That of the gated or of the slot part."""
+        for name, part in (("gated", self.gated), ("slot", self.slot)):
+            if (key := part.relative_floor_key()) is not None:
+                return key.replace("surrogate.", f"surrogate.{name}.", 1)
+        return None
+
+
 Surrogate = Annotated[
-    NoneOptions | KMeansOptions | GMMOptions | CapacityOptions | LogDetOptions | GatedOptions | SlotOptions,
+    NoneOptions
+    | KMeansOptions
+    | GMMOptions
+    | CapacityOptions
+    | LogDetOptions
+    | GatedOptions
+    | SlotOptions
+    | HybridOptions,
     Field(discriminator="name"),
 ]

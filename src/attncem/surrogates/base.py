@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,10 @@ class Surrogate(nn.Module, abc.ABC):
 
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
+
+    def epoch_record(self) -> dict[str, Any]:
+        """What a run logs of the stored state after ``refresh``, for people; most surrogates have nothing to say."""
+        return {}
 
     def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """The pairs given to ``refresh``, each with the shape of a batch."""

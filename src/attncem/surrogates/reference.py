@@ -17,6 +17,7 @@ from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
+from attncem.surrogates.hybrid import HybridCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.projection import (
@@ -124,6 +125,22 @@ def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | N
     return (loss / processed if options.divide_by_processed and processed else loss), per_class
 
 
+def hybrid_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gated loop over every class, and the slot loop over the marked ones, one after the other."""
+    assert isinstance(surrogate, HybridCEM)
+    loss, per_class = gated_reference(surrogate.gated, z, y)
+    place = torch.full_like(y, -1)
+    marked = [int(label) for label in surrogate.risk_classes if surrogate.places[label] >= 0]
+    for index, label in enumerate(marked):
+        place[y == label] = index
+    drawn = None if noise is None else noise[surrogate.risk_classes]
+    slot_loss, slot_values = slot_reference(surrogate.slot, z, place, drawn)
+    weight = surrogate.options.slot_weight
+    for index, label in enumerate(marked):
+        per_class[label] = per_class[label] + weight * slot_values[index]
+    return loss + weight * slot_loss, per_class
+
+
 REFERENCES: dict[str, Reference] = {
     "none": none_reference,
     "kmeans": kmeans_reference,
@@ -132,6 +149,7 @@ REFERENCES: dict[str, Reference] = {
     "logdet": logdet_reference,
     "gated": gated_reference,
     "slot": slot_reference,
+    "hybrid": hybrid_reference,
 }
 """The oracle of every surrogate by name."""
 
