@@ -240,6 +240,7 @@ class _Trainer:
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
+        self.surrogate.set_epoch(now - self.config.warmup_epochs)
         return lr, weight
 
     def _step(self, x: Tensor, y: Tensor, noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:

@@ -41,6 +41,9 @@ def gated_combinations() -> list[dict[str, Any]]:
     ]
 
 
+SCHEDULED = {"name": "scheduled", "start": 2.0, "end": 0.5}
+
+
 def gated_extras() -> list[dict[str, Any]]:
     """Presets, projections and single options, each alone."""
     presets: list[dict[str, Any]] = [{"variant": name} for name in ("ours", "000", "002", "004")]
@@ -58,6 +61,7 @@ def gated_extras() -> list[dict[str, Any]]:
         {"weights_gradient": "through"},
         {"uniform_mix": 1.0, "learn": "fit"},
         {"statistic": "hinge", "variance_floor": 0.05},
+        {"statistic": "softplus", "variance_floor": SCHEDULED},
     ]
 
 
@@ -94,6 +98,7 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, "tokens": "spatial"},
         {**SLOT, "tokens": "spatial", "weights_gradient": "through", "learn": "worst_case"},
         {**SLOT, "statistic": "hinge", "variance_floor": 0.05, "divide_by_processed": True},
+        {**SLOT, "statistic": "difference", "variance_floor": {**SCHEDULED, "unit": "absolute"}},
     ]
 
 
@@ -112,7 +117,13 @@ def hybrid_cases() -> list[dict[str, Any]]:
 
 CASES: dict[str, list[dict[str, Any]]] = {
     "none": [{}],
-    "kmeans": [{}, {"num_clusters": 3, "log_entropy": False}, {"index_defect": True}, {"num_clusters": 1}],
+    "kmeans": [
+        {},
+        {"num_clusters": 3, "log_entropy": False},
+        {"index_defect": True},
+        {"num_clusters": 1, "variance_floor": 0.02},
+        {"variance_floor": SCHEDULED},
+    ],
     "gmm": [
         {},
         {"num_clusters": 1, "per_dimension_log": False, "variance_floor": 1e-40},
@@ -120,6 +131,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"covariance": "full", "num_clusters": 2},
         {"pca_dim": 6, "num_clusters": 3},
         {"pca_dim": 4, "covariance": "full", "reg_covar": 1e-3},
+        {"variance_floor": SCHEDULED},
     ],
     "capacity": [{}, {"per_dimension": False}],
     "logdet": [{}],

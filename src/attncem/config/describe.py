@@ -56,7 +56,8 @@ def _option(schema: Schema, key: str, when: str, holder: Schema) -> Iterator[Opt
         yield from _union(schema, key, when)
     elif below:
         if schema not in below:
-            yield _help(schema, key, when, "options or null", holder)
+            kinds = [type_text(part) for part in alternatives(schema) if "properties" not in part]
+            yield _help(schema, key, when, " or ".join([*kinds, "options or null"]), holder)
         yield from _options(below[0], f"{key}.", when)
     else:
         yield _help(schema, key, when, type_text(schema), holder)

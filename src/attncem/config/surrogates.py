@@ -55,6 +55,35 @@ def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     return {**preset, **given, **nested}
 
 
+class ScheduledFloorOptions(Options):
+    """A variance floor that moves from start to end, evenly in its log, and stays (003: accuracy first)."""
+
+    name: Literal["scheduled"] = "scheduled"
+    start: float = Field(10.0, gt=0)
+    """Floor at the end of the warm-up."""
+    end: float = Field(0.1, gt=0)
+    """Floor at the end of the schedule."""
+    ramp_epochs: float = Field(10.0, gt=0)
+    """Epochs from start to end, after the warm-up."""
+    unit: Literal["noise", "absolute"] = "noise"
+    """Unit of start and end: noise_std², or 1."""
+
+    def at(self, epoch: float) -> float:
+        """The floor, in its unit, so many epochs after the warm-up."""
+        progress = min(max(epoch / self.ramp_epochs, 0.0), 1.0)
+        return float(self.start ** (1 - progress) * self.end**progress)
+
+
+VarianceFloorOption = Annotated[float, Field(gt=0)] | ScheduledFloorOptions | None
+
+
+def _relative_floor(floor: VarianceFloorOption) -> str | None:
+    """The key that measures a floor in units of the channel's noise, if any."""
+    if isinstance(floor, ScheduledFloorOptions):
+        return "surrogate.variance_floor.unit=noise" if floor.unit == "noise" else None
+    return None if floor is not None else "surrogate.var_threshold"
+
+
 class NoneOptions(SurrogateOptions):
     """No penalty: the undefended model (the channel's noise still applies)."""
 
@@ -90,7 +119,10 @@ class KMeansOptions(SurrogateOptions):
     num_clusters: int = Field(5, ge=1)
     """Centres per class (the baseline: 5 with a sigmoid bottleneck, 15 without)."""
     var_threshold: float = Field(0.125, ge=0)
-    """Floor of the variance in units of noise_std² (the baseline's run_exp.sh: 0.125)."""
+    """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline's
+    run_exp.sh: 0.125)."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold (ours)."""
     gamma: float = Field(0.01, gt=0)
     """Added inside both logs (the baseline: 0.01)."""
     log_entropy: bool = True
@@ -106,8 +138,8 @@ class KMeansOptions(SurrogateOptions):
         return 1
 
     def relative_floor_key(self) -> str | None:
-        """The hinge of log_entropy is at var_threshold · noise_std²."""
-        return "surrogate.var_threshold" if self.log_entropy else None
+        """The hinge of log_entropy, where its floor is not absolute."""
+        return _relative_floor(self.variance_floor) if self.log_entropy else None
 
 
 class GMMOptions(SurrogateOptions):
@@ -122,8 +154,8 @@ class GMMOptions(SurrogateOptions):
     """Principal directions of the training features to which z is reduced first (003); none: all of z."""
     var_threshold: float = Field(0.125, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline: 0.125)."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance; replaces var_threshold and gamma."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold and gamma."""
     gamma: float = Field(1e-6, gt=0)
     """Added to the floor var_threshold · noise_std²."""
     per_dimension_log: bool = True
@@ -142,7 +174,7 @@ class GMMOptions(SurrogateOptions):
 
     def relative_floor_key(self) -> str | None:
         """A floor that is not absolute."""
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
 
 
 GATED_VARIANTS: dict[str, dict[str, Any]] = {
@@ -213,8 +245,8 @@ class GatedOptions(VariantOptions):
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance (004: 0.02); replaces var_threshold."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance (004: 0.02), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
     """Added to variance and floor inside the logs."""
     difference_bound: float = Field(-2.0, le=0)
@@ -274,7 +306,7 @@ class GatedOptions(VariantOptions):
         """The statistic capacity, or a floor that is not absolute."""
         if self.statistic == "capacity":
             return "surrogate.statistic=capacity"
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
 
 
 SLOT_VARIANTS: dict[str, dict[str, Any]] = {
@@ -353,8 +385,8 @@ class SlotOptions(VariantOptions):
     """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (003)."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance (003 proposes 0.05); replaces var_threshold."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance (003 proposes 0.05), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
     """Added to variance and floor inside the logs (003)."""
     eps_var: float = Field(1e-6, ge=0)
@@ -449,7 +481,7 @@ class SlotOptions(VariantOptions):
         """The statistic capacity, or a floor that is not absolute."""
         if self.statistic == "capacity":
             return "surrogate.statistic=capacity"
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
 
 
 HYBRID_VARIANTS: dict[str, dict[str, Any]] = {

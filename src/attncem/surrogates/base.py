@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attncem.config.surrogates import SurrogateOptions
 from attncem.surrogates import moments
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.types import ConfigError, SurrogateOutput
 
@@ -56,6 +57,12 @@ class Surrogate(nn.Module, abc.ABC):
         self._check_batch(z, y)
         with exact_arithmetic(z):
             return self._evaluate(in_statistics_precision(z), y.long(), noise)
+
+    def set_epoch(self, epoch: float) -> None:
+        """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""
+        for module in self.modules():
+            if isinstance(module, VarianceFloor):
+                module.set_epoch(epoch)
 
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
@@ -105,9 +112,17 @@ class Surrogate(nn.Module, abc.ABC):
             "intra_mse": moments.share_weighted_sum(plain_variance.detach().mean(1), keep, groups),
             "skipped": 1 - kept_share,
             **{name: value.detach() for name, value in (extra or {}).items()},
+            **self._scheduled(),
         }
         per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
         return SurrogateOutput(loss, fit_loss, per_class, diagnostics)
+
+    def _scheduled(self) -> dict[str, Tensor]:
+        """Where a scheduled floor stands."""
+        floor = getattr(self, "floor", None)
+        if not isinstance(floor, VarianceFloor) or floor.schedule is None:
+            return {}
+        return {"variance_floor": floor.current.clone()}
 
     def _check_construction(self) -> None:
         if not self.feature_shape or min(self.feature_shape) < 1:

@@ -13,6 +13,7 @@ from torch.nn.functional import layer_norm
 from attncem.config.surrogates import GatedOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
 from attncem.surrogates.statistic import variance_statistic
@@ -120,6 +121,8 @@ class GatedAttentionCEM(Surrogate):
         super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
         self.pooling = GatedAttentionPooling(options, self.feature_shape)
         self.dimension_gate = DimensionGate(self.num_features, options.gate_hidden) if options.dimension_gate else None
+        relative = options.var_threshold * noise_std**2
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.pooling.requires_grad_(options.learn != "frozen")
         if self.dimension_gate is not None:
             self.dimension_gate.requires_grad_(options.learn == "penalty")
@@ -176,14 +179,13 @@ class GatedAttentionCEM(Surrogate):
         """From variance to penalty, entry by entry."""
         options = self.options
         return variance_statistic(
-            variance, options, self._floor(), self.noise_std, beta=options.softplus_beta, margin=options.margin_m
+            variance,
+            options,
+            self.floor.log(options.gamma),
+            self.noise_std,
+            beta=options.softplus_beta,
+            margin=options.margin_m,
         )
-
-    def _floor(self) -> float:
-        """τ: the variance below which a class is compact enough."""
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return self.options.var_threshold * self.noise_std**2
 
     def _gates(self, mean: Tensor, variance: Tensor, groups: Groups, *, live: bool) -> dict[str, Tensor]:
         """The gates switched on: per dimension [G, D], per signal-to-noise ratio [G, D], per class [G] (002)."""

@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from attncem.config.surrogates import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.gated import SATURATED, DimensionGate
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
@@ -31,7 +32,7 @@ __all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
 POSITIVE = ("assign_temp", "slot_power", "snr_sharp", "softplus_beta", "class_gate_a")
 """Scalars kept positive: the parameter is their inverse softplus."""
 SMALLEST_FLOOR = 1e-8
-"""The variance floor is never below this (003)."""
+"""The relative variance floor is never below this (003)."""
 SMALLEST_MASS = 1e-6
 """A slot's share of its class is never below this."""
 CAUTION = (
@@ -107,6 +108,8 @@ class SlotCrossAttentionCEM(Surrogate):
         self.cross_attention = GatedCrossAttention(options)
         width = options.slot_dim if options.variance_space == "enhanced" else self.num_features
         self.dimension_gate = DimensionGate(width, options.gate_hidden) if options.dimension_gate else None
+        relative = max(options.var_threshold * noise_std**2, SMALLEST_FLOOR)
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.scalars = nn.ParameterDict({name: self._start(name) for name in self._scalars_used()})
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean_gate_snr", torch.zeros(()))
@@ -226,7 +229,7 @@ class SlotCrossAttentionCEM(Surrogate):
         entries = variance_statistic(
             found.variance,
             self.options,
-            self._floor(),
+            self.floor.log(self.options.gamma),
             self.noise_std,
             beta=self.scalar("softplus_beta", live=live).to(x.dtype) if softplus_used else 1.0,
             margin=self.scalar("margin_m", live=live).to(x.dtype) if softplus_used else 0.0,
@@ -249,12 +252,6 @@ class SlotCrossAttentionCEM(Surrogate):
         share = (mass / groups.counts.clamp_min(1).unsqueeze(1)).clamp_min(SMALLEST_MASS)
         powers = share ** self.scalar("slot_power", live=live).to(mass.dtype)
         return powers / powers.sum(1, keepdim=True)
-
-    def _floor(self) -> float:
-        """τ: the variance below which a slot is compact enough."""
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return max(self.options.var_threshold * self.noise_std**2, SMALLEST_FLOOR)
 
     def _gates(self, found: SlotMoments, groups: Groups, *, live: bool) -> dict[str, Tensor]:
         """The gates switched on: soft and SNR [G·S, D], class [G] (001)."""
