@@ -82,6 +82,26 @@ def test_surrogate_can_be_captured_in_a_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SURROGATES)
+def test_surrogate_keeps_at_most_100_mb_at_512x7x7(name: str) -> None:
+    surrogate = attncem.build_surrogate(name, feature_shape=(512, 7, 7), num_classes=10, noise_std=0.1).cuda()
+    z, y = torch.rand(128, 512, 7, 7, device="cuda"), torch.arange(128, device="cuda") % 10
+    with torch.no_grad():
+        surrogate(z, y)
+    surrogate.refresh([(z, y)])
+    z.requires_grad_()
+    before = torch.cuda.memory_allocated()
+    loss = total_loss(surrogate, z, y)
+    assert torch.cuda.memory_allocated() - before <= 100e6
+    loss.backward()
+
+
+@pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
+def test_recomputing_can_be_captured_in_a_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncem.surrogates.recompute.LARGE", 0)
+    test_surrogate_can_be_captured_in_a_graph(name)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
 def test_cuda_equals_cpu(name: str) -> None:
     surrogate, (z, y) = fitted(name), batch()
     on_gpu = surrogate(z, y).loss.cpu()

@@ -16,6 +16,7 @@ from attncem.surrogates.base import Surrogate, own_linear, own_weight
 from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
+from attncem.surrogates.recompute import recomputed
 from attncem.surrogates.statistic import variance_statistic
 from attncem.types import SurrogateOutput
 
@@ -203,14 +204,22 @@ class GatedAttentionCEM(Surrogate):
 
     def _fit_loss(self, x: Tensor, weights: Tensor, groups: Groups, keep: Tensor) -> Tensor | None:
         """Loss of the own weights on detached x [B, D], or None when they stay as they are."""
-        if self.options.learn == "frozen":
+        learn = self.options.learn
+        if learn == "frozen":
             return None
-        if self.options.learn == "fit":
-            per_group = self._negative_log_likelihood(x, weights, groups)
+        if learn == "fit":
+            per_group = recomputed(
+                lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()
+            )
             return moments.share_weighted_sum(per_group, keep, groups)
-        penalty = self._penalty(x, weights, groups, live=self.options.learn == "penalty")
+        penalty = recomputed(
+            lambda x, weights: self._penalty(x, weights, groups, live=learn == "penalty"),
+            x,
+            weights,
+            values=x.numel(),
+        )
         rob_loss = moments.share_weighted_sum(penalty.per_group, keep, groups)
-        return self.options.attention_loss_scale * rob_loss if self.options.learn == "penalty" else -rob_loss
+        return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
     def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups) -> Tensor:
         """Per dimension and released sample, under N(μ_a, σ²_a + σ_n²), averaged over the channel's noise, [G].

@@ -17,6 +17,7 @@ from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.gated import SATURATED, DimensionGate
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
+from attncem.surrogates.recompute import recomputed
 from attncem.surrogates.slot_attention import (
     GatedCrossAttention,
     SlotAttention,
@@ -156,7 +157,7 @@ class SlotCrossAttentionCEM(Surrogate):
         own = self._view(z.detach(), groups, drawn, live=self.options.learn in ("penalty", "worst_case"))
         constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
         view = own.detach() if constant else self._view(z, groups, drawn, live=False)
-        penalty = self._penalty(self._space(z, view), view, groups, live=False)
+        penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
         shut = self._shut_off(penalty, keep)
         loss = self._combine(penalty.per_group, keep, groups, shut)
         _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
@@ -169,6 +170,13 @@ class SlotCrossAttentionCEM(Surrogate):
             fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
             extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
         )
+
+    @property
+    def _has_many_tables(self) -> bool:
+        """Whether the encoder's loss has more tables [G·S, D] than the plain capacity under constant weights."""
+        options = self.options
+        gated = options.dimension_gate or options.snr_gate
+        return gated or options.statistic != "capacity" or options.weights_gradient == "through"
 
     def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
         """Noise of the slots of every group, [G, S, d]."""
@@ -183,6 +191,12 @@ class SlotCrossAttentionCEM(Surrogate):
 
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
+        if self.options.tokens == "sample" or (self.options.dropout and self.training):
+            return self._attend(z, groups, noise, live=live)
+        # [B·N, S, d] several times over.
+        return recomputed(lambda z, noise: self._attend(z, groups, noise, live=live), z, noise, values=z.numel())
+
+    def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
         one_hot = groups.one_hot.repeat_interleave(positions, 0)
@@ -222,9 +236,19 @@ class SlotCrossAttentionCEM(Surrogate):
     def _clamp(self, variance: Tensor) -> Tensor:
         return variance if self.options.statistic == "capacity" else variance.clamp_min(self.options.eps_var)
 
-    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool) -> SlotPenalty:
-        """L_c of every group; ``live`` lets a gradient into gates and scalars."""
-        found = self._moments(x, view.responsibilities, groups)
+    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool, again: bool) -> SlotPenalty:
+        """L_c of every group; ``live`` lets a gradient into gates and scalars, ``again`` keeps no large table."""
+        values = self._table_size(x, groups) if again else 0
+        return recomputed(
+            lambda x, shares: self._penalise(x, shares, groups, live=live), x, view.responsibilities, values=values
+        )
+
+    def _table_size(self, x: Tensor, groups: Groups) -> int:
+        """Values of the larger of the tables [B, D] and [G·S, D]."""
+        return max(x.shape[0], len(groups.counts) * self.options.num_slots) * x.shape[1]
+
+    def _penalise(self, x: Tensor, responsibilities: Tensor, groups: Groups, *, live: bool) -> SlotPenalty:
+        found = self._moments(x, responsibilities, groups)
         softplus_used = self.options.statistic == "softplus"
         entries = variance_statistic(
             found.variance,
@@ -314,7 +338,7 @@ class SlotCrossAttentionCEM(Surrogate):
             return None
         if learn == "fit":
             return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
-        penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty")
+        penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
         rob_loss = self._combine(penalty.per_group, keep, groups, shut)
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
@@ -327,7 +351,15 @@ class SlotCrossAttentionCEM(Surrogate):
         """
         x = z.flatten(1)
         first, second = halves(groups)
-        found = self._moments(x, self._view(z, first, noise, live=True).responsibilities, first)
+        return recomputed(
+            lambda x, shares: self._held_out(x, shares, first, second),
+            x,
+            self._view(z, first, noise, live=True).responsibilities,
+            values=self._table_size(x, groups),
+        )
+
+    def _held_out(self, x: Tensor, responsibilities: Tensor, first: Groups, second: Groups) -> Tensor:
+        found = self._moments(x, responsibilities, first)
         added = self.noise_std**2 + self.options.gamma
         total = found.variance + added
         centred = x - second.one_hot @ found.centre
