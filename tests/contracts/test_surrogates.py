@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from itertools import product
 from typing import Any
 
@@ -359,6 +360,52 @@ def test_graph_does_not_grow_with_classes(name: str, options: dict[str, Any]) ->
         return len(make_fx(values)(*batch(64, num_classes=num_classes)).graph.nodes)
 
     assert num_nodes(10) == num_nodes(20)
+
+
+def compiled_equals_plain(name: str, options: dict[str, Any], backend: str, tolerance: float) -> None:
+    """One graph, forward and backward, gives what the plain module gives, stored state included."""
+    results = []
+    for compiled in (False, True):
+        surrogate = make(name, options)
+        z, y = batch()
+        z.requires_grad_()
+        noise = slot_noise(surrogate)
+
+        def total(z: Tensor, y: Tensor, surrogate: Surrogate = surrogate, noise: Tensor | None = noise) -> Tensor:
+            output = surrogate(z, y, noise=noise)
+            return output.loss if output.fit_loss is None else output.loss + 0.5 * output.fit_loss
+
+        torch._dynamo.reset()
+        value = torch.compile(total, backend=backend, fullgraph=True)(z, y) if compiled else total(z, y)
+        value.backward()
+        assert z.grad is not None
+        own = [parameter.grad for parameter in surrogate.parameters() if parameter.grad is not None]
+        results.append([value.detach(), z.grad, *own, *surrogate.state_dict().values()])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, plain, rtol=tolerance, atol=tolerance)
+
+
+SMALL_SLOT = {**SLOT, "num_slots": 2, "slot_iterations": 1}
+COMPILED: dict[str, dict[str, Any]] = {"slot": SMALL_SLOT, "hybrid": {"slot": SMALL_SLOT}}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_compiles_to_one_graph(name: str) -> None:
+    compiled_equals_plain(name, COMPILED.get(name, {}), "eager", 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", SURROGATES)
+def test_compiles_to_machine_code(name: str) -> None:
+    compiled_equals_plain(name, COMPILED.get(name, {}), "inductor", 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("gated", {"variant": "002"}), ("slot", {**SLOT, "variant": "001"})])
+def test_the_documents_variants_compile_with_their_backward(name: str, options: dict[str, Any]) -> None:
+    compiled_equals_plain(name, options, "aot_eager", 1e-5)
 
 
 @pytest.mark.parametrize(
