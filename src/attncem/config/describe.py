@@ -77,6 +77,18 @@ def _help(schema: Schema, key: str, when: str, kind: str, holder: Schema) -> Opt
     return OptionHelp(key, kind, default_text(schema.get("default")), meaning, choices(schema), when)
 
 
+def options_table(when: str) -> str:
+    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
+    prefix = when.partition(".")[0] + "."
+    rows = [option for option in describe_options() if option.when == when and "." not in option.key[len(prefix) :]]
+    lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]
+    return "\n".join(["| option | default | values | meaning and source |", "|---|---|---|---|", *lines])
+
+
+def _values(option: OptionHelp) -> str:
+    return (", ".join(option.choices) or option.type).replace("|", "or")
+
+
 def _meaning(schema: Schema, word: str = "description") -> str:
     return " ".join(str(schema.get(word, "")).split())
 

@@ -220,35 +220,35 @@ class GatedOptions(VariantOptions):
     hidden_dim: int = Field(64, ge=1)
     """Hidden size of the attention (ours; the documents give none)."""
     layer_norm: bool = True
-    """LayerNorm of x inside the attention."""
+    """LayerNorm of x inside the attention (000, 002, 004)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
     """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random; linear is
-    factored where it would have more than 150,000 weights; random is never trained."""
+    factored where it would have more than 150,000 weights; random is never trained (003 asks for one)."""
     projection_dim: int = Field(128, ge=1)
-    """Dimensions after the projection."""
+    """Dimensions after the projection (003: 128)."""
     projection_channels: int = Field(16, ge=1)
-    """Channels after the 1x1 convolution of projection conv1x1."""
+    """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty: relu, softplus or bare difference of log variance and log floor; or
-    the channel's capacity."""
+    """From variance to penalty: relu (000, 004), softplus (002) or bare difference (003) of log variance and
+    log floor; or the channel's capacity (ours)."""
     variance_space: Literal["raw", "layernorm"] = "raw"
-    """Whose variance is taken: z itself, or LayerNormed z (002)."""
+    """Whose variance is taken: z itself (000, 004), or LayerNormed z (002)."""
     scalar_variance: bool = False
     """One variance summed over all dimensions (004) instead of one per dimension."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
     """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
-    by likelihood of the released samples, by ascending the penalty, or not at all."""
+    by likelihood of the released samples, by ascending the penalty (both ours), or not at all."""
     uniform_mix: float = Field(0.5, ge=0, le=1)
     """Share of uniform weights mixed in under worst_case: keeps the variance at least this part of the
-    plain one."""
+    plain one (ours)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given."""
+    """Floor of the variance in units of noise_std², when variance_floor is not given (000; 0.1: 003)."""
     variance_floor: VarianceFloorOption = None
     """Absolute floor of the variance (004: 0.02), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
-    """Added to variance and floor inside the logs."""
+    """Added to variance and floor inside the logs (000, 003; 004 calls it ε: 1e-6)."""
     difference_bound: float = Field(-2.0, le=0)
     """Lower bound of the statistic difference (ours)."""
     dimension_gate: bool = False
@@ -362,16 +362,16 @@ class SlotOptions(VariantOptions):
     renormalise: bool = True
     """Attention renormalised over the samples (003; 001's equation 6 leaves it out)."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout after the cross attention's projection."""
+    """Dropout after the cross attention's projection (003, without a value)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
     """Map of z to slot_dim; auto: none where z has that size, linear up to 150,000 weights, else conv1x1 or
-    random; linear is factored where it would have more; random is never trained."""
+    random; linear is factored where it would have more; random is never trained (003 asks for one)."""
     projection_channels: int = Field(16, ge=1)
-    """Channels after the 1x1 convolution of projection conv1x1."""
+    """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     moments: Literal["slots", "class"] = "slots"
     """Variance around each slot's mean (001), or one unbiased variance over the class (003)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty, as in gated."""
+    """From variance to penalty, as in gated: hinge (003), softplus (001), difference (003), capacity (ours)."""
     variance_space: Literal["raw", "enhanced"] = "raw"
     """Whose variance is taken: z itself, under responsibilities of the enhanced features (ours); or the
     enhanced features, under responsibilities of the LayerNormed ones (001, 003)."""
@@ -380,7 +380,7 @@ class SlotOptions(VariantOptions):
     (ours)."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "fit"
     """How the own weights are trained: on the penalty itself (001; collapses), by held-out likelihood under the
-    slots' mixture, by ascending the penalty, or not at all (003 as it ran)."""
+    slots' mixture, by ascending the penalty (both ours), or not at all (003 as it ran)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
