@@ -291,8 +291,8 @@ class _Trainer:
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
                 validated = self._validate(progress) if self.world.first else 0.0
-                if self.surrogate.needs_refresh and self.world.first:
-                    self.surrogate.refresh(features)
+                if self.world.first:
+                    self._refresh(features, progress)
                 self.world.align(self.model, self.surrogate)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
@@ -403,6 +403,7 @@ class _Trainer:
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
+        self.surrogate.set_epoch(now - self.config.warmup_epochs)
         return lr, weight
 
     def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
@@ -505,6 +506,13 @@ class _Trainer:
         self._stop_unless_finite(record, numbers)
         self.run.log(record)
         return value
+
+    def _refresh(self, features: Iterable[tuple[Tensor, Tensor]], progress: _Progress) -> None:
+        """Let the surrogate renew its stored state and say what came of it."""
+        self.surrogate.refresh(features)
+        record = self.surrogate.epoch_record()
+        if record:
+            self.run.log({"kind": "surrogate", "epoch": progress.epoch, "step": progress.step, **record})
 
     def _checkpoint(self, progress: _Progress, validated: float) -> None:
         """Save when due, at the end, and whenever an epoch becomes the best."""

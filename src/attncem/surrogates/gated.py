@@ -13,8 +13,10 @@ from torch.nn.functional import layer_norm
 from attncem.config.surrogates import GatedOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
+from attncem.surrogates.recompute import recomputed
 from attncem.surrogates.statistic import variance_statistic
 from attncem.types import SurrogateOutput
 
@@ -120,6 +122,8 @@ class GatedAttentionCEM(Surrogate):
         super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
         self.pooling = GatedAttentionPooling(options, self.feature_shape)
         self.dimension_gate = DimensionGate(self.num_features, options.gate_hidden) if options.dimension_gate else None
+        relative = options.var_threshold * noise_std**2
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.pooling.requires_grad_(options.learn != "frozen")
         if self.dimension_gate is not None:
             self.dimension_gate.requires_grad_(options.learn == "penalty")
@@ -182,14 +186,13 @@ class GatedAttentionCEM(Surrogate):
         """From variance to penalty, entry by entry."""
         options = self.options
         return variance_statistic(
-            variance, options, self._floor(), self.noise_std, beta=options.softplus_beta, margin=options.margin_m
+            variance,
+            options,
+            self.floor.log(options.gamma),
+            self.noise_std,
+            beta=options.softplus_beta,
+            margin=options.margin_m,
         )
-
-    def _floor(self) -> float:
-        """τ: the variance below which a class is compact enough."""
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return self.options.var_threshold * self.noise_std**2
 
     def _gates(self, mean: Tensor, variance: Tensor, groups: Groups, *, live: bool) -> dict[str, Tensor]:
         """The gates switched on: per dimension [G, D], per signal-to-noise ratio [G, D], per class [G] (002)."""
@@ -206,14 +209,22 @@ class GatedAttentionCEM(Surrogate):
 
     def _fit_loss(self, x: Tensor, weights: Tensor, groups: Groups, keep: Tensor) -> Tensor | None:
         """Loss of the own weights on detached x [B, D], or None when they stay as they are."""
-        if self.options.learn == "frozen":
+        learn = self.options.learn
+        if learn == "frozen":
             return None
-        if self.options.learn == "fit":
-            per_group = self._negative_log_likelihood(x, weights, groups)
+        if learn == "fit":
+            per_group = recomputed(
+                lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()
+            )
             return moments.share_weighted_sum(per_group, keep, groups)
-        penalty = self._penalty(x, weights, groups, live=self.options.learn == "penalty")
+        penalty = recomputed(
+            lambda x, weights: self._penalty(x, weights, groups, live=learn == "penalty"),
+            x,
+            weights,
+            values=x.numel(),
+        )
         rob_loss = moments.share_weighted_sum(penalty.per_group, keep, groups)
-        return self.options.attention_loss_scale * rob_loss if self.options.learn == "penalty" else -rob_loss
+        return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
     def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups) -> Tensor:
         """Per dimension and released sample, under N(μ_a, σ²_a + σ_n²), averaged over the channel's noise, [G].

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -14,16 +12,19 @@ from attncem.surrogates.capacity import gaussian_capacity
 def variance_statistic(
     variance: Tensor,
     options: GatedOptions | SlotOptions,
-    floor: float,
+    log_floor: float | Tensor,
     noise_std: float,
     *,
     beta: float | Tensor,
     margin: float | Tensor,
 ) -> Tensor:
-    """Hinge, softplus, difference or capacity of each variance; ``beta`` and ``margin`` are the softplus's own."""
+    """Hinge, softplus, difference or capacity of each variance; ``beta`` and ``margin`` are the softplus's own.
+
+    ``log_floor`` is log(τ + γ).
+    """
     if options.statistic == "capacity":
         return gaussian_capacity(variance, noise_std)
-    excess = (variance + options.gamma).log() - math.log(floor + options.gamma)
+    excess = (variance + options.gamma).log() - log_floor
     if options.statistic == "hinge":
         return excess.relu()
     if options.statistic == "difference":
