@@ -33,10 +33,12 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
+from attncem.health import SHOWN, Watch, warning
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel, feature_shape
-from attncem.progress import Report, show_line, show_progress
+from attncem.monitoring import GradientRatio, Latch
+from attncem.progress import Report, show_line, show_progress, tell
 from attncem.runs import RunDirectory, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import make_generator
@@ -124,6 +126,7 @@ class _Trainer:
 
     run: RunDirectory
     report: Report
+    watch: Watch
 
     def __init__(self, config: RunConfig, modules: Modules | None) -> None:
         self.config = config
@@ -142,6 +145,8 @@ class _Trainer:
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
+        self.latch = Latch(self.data.spec.num_classes, self.device)
+        self.gradient_ratio = self._build_gradient_ratio()
 
     def _server(self) -> torch.nn.Module:
         if self.model.server is None:
@@ -156,6 +161,14 @@ class _Trainer:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
 
+    def _build_gradient_ratio(self) -> GradientRatio | None:
+        """What measures the gradients, where there is a penalty and an encoder that learns."""
+        options = self.config.training
+        learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
+        if not (options.gradient_ratio_every and options.penalty_weight and learns):
+            return None
+        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
+
     @property
     def cautions(self) -> list[str]:
         """What a person should know about the chosen options before the run is used."""
@@ -163,7 +176,8 @@ class _Trainer:
 
     def run_all(self, run: RunDirectory, report: Report) -> None:
         """Every epoch that is still to do."""
-        self.run, self.report = run, report
+        self.run, self.report, self.watch = run, report, Watch(self.data.spec.num_classes)
+        self.latest: dict[str, float] = {}
         _check_same_split(run, self.data)
         progress = self._start()
         options = self.config.training
@@ -204,6 +218,8 @@ class _Trainer:
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
         facts = checkpoint.facts
         self.run.cut_back(facts["offsets"])
+        for record in self.run.records():
+            self.watch.update(record)
         return _Progress(facts["epoch"], facts["step"], facts["best"])
 
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
@@ -211,19 +227,25 @@ class _Trainer:
         options, seed = self.config.training, self.config.seed
         order = make_generator(self.device, seed, "data", epoch)
         noise = make_generator(self.device, seed, "noise", epoch)
-        monitor = Monitor()
+        monitor, rare = Monitor(), Monitor()
+        self.latch.clear()
         features: list[tuple[Tensor, Tensor]] = []
         self.model.train()
         for position, (images, labels) in enumerate(self.data.train.shuffled(options.batch_size, order), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
-            values, z = self._step(augment(images, self.config.data, order), labels, noise)
+            x = augment(images, self.config.data, order)
+            if self.gradient_ratio is not None and weight > 0 and progress.step % options.gradient_ratio_every == 0:
+                rare.add({"gradient_ratio": self.gradient_ratio.measure(x, labels, self.weight, progress.step)})
+            values, z = self._step(x, labels, noise)
             monitor.add(values)
             if self.surrogate.needs_refresh and options.refresh_features == "trained":
                 features.append((z, labels))
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = monitor.read()
+                numbers = monitor.read() | rare.read()
+                if position == self.steps_per_epoch and options.penalty_weight > 0:
+                    numbers |= self.latch.read()
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
         return features if options.refresh_features == "trained" else self._second_pass(order)
 
@@ -258,6 +280,7 @@ class _Trainer:
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
         self.engine.descend(loss, list(self.optimizers.values()))
+        self.latch.add(penalty.per_class, penalty.diagnostics)
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
         return values, z.detach()
 
@@ -265,13 +288,26 @@ class _Trainer:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
         record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
         self._stop_unless_finite(record, numbers)
-        self.run.log(record)
-        shown: dict[str, float] = {
-            name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers
-        }
+        self._log(record)
         self.report(
-            f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown
+            f"train {self.config.name}",
+            progress.step,
+            self.steps_per_epoch * self.config.training.epochs,
+            self._shown(numbers, weight),
         )
+
+    def _log(self, record: Mapping[str, Any]) -> None:
+        """Write a line, and each warning that begins or ends with it."""
+        self.run.log(record)
+        for change in self.watch.update(record):
+            self.run.log(change)
+            tell(self.report, f"warning: {self.config.name}, epoch {record['epoch']:.3g}: {change['text']}")
+
+    def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
+        """What the progress line says; the gradient ratio is the last one measured."""
+        self.latest |= numbers
+        named = {"ce": "ce", "rob_loss": "rob_loss", "train_accuracy": "train_accuracy", **(SHOWN if weight else {})}
+        return {short: self.latest[name] for name, short in named.items() if name in self.latest}
 
     def _stop_unless_finite(self, record: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
         """End the run with its diagnostics saved when a number became NaN or infinite."""
@@ -282,6 +318,7 @@ class _Trainer:
             key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
         }
         self.run.write("failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
+        self.run.log(warning("not_finite", broken, None, begins=True, step=record["step"], epoch=record["epoch"]))
         raise TrainingError(
             f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
             f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
@@ -308,7 +345,7 @@ class _Trainer:
         numbers = {"accuracy": value, "ce": float(torch.cat(ce).mean())}
         record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, **numbers}
         self._stop_unless_finite(record, numbers)
-        self.run.log(record)
+        self._log(record)
         return value
 
     def _checkpoint(self, progress: _Progress, validated: float) -> None:
