@@ -85,7 +85,7 @@ CAUSES: dict[str, Cause] = {
     "latched": Cause(
         "penalty latched: switched off for a whole epoch in nearly all classes, though they are not compact",
         "set surrogate.early_shut_off=false or raise its thresholds; without early shut-off do not trust rob_loss",
-        (Check("latched", 0.9, 0.5),),
+        (Check("latched", 0.8, 0.5),),
         patience=1,
     ),
     "blind": Cause(
@@ -114,7 +114,7 @@ CAUSES: dict[str, Cause] = {
         "model near chance: it tells the classes hardly better than a guess",
         "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp",
         (Check("times_chance", NEAR_CHANCE, 2.0),),
-        patience=2,
+        patience=5,
     ),
     "not_finite": Cause(
         "a number is not finite: training stopped",
