@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,3 +210,13 @@ def test_limits_in_words() -> None:
     assert describe_limit("gradient_ratio") == "warning above 10"
     assert describe_limit("rob_loss") == ""
     assert Check("x", 1.0, 0.5).is_bad(math.nan) is False
+
+
+def test_the_page_gives_every_limit_as_it_is() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "health.md").read_text()
+    for name, cause in CAUSES.items():
+        assert f"| `{name}` |" in page
+        for check in cause.checks:
+            side = ">" if check.clear < check.limit else "<"
+            row = f"| `{check.key}` | {side} {check.limit:g} | {check.clear:g} | {cause.patience} |"
+            assert row in page, row

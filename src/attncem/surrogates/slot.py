@@ -372,8 +372,8 @@ class SlotCrossAttentionCEM(Surrogate):
             "active": moments.mean_over_kept(penalty.above.to(usage.dtype), keep),
             "effective_slots": moments.mean_over_kept(entropy.exp(), keep),
             "assign_temp": self.scalar("assign_temp").clone(),
-            "gate_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
-            "gate_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
+            "tanh_alpha_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
+            "tanh_alpha_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
             "shut_off": shut.to(usage.dtype),
             **gate_values(penalty.gates, keep),
         }
