@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -93,14 +93,18 @@ _HEALTH = {
     "gate_snr": "gate_snr (mean)",
     "gate_class": "gate_class (mean)",
     "gate_saturation": "gate_saturation (share)",
-    "gradient_ratio": "gradient_ratio (penalty / cross entropy)",
+    "gradient_ratio": "gradient_ratio (penalty / CE)",
     "latched": "latched (share of classes)",
     "shut_off": "shut_off (share of steps)",
     "skipped": "skipped (share of samples)",
 }
 _RARE = frozenset({"latched", "shut_off", "skipped"})
 """Not drawn where they are 0 throughout."""
-_NOT_SHARES = frozenset({"plain_loss", "effective_number", "gradient_ratio"})
+Kind = Literal["number", "share", "ratio"]
+_KINDS: dict[str, Kind] = {"plain_loss": "number", "effective_number": "number", "gradient_ratio": "ratio"}
+"""What a health figure is where it is not a share."""
+_SMALL_RATIO = 1e-3
+"""The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
 def training_curves(runs: Sequence[Run]) -> list[Drawing]:
@@ -119,7 +123,7 @@ def health_curves(runs: Sequence[Run]) -> list[Drawing]:
     for key, title in _HEALTH.items():
         lines = _lines(runs, "train", key)
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
-            svg = _curves(f"health-{key}", title, "epoch", lines, is_share=key not in _NOT_SHARES)
+            svg = _curves(f"health-{key}", title, "epoch", lines, kind=_KINDS.get(key, "share"))
             drawings.append(Drawing(title, svg, describe_limit(key)))
     return drawings
 
@@ -171,14 +175,17 @@ def _line(run: Run, color: int, kind: str, key: str) -> Line:
     return Line(run.label, color, [x for x, _ in points], [y for _, y in points])
 
 
-def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, is_share: bool = False) -> str:
+def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: Kind = "number") -> str:
     with _drawing(key, title, (4.4, 2.5)) as (axes, finish):
         for line in lines:
             marker = _marker(line.color) if len(line.x) <= 12 else ""
             axes.plot(line.x, line.y, color=_color(line.color), linewidth=1.4, marker=marker, markersize=3.5)
         axes.set_xlabel(xlabel)
-        if is_share:
+        if kind == "share":
             axes.set_ylim(-0.03, 1.03)
+        if kind == "ratio":
+            axes.set_yscale("symlog", linthresh=_SMALL_RATIO)
+            axes.yaxis.set_major_formatter("{x:g}")
     return finish("last values: " + "; ".join(f"{line.label} {line.y[-1]:.4g}" for line in lines))
 
 
