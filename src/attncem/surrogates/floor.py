@@ -31,6 +31,11 @@ class VarianceFloor(nn.Module):
         if self.schedule is not None:
             self.current.fill_(self.schedule.at(epoch) * self.unit)
 
+    @property
+    def value(self) -> float | Tensor:
+        """τ now."""
+        return self.fixed if self.schedule is None else self.current
+
     def log(self, added: float = 0.0) -> float | Tensor:
         """Log of τ + added."""
         return math.log(self.fixed + added) if self.schedule is None else (self.current + added).log()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,17 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from attncem.config.surrogates import GatedOptions
+from attncem.health import SATURATED
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight
 from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
 from attncem.surrogates.recompute import recomputed
-from attncem.surrogates.statistic import variance_statistic
+from attncem.surrogates.statistic import above_floor, above_noise, variance_statistic
 from attncem.types import SurrogateOutput
 
-SATURATED = 0.01
-"""A dimension gate this close to 0 or 1 counts as saturated."""
 CAUTION_ATTENTION = (
     "learn=penalty trains the attention to lower its own penalty: measured on CIFAR-10 it settled on one sample a "
     "class (4 % effective samples), so that the penalty protected nothing; learn=worst_case did not."
@@ -91,10 +90,10 @@ class DimensionGate(nn.Module):
 
 @dataclass(frozen=True)
 class ClassPenalty:
-    """L_c of every group [G], its entries before gates [G, D] ([G, 1] for a scalar variance), the gates' values."""
+    """L_c of every group [G], which variances are above the floor [G, D] ([G, 1] for a scalar), the gates' values."""
 
     per_group: Tensor
-    entries: Tensor
+    above: Tensor
     gates: dict[str, Tensor]
 
 
@@ -144,7 +143,10 @@ class GatedAttentionCEM(Surrogate):
             groups,
             plain_variance,
             fit_loss=self._fit_loss(self._space(z.detach()), own, groups, keep),
-            extra=self._diagnostics(penalty, weights.detach(), groups, keep),
+            extra={
+                **self._diagnostics(penalty, weights.detach(), groups, keep),
+                "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
+            },
         )
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -180,7 +182,8 @@ class GatedAttentionCEM(Surrogate):
             per_group = per_group * gates["gate_class"]
         if self.options.slot_power is not None:
             per_group = per_group * groups.share**self.options.slot_power
-        return ClassPenalty(per_group, entries, gates)
+        above = above_floor(variance.detach(), self.options, self.floor.value, self.noise_std)
+        return ClassPenalty(per_group, above, gates)
 
     def _statistic(self, variance: Tensor) -> Tensor:
         """From variance to penalty, entry by entry."""
@@ -239,17 +242,34 @@ class GatedAttentionCEM(Surrogate):
         total = variance + noise
         return 0.5 * ((2 * math.pi * total).log() + (distance + noise) / total).mean(1)
 
+    def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
+        """The penalty of the unweighted class variance, gates left out: what there is to report.
+
+        LayerNorm enlarges what the noise hides: classes whose raw spread is far below the noise's count 0.
+        """
+        if self.options.variance_space == "layernorm":
+            keep = keep & above_noise(variance, self.noise_std)
+            _, variance = moments.class_moments(self._space(z), groups)
+        if self.options.scalar_variance:
+            variance = variance.sum(1, keepdim=True)
+        return moments.share_weighted_sum(self._statistic(variance).mean(1), keep, groups)
+
     def _diagnostics(self, penalty: ClassPenalty, weights: Tensor, groups: Groups, keep: Tensor) -> dict[str, Tensor]:
-        per_sample = weights.square().sum(0) * groups.counts
-        values = {
-            "active": moments.mean_over_kept((penalty.entries > 0).to(weights.dtype), keep),
-            "effective_samples": moments.mean_over_kept(1 / per_sample.clamp_min(1), keep),
+        per_sample = (weights.square().sum(0) * groups.counts).clamp_min(1)
+        return {
+            "active": moments.mean_over_kept(penalty.above.to(weights.dtype), keep),
+            "effective_samples": moments.mean_over_kept(1 / per_sample, keep),
+            "effective_number": moments.mean_over_kept(groups.counts / per_sample, keep),
             "shut_off": torch.zeros_like(per_sample[0]),
+            **gate_values(penalty.gates, keep),
         }
-        for name, gate in penalty.gates.items():
-            values[name] = moments.mean_over_kept(gate, keep)
-        if "gate_dimension" in penalty.gates:
-            gate = penalty.gates["gate_dimension"]
-            saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
-            values["gate_saturation"] = moments.mean_over_kept(saturated.to(weights.dtype), keep)
-        return values
+
+
+def gate_values(gates: Mapping[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
+    """Means of the gates, and how many of the per-dimension ones are saturated."""
+    values = {name: moments.mean_over_kept(gate, keep) for name, gate in gates.items()}
+    for name, key in (("gate_dimension", "gate_saturation"), ("gate_snr", "gate_snr_saturation")):
+        if name in gates:
+            saturated = (gates[name] < SATURATED) | (gates[name] > 1 - SATURATED)
+            values[key] = moments.mean_over_kept(saturated.to(gates[name].dtype), keep)
+    return values

@@ -126,6 +126,8 @@ class GaussianMixtureCEM(Surrogate):
             extra["singular"] = (counted & too_few).sum().to(raw.dtype) / num_counted
         raw_groups = self._groups(y, raw.dtype)
         _, plain_variance = moments.class_moments(raw.detach(), raw_groups)
+        plain = ((plain_variance + self.options.reg_covar).log().mean(1) - self.floor.log()).relu()
+        extra["plain_loss"] = moments.share_weighted_sum(plain, keep, raw_groups)
         per_group = (share * excess).sum(1).to(raw.dtype)
         return self._output(per_group, keep, raw_groups, plain_variance, extra=extra)
 

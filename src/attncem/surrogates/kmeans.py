@@ -74,6 +74,7 @@ class KMeansCEM(Surrogate):
             "active": (counted & (entropy > 0)).sum().to(x.dtype) / num_counted,
             "fitted": self.fitted.to(x.dtype),
             "shrinkage": torch.where(counted, shrinkage, 0).sum() / num_counted,
+            "plain_loss": moments.share_weighted_sum(self._entropy(plain_variance.mean(1)), keep, groups),
         }
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
 

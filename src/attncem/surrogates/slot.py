@@ -14,7 +14,7 @@ from attncem.config.surrogates import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.floor import VarianceFloor
-from attncem.surrogates.gated import SATURATED, DimensionGate
+from attncem.surrogates.gated import DimensionGate, gate_values
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
 from attncem.surrogates.recompute import recomputed
@@ -25,7 +25,7 @@ from attncem.surrogates.slot_attention import (
     of_own_class,
     spread_over_classes,
 )
-from attncem.surrogates.statistic import variance_statistic
+from attncem.surrogates.statistic import above_floor, above_noise, variance_statistic
 from attncem.types import SurrogateOutput
 
 __all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
@@ -69,10 +69,10 @@ class SlotMoments:
 
 @dataclass(frozen=True)
 class SlotPenalty:
-    """L_c of every group [G], its entries before gates [G, S·D], the gates' values by group."""
+    """L_c of every group [G], which variances are above the floor [G, S·D], the gates' values by group."""
 
     per_group: Tensor
-    entries: Tensor
+    above: Tensor
     gates: dict[str, Tensor]
 
 
@@ -169,7 +169,10 @@ class SlotCrossAttentionCEM(Surrogate):
             groups,
             plain_variance,
             fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
-            extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
+            extra={
+                **self._diagnostics(penalty, view.detach(), groups, keep, shut),
+                "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
+            },
         )
 
     @property
@@ -275,7 +278,8 @@ class SlotCrossAttentionCEM(Surrogate):
         if "gate_class" in gates:
             per_group = per_group * gates["gate_class"]
         by_group = {name: gate.reshape(len(groups.counts), -1) for name, gate in gates.items()}
-        return SlotPenalty(per_group, entries.reshape(len(groups.counts), -1), by_group)
+        above = above_floor(found.variance.detach(), self.options, self.floor.value, self.noise_std)
+        return SlotPenalty(per_group, above.reshape(len(groups.counts), -1), by_group)
 
     def _slot_weights(self, mass: Tensor, groups: Groups, *, live: bool) -> Tensor:
         """w̃_k = (w_k/M)^slot_power, normalised, [G, S]."""
@@ -380,24 +384,47 @@ class SlotCrossAttentionCEM(Surrogate):
         per_sample = -own_class.logsumexp(1) / x.shape[1]
         return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
 
+    def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
+        """The penalty of the unweighted class variance, gates and learned scalars left out: what there is to report.
+
+        ``enhanced``: of LayerNormed z, as the learned map could hide the spread; 0 for classes whose raw spread is
+        far below the noise's.
+        """
+        if self.options.variance_space == "enhanced":
+            keep = keep & above_noise(variance, self.noise_std)
+            _, variance = moments.class_moments(normalise(z.flatten(1)), groups)
+        options = self.options
+        entries = variance_statistic(
+            variance,
+            options,
+            self.floor.log(options.gamma),
+            self.noise_std,
+            beta=options.softplus_beta,
+            margin=options.margin_m,
+        )
+        return moments.share_weighted_sum(entries.mean(1), keep, groups)
+
     def _diagnostics(
         self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
     ) -> dict[str, Tensor]:
         usage = moments.uniform_weights(groups).T @ view.responsibilities
         entropy = -(usage * usage.clamp_min(SMALLEST_MASS).log()).sum(1)
+        squares = (groups.one_hot.T @ view.responsibilities.square()).clamp_min(SMALLEST_MASS)
         values = {
-            "active": moments.mean_over_kept((penalty.entries > 0).to(usage.dtype), keep),
-            "slot_entropy": moments.mean_over_kept(entropy / math.log(max(self.options.num_slots, 2)), keep),
+            "active": moments.mean_over_kept(penalty.above.to(usage.dtype), keep),
             "effective_slots": moments.mean_over_kept(entropy.exp(), keep),
             "assign_temp": self.scalar("assign_temp").clone(),
+            "tanh_alpha_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
+            "tanh_alpha_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
             "shut_off": shut.to(usage.dtype),
+            **gate_values(penalty.gates, keep),
         }
-        for name, gate in penalty.gates.items():
-            values[name] = moments.mean_over_kept(gate, keep)
-        if "gate_dimension" in penalty.gates:
-            gate = penalty.gates["gate_dimension"]
-            saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
-            values["gate_saturation"] = moments.mean_over_kept(saturated.to(usage.dtype), keep)
+        if self.options.num_slots > 1:
+            values["slot_entropy"] = moments.mean_over_kept(entropy / math.log(self.options.num_slots), keep)
+        if self.options.moments == "slots":
+            # Samples a slot rests on, w_k² / Σ r², averaged over the samples.
+            mass = usage * groups.counts.unsqueeze(1)
+            values["effective_number"] = moments.mean_over_kept((usage * mass.square() / squares).sum(1), keep)
         if self.options.moments == "class":
             # 003 takes its monitor from the enhanced features and divides it like the loss.
             _, spread = moments.class_moments(view.enhanced, groups)

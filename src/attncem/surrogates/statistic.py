@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attncem.config.surrogates import GatedOptions, SlotOptions
-from attncem.surrogates.capacity import gaussian_capacity
+from attncem.surrogates.capacity import ACTIVE_SHARE, gaussian_capacity
 
 
 def variance_statistic(
@@ -31,3 +31,15 @@ def variance_statistic(
         return excess.clamp_min(options.difference_bound)
     sharpened = beta * (excess - margin)
     return torch.logaddexp(sharpened, torch.zeros_like(sharpened)) / beta
+
+
+def above_floor(
+    variance: Tensor, options: GatedOptions | SlotOptions, floor: float | Tensor, noise_std: float
+) -> Tensor:
+    """Which variances are above the floor; for capacity, which has none, above a part of the noise's."""
+    return variance > (ACTIVE_SHARE * noise_std**2 if options.statistic == "capacity" else floor)
+
+
+def above_noise(variance: Tensor, noise_std: float) -> Tensor:
+    """Which classes [G] have a mean raw variance [G, D] that the noise does not hide."""
+    return variance.mean(1) > ACTIVE_SHARE * noise_std**2
