@@ -280,7 +280,7 @@ class _Trainer:
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
         self.engine.descend(loss, list(self.optimizers.values()))
-        self.latch.add(penalty.per_class, penalty.diagnostics)
+        self.latch.add(penalty.per_class, penalty.loss)
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics}
         return values, z.detach()
 
