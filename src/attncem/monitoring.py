@@ -30,7 +30,7 @@ class Latch:
         self._penalised = torch.zeros_like(self._seen)
 
     def add(self, per_class: Tensor, loss: Tensor) -> None:
-        """One step: per_class [num_classes], nan where a class was skipped; a loss of 0 (shut off) means none of them."""
+        """One step: per_class [num_classes], nan where a class was skipped; with a loss of 0 (shut off) none counts."""
         self._seen.logical_or_(~per_class.isnan())
         self._penalised.logical_or_((per_class > OFF) & (loss.detach().abs() > OFF))
 
