@@ -143,14 +143,14 @@ def test_networks_that_cannot_be_copied_are_refused_before_a_folder_is_made(
 def test_latch() -> None:
     latch = Latch(5, CPU)
     nan = torch.nan
-    latch.add(torch.tensor([0.3, 0.0, nan, 0.0, nan]), {})
-    latch.add(torch.tensor([0.0, 0.0, 1e-9, 0.2, nan]), {"shut_off": torch.tensor(0.0)})
+    latch.add(torch.tensor([0.3, 0.0, nan, 0.0, nan]), torch.tensor(0.1))
+    latch.add(torch.tensor([0.0, 0.0, 1e-9, 0.2, nan]), torch.tensor(0.1))
     assert latch.read() == {"latched": 0.5}, "of four classes seen, the second and the third had no penalty"
-    latch.add(torch.tensor([0.3, 0.3, nan, nan, nan]), {"shut_off": torch.tensor(1.0)})
-    assert latch.read() == {"latched": 1.0}
-    latch.add(torch.full((5,), nan), {})
+    latch.add(torch.tensor([0.3, 0.3, nan, nan, nan]), torch.tensor(0.0))
+    assert latch.read() == {"latched": 1.0}, "shut off"
+    latch.add(torch.full((5,), nan), torch.tensor(0.0))
     assert latch.read() == {}
-    latch.add(torch.ones(5), {})
+    latch.add(torch.ones(5), torch.tensor(1.0))
     latch.clear()
     assert latch.read() == {}
 

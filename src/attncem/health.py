@@ -179,9 +179,9 @@ class Watch:
         return changed
 
     def _readings(self, record: Record) -> dict[str, float]:
-        if record["kind"] == "validation":
+        if record.get("kind") == "validation":
             return {"times_chance": record["accuracy"] * self.num_classes} if self.num_classes else {}
-        if record["kind"] != "train":
+        if record.get("kind") != "train":
             return {}
         found = readings(record, self.first_spread)
         if self.first_spread is None:

@@ -6,7 +6,6 @@ Like a step, nothing here waits for the host until a line is logged.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -35,13 +34,10 @@ class Latch:
         """What a step changes."""
         return [self._seen, self._penalised]
 
-    def add(self, per_class: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
-        """One step: per_class [num_classes], nan where a class was skipped; shut_off switches off all of them."""
-        penalised = per_class > OFF
-        if "shut_off" in diagnostics:
-            penalised = penalised & (diagnostics["shut_off"] == 0)
+    def add(self, per_class: Tensor, loss: Tensor) -> None:
+        """One step: per_class [num_classes], nan where a class was skipped; with a loss of 0 (shut off) none counts."""
         self._seen.logical_or_(~per_class.isnan())
-        self._penalised.logical_or_(penalised)
+        self._penalised.logical_or_((per_class > OFF) & (loss.detach().abs() > OFF))
 
     def read(self) -> dict[str, float]:
         """Share of the classes seen that were never penalised since the last read; nothing when none was seen."""

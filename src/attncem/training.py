@@ -465,7 +465,7 @@ class _Trainer:
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
         loss = sum(terms, loss)
         self.engine.descend(loss, list(self.optimizers.values()))
-        self.latch.add(penalty.per_class, penalty.diagnostics)
+        self.latch.add(penalty.per_class, penalty.loss)
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
         self.monitor.add(values)
         return whole_z.detach()

@@ -86,6 +86,7 @@ class HybridCEM(Surrogate):
             {
                 **_merged(gated.diagnostics, slot.diagnostics),
                 "rob_loss": loss.detach(),
+                "plain_loss": gated.diagnostics["plain_loss"] + weight * slot.diagnostics["plain_loss"],
                 "risk_share": (place >= 0).to(loss.dtype).mean(),
             },
         )
