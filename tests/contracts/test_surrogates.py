@@ -117,10 +117,8 @@ def hybrid_cases() -> list[dict[str, Any]]:
     """The presets, the sizes of the marked set, and parts that learn in every way."""
     return [
         {"slot": SLOT},
-        {"variant": "000", "slot": {**SLOT, **OPEN}},
-        {"slot": SLOT, "max_risk_classes": 1, "slot_weight": 0.5},
-        {"slot": SLOT, "risk_quantile": 0.0},
-        {"gated": {"learn": "frozen"}, "slot": {**SLOT, "learn": "worst_case"}},
+        {"variant": "000", "slot": {**SLOT, **OPEN}, "max_risk_classes": 1, "slot_weight": 0.5},
+        {"gated": {"learn": "frozen"}, "slot": {**SLOT, "learn": "worst_case"}, "risk_quantile": 0.0},
         {"gated": {"learn": "fit"}, "slot": {**SLOT, "variant": "003"}},
         {"gated": {"variant": "004", "learn": "worst_case"}, "slot": {**SLOT, "tokens": "spatial"}},
     ]

@@ -18,7 +18,7 @@ from attncem.surrogates.slot import SlotCrossAttentionCEM
 from attncem.types import AuditResult, ConfigError, RunError, SurrogateOutput, audit_from_dict
 
 CAUTION_TEST_IMAGES = (
-    "risk_audit was made on the test images: what they decided must not be judged on them; audit with on=validation"
+    "risk_audit was made on the test images: what they decided must not be judged on them; audit with on=validation."
 )
 
 
@@ -60,7 +60,7 @@ class HybridCEM(Surrogate):
             self.risk.copy_(torch.tensor(_risk_of(audit, num_classes)))
             self._mark()
             cautions.append(CAUTION_TEST_IMAGES if audit.evaluation == "test" else "")
-        self.caution = "; ".join(filter(None, cautions))
+        self.caution = " ".join(filter(None, cautions))
 
     def _checked_size(self) -> int:
         size = self.options.num_risk_classes(self.num_classes)
