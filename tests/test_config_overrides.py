@@ -65,6 +65,14 @@ def test_the_order_of_different_keys_does_not_matter(order):
     )
 
 
+def test_a_mapping_with_free_keys():
+    given = {"model": {"arguments": {"depth": 2}}}
+    assert config(given, "model.arguments.img_size=64").model.arguments == {"depth": 2, "img_size": 64}
+    assert config(None, "model.arguments={img_size: 64, flat: true}").model.arguments == {"img_size": 64, "flat": True}
+    assert "model.arguments.x=[1]: must be true or false or integer" in message(None, "model.arguments.x=[1]")
+    assert message(None, "model.arguments=3") == "model.arguments=3: must be a mapping with any keys"
+
+
 def test_list_items():
     assert config(None, "channel.0.noise_std=0.2").noise_std == 0.2
     assert config(None, "channel.noise_std=0.2").noise_std == 0.2

@@ -86,6 +86,44 @@ def test_surrogate_can_be_captured_in_a_graph(name: str) -> None:
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
 
+REMEMBERING = [name for name, kind in SURROGATES.items() if "memory" in kind.options_type.model_fields]
+
+
+def remembering(name: str) -> attncem.Surrogate:
+    torch.manual_seed(0)
+    sizes = {"feature_shape": (8, 8, 8), "num_classes": 100, "noise_std": 0.1}
+    surrogate = attncem.build_surrogate(name, **sizes, memory={"per_class": 2}).cuda()
+    surrogate.refresh([batch(100)])
+    return surrogate
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_memory_is_filled_by_a_captured_step(name: str) -> None:
+    surrogate, (z, y) = remembering(name), batch(100)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            total_loss(surrogate, z, y)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            skipped = surrogate(z, y).diagnostics["skipped"]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    memory = surrogate.memory
+    assert memory is not None
+    before = int(memory.step)
+    z.add_(1)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert int(memory.step) == before + 1
+    assert float(skipped) < 1e-6
+    newest = memory.features[int(y[-1])]
+    assert bool((newest == z[-1].flatten()).all(1).any())
+
+
 @pytest.mark.parametrize("name", SURROGATES)
 def test_cuda_equals_cpu(name: str) -> None:
     surrogate, (z, y) = fitted(name), batch()

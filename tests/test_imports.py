@@ -17,6 +17,7 @@ FLOORS = {
     "seeding": 1,
     "statistics": 1,
     "progress": 1,
+    "processes": 1,
     "data": 2,
     "metrics": 2,
     "models": 2,

@@ -12,13 +12,12 @@ from torch import nn
 from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
-from attncem.config.suggest import known
 from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
 from attncem.engine import Engine, seeded
-from attncem.models.networks import ARCHITECTURES, build_halves, resolve_cut
+from attncem.models.networks import build_halves, check_network
 from attncem.models.split import SplitModel, feature_shape
 from attncem.penalties import PENALTIES, Penalty
 from attncem.runs import Checkpoint, RunDirectory
@@ -48,17 +47,16 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
     """Refuse what cannot work, before anything is read or trained: unknown names, cuts, batch sizes."""
     spec = dataset_spec(config.data)
     if not custom_network:
-        known("model.name", config.model.name, ARCHITECTURES)
-        with torch.device("meta"):
-            resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
+        check_network(spec, config.model)
     elif config.model.pruning is not None:
         raise ConfigError("model.pruning works on the packaged networks: it cannot prune your own modules")
     per_class = config.training.batch_size / spec.num_classes
-    if config.surrogate.name != "none" and per_class < 2 and config.training.batches.name != "balanced":
+    if config.surrogate.needs_pairs and per_class < 2 and config.training.batches.name != "balanced":
+        memory = "surrogate.memory.per_class=4, " if "memory" in type(config.surrogate).model_fields else ""
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} gives {per_class:.2g} samples to each of the "
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
-            f"use training.batches.name=balanced, or a batch of {2 * spec.num_classes} or more"
+            f"use training.batches.name=balanced, {memory}or a batch of {2 * spec.num_classes} or more"
         )
 
 

@@ -20,6 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from attncem.config.training import SGDOptions
+from attncem.processes import World
 from attncem.seeding import derive_seed
 from attncem.types import ConfigError
 
@@ -43,11 +44,16 @@ def describe_device(device: torch.device) -> str:
 
 
 class Engine:
-    """Fabric on one device: places modules, runs them in the chosen precision, takes gradient steps."""
+    """Fabric on one device: places modules, runs them in the chosen precision, takes gradient steps.
 
-    def __init__(self, device: torch.device, precision: Precision = "32-true") -> None:
+    `world` are the processes that take the same steps, each with its part of the batch; alone by default.
+    """
+
+    def __init__(self, device: torch.device, precision: Precision = "32-true", world: World | None = None) -> None:
         self.device = device
-        self.fabric = Fabric(accelerator=device.type, devices=1, precision=precision)
+        self.world = world or World()
+        own = [torch.cuda.current_device()] if device.type == "cuda" else 1
+        self.fabric = Fabric(accelerator=device.type, devices=own, precision=precision)
 
     def autocast(self) -> Any:
         """Context in which the networks run in the chosen precision."""
@@ -58,8 +64,9 @@ class Engine:
         return module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     def descend(self, loss: Tensor, optimizers: Sequence[Optimizer]) -> None:
-        """One backward over the whole loss, one step of every optimiser, gradients cleared."""
+        """One backward over the whole loss, one step of every optimiser with the mean gradient, gradients cleared."""
         self.fabric.backward(loss)
+        self.world.average_gradients(optimizers)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

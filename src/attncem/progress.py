@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +33,9 @@ def show_progress(console: Console | None = None) -> Iterator[Report]:
 
 
 def show_line(text: str, console: Console | None = None) -> None:
-    """One line for a person, on stderr, as it is."""
+    """One line for a person, on stderr, as it is; of the processes of torchrun the first one speaks."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
+        return
     console = console or Console(stderr=True)
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -228,6 +228,43 @@ class RunDirectory:
         return file
 
 
+class UnwrittenRun(RunDirectory):
+    """The run as a process sees it that only helps to train: nothing is read or written here."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Nothing is known here."""
+        return {}
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        """Write nothing."""
+
+    def log(self, record: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
+        """Log nothing."""
+
+    def offsets(self) -> dict[str, int]:
+        """There are no logs."""
+        return {}
+
+    def cut_back(self, offsets: Mapping[str, int]) -> None:
+        """There are no logs."""
+
+    def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+        """There are no logs."""
+        return []
+
+    def save(self, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+        """Save nothing."""
+        return ""
+
+    def load_newest_intact(self) -> tuple[Checkpoint | None, list[str]]:
+        """The first process reads it."""
+        return None, []
+
+
 def list_runs(folder: str | Path) -> list[RunDirectory]:
     """The run folders right inside a folder, by name."""
     root = Path(folder)

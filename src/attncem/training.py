@@ -51,12 +51,13 @@ from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
-from attncem.progress import Report, show_line, show_progress
-from attncem.runs import RunDirectory, free_path
+from attncem.processes import World, joined, launched_processes
+from attncem.progress import Report, show_line, show_progress, silent
+from attncem.runs import RunDirectory, UnwrittenRun, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import derive_seed, make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import RunError, SurrogateOutput, TrainingError
+from attncem.types import ConfigError, RunError, SurrogateOutput, TrainingError
 from attncem.types import Step as Seen
 
 _EVALUATION_BATCH = 500
@@ -95,10 +96,15 @@ def train(
         run, resolved = None, load_config(config, overrides).config
         if init_from is not None:
             resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
+    resolved = _for_launch(resolved, begun=run is not None)
     check(resolved, custom_network=modules is not None)
-    with limited_threads(resolved.threads), fastest_convolutions(resolve_device(resolved.device)):
+    device = resolve_device(resolved.device)
+    others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
+    with limited_threads(resolved.threads), fastest_convolutions(device), others as world:
         # All that can be refused is refused here, before a folder is made.
-        trainer = _Trainer(resolved, modules)
+        trainer = _Trainer(resolved, modules, world)
+        if not world.first:
+            return _follow(trainer)
         # A run that has a checkpoint goes on from that.
         if run is None or not run.checkpoints():
             initial = start_from_given(trainer.model, resolved.model)
@@ -107,6 +113,29 @@ def train(
         with run.locked():
             _train_locked(trainer, run, report)
     return run
+
+
+def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
+    """The configuration with the number of processes that torchrun started, if it did."""
+    launched = launched_processes()
+    if launched in (1, config.processes):
+        return config
+    if begun or config.processes > 1:
+        raise ConfigError(f"processes={config.processes} in this run, but torchrun started {launched}")
+    return load_config(config, {"processes": launched}).config
+
+
+def _help_to_train(world: World, config: RunConfig, modules: Modules | None) -> None:
+    """What the processes do that the first one started."""
+    with limited_threads(config.threads), fastest_convolutions(resolve_device(config.device)):
+        _follow(_Trainer(config, modules, world))
+
+
+def _follow(trainer: _Trainer) -> RunDirectory:
+    """Take part in a run that the first process writes."""
+    run = UnwrittenRun()
+    trainer.run_all(run, silent)
+    return RunDirectory(run.path)
 
 
 def _new_run(
@@ -170,11 +199,12 @@ class _Trainer:
     run: RunDirectory
     report: Report
 
-    def __init__(self, config: RunConfig, modules: Modules | None) -> None:
+    def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
         self.config = config
+        self.world = world or World()
         self.device = resolve_device(config.device)
         self.data: RunData = load_data(config, self.device)
-        self.engine = Engine(self.device, config.training.precision)
+        self.engine = Engine(self.device, config.training.precision, self.world)
         with seeded(self.device, config.seed, "init"):
             self.model: SplitModel = build_model(config, self.data.spec, modules)
             self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
@@ -188,6 +218,8 @@ class _Trainer:
         self.fitting = torch.zeros((), device=self.device)
         self.order = torch.Generator(self.device)
         self.noise = torch.Generator(self.device)
+        if self.world.size > 1:
+            self.surrogate.generator = torch.Generator(self.device)
         self.monitor = Monitor(self.device)
         self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
         self.step = self._build_step()
@@ -219,20 +251,27 @@ class _Trainer:
         options = self.config.training
         steps = self.steps_per_epoch * options.epochs
         compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
-        return Step(
+        fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
+        step = Step(
             partial(self._step, self.functions),
             state=lambda: [*self.trainable.tensors(), self.monitor.total],
             watched=list(self.model.parameters()),
             generators=(self.order, self.noise),
-            record=self._can_record(),
+            record=fast and not obstacle,
             compiled=partial(self._step, self.functions.compiled()) if compiling else None,
             tolerance=TOLERANCE[options.precision],
         )
+        if fast and obstacle:
+            step.problems.append(f"steps are not captured: {obstacle}")
+        return step
 
-    def _can_record(self) -> bool:
-        """On a GPU, unless a penalty does not do the same in every step."""
-        static = all(penalty.static for penalty in self.penalties.values())
-        return self.device.type == "cuda" and self.config.training.fast != "off" and static
+    def _obstacle_to_recording(self) -> str:
+        """Why steps cannot be replayed; nothing if they can."""
+        if self.world.size > 1:
+            # Those that did not agree on how steps are taken would wait for each other.
+            return "several processes take them together"
+        changing = [name for name, penalty in self.penalties.items() if not penalty.static]
+        return f"the penalty {changing[0]} does not do the same in every step" if changing else ""
 
     @property
     def cautions(self) -> list[str]:
@@ -247,13 +286,14 @@ class _Trainer:
         options = self.config.training
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
-            with seeded(self.device, self.config.seed, "epoch", epoch):
+            with seeded(self.device, self.config.seed, *self._stream("epoch", epoch)):
                 self._prune_when_due(progress)
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
-                validated = self._validate(progress)
-                if self.surrogate.needs_refresh:
+                validated = self._validate(progress) if self.world.first else 0.0
+                if self.surrogate.needs_refresh and self.world.first:
                     self.surrogate.refresh(features)
+                self.world.align(self.model, self.surrogate)
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
@@ -262,6 +302,11 @@ class _Trainer:
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
+        self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
+
+    def _stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
+        """Name of a random stream of this epoch: of several processes each has its own."""
+        return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
 
     def _say_how_steps_are_taken(self) -> None:
         """Into the manifest, once it is known or has changed."""
@@ -278,13 +323,16 @@ class _Trainer:
             feature_shape=list(shape),
             **asdict(count_cost(self.model, self.data.spec.shape)),
             cautions=self.cautions,
+            processes=self.world.size,
         )
         checkpoint, problems = self.run.load_newest_intact()
         for problem in problems:
             self.run.log({"problem": problem}, "problems.jsonl")
+        if checkpoint is None and problems:
+            raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+        checkpoint = self.world.from_first(checkpoint)
         if checkpoint is None:
-            if problems:
-                raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+            self.world.align(self.model, self.surrogate)
             self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
             return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
@@ -316,22 +364,25 @@ class _Trainer:
         """One pass over the training images; returns the features for the surrogate's refit."""
         options, seed = self.config.training, self.config.seed
         self.order.manual_seed(derive_seed(seed, "data", epoch))
-        self.noise.manual_seed(derive_seed(seed, "noise", epoch))
+        self.noise.manual_seed(derive_seed(seed, *self._stream("noise", epoch)))
+        if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
+            self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
         features: Tensor | None = None
         for penalty in self.penalties.values():
             penalty.begin_epoch(epoch, options.epochs)
         self.model.train()
         order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
-        for position, (images, labels) in enumerate(self.data.train.batches(order), 1):
+        part = order[:, self.world.part(options.batch_size)]
+        for position, (images, labels) in enumerate(self.data.train.batches(part), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
             z = self.step(images, labels)
-            if self.surrogate.needs_refresh and options.refresh_features == "trained":
+            if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
                 features = z.new_empty(len(order), *z.shape) if features is None else features
                 features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = self.monitor.read()
+                numbers = self.world.average(self.monitor.read(), self.device)
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
         if features is None:
             return self._second_pass()
@@ -355,8 +406,12 @@ class _Trainer:
         return lr, weight
 
     def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
-        """One step on a batch of images as they are stored; returns the clean z."""
-        moves = draw_moves(len(images), self.config.data, self.order)
+        """One step on a batch of images as they are stored; returns the clean z of all processes.
+
+        Moves are drawn for the images of all, so that an image's do not depend on the number of processes.
+        """
+        total = len(images) * self.world.size
+        moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
         return self._descend(functions, functions.prepare(images, moves), y)
 
     def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
@@ -368,11 +423,13 @@ class _Trainer:
 
         Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
         captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
+        The surrogate sees the batch of all processes.
         """
         with self.engine.autocast():
             z = functions.encode(x)
         with Beside() as beside:
-            penalty = functions.penalise(z, y)
+            whole_z, whole_y = self.world.gather(z, y)
+            penalty = functions.penalise(whole_z, whole_y)
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
@@ -386,7 +443,7 @@ class _Trainer:
         self.engine.descend(loss, list(self.optimizers.values()))
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
         self.monitor.add(values)
-        return z.detach()
+        return whole_z.detach()
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""

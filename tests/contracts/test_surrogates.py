@@ -24,6 +24,10 @@ NUM_CLASSES = 5
 NOISE_STD = 0.1
 
 
+MEMORY = {"memory": {"per_class": 3, "max_age": 2}}
+"""A memory, filled by ``make`` and left as it is by evaluation mode; tests/test_memory.py fills it further."""
+
+
 def gated_combinations() -> list[dict[str, Any]]:
     """Every valid statistic × variance_space × scalar_variance × learn."""
     combinations = [
@@ -57,6 +61,9 @@ def gated_extras() -> list[dict[str, Any]]:
         {"weights_gradient": "through"},
         {"uniform_mix": 1.0, "learn": "fit"},
         {"statistic": "hinge", "variance_floor": 0.05},
+        {**MEMORY},
+        {**MEMORY, "variant": "002", "slot_power": 2.0, "learn": "fit"},
+        {**MEMORY, "variant": "004"},
     ]
 
 
@@ -93,6 +100,9 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, "tokens": "spatial"},
         {**SLOT, "tokens": "spatial", "weights_gradient": "through", "learn": "worst_case"},
         {**SLOT, "statistic": "hinge", "variance_floor": 0.05, "divide_by_processed": True},
+        {**SLOT, **MEMORY, "variant": "001", "early_shut_off": False},
+        {**SLOT, **MEMORY, "variant": "003", "learn": "penalty"},
+        {**SLOT, **MEMORY, "tokens": "spatial"},
     ]
 
 
@@ -106,9 +116,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"covariance": "full", "num_clusters": 2},
         {"pca_dim": 6, "num_clusters": 3},
         {"pca_dim": 4, "covariance": "full", "reg_covar": 1e-3},
+        {**MEMORY},
+        {**MEMORY, "covariance": "full", "num_clusters": 2},
     ],
-    "capacity": [{}, {"per_dimension": False}],
-    "logdet": [{}],
+    "capacity": [{}, {"per_dimension": False}, {**MEMORY}],
+    "logdet": [{}, {**MEMORY}],
     "gated": gated_extras() + gated_combinations(),
     "slot": slot_extras() + slot_combinations(),
 }
@@ -120,7 +132,7 @@ OWN_WEIGHTS = [(name, options) for name, options in PAIRS if name in EXTRAS]
 
 def label(value: Any) -> str:
     if isinstance(value, dict):
-        return ",".join(f"{key}={item}" for key, item in value.items()) or "default"
+        return ",".join(f"{key}={label(item)}" for key, item in value.items()) or "default"
     return str(value)
 
 
@@ -154,12 +166,16 @@ def make(
     dtype: torch.dtype = torch.float32,
     noise_std: float = NOISE_STD,
 ) -> Surrogate:
-    """A surrogate ready for use: fitted where it needs a fit."""
+    """A surrogate ready for use: fitted where it needs a fit, its memory filled where it has one."""
     torch.manual_seed(0)
     surrogate = build_surrogate(name, feature_shape=shape, num_classes=num_classes, noise_std=noise_std, **options)
     surrogate = surrogate.to(dtype)
     if surrogate.needs_refresh:
         surrogate.refresh([batch(40 * num_classes, shape=shape, num_classes=num_classes, seed=0, dtype=dtype)])
+    if surrogate.memory is not None:
+        for size in (num_classes, 11):
+            call(surrogate, *batch(size, shape=shape, num_classes=num_classes, dtype=dtype))
+        surrogate.eval()
     return surrogate
 
 
@@ -181,6 +197,8 @@ def call(surrogate: Surrogate, z: Tensor, y: Tensor) -> SurrogateOutput:
 def test_every_surrogate_has_cases_and_a_reference() -> None:
     assert set(CASES) == set(SURROGATES)
     assert set(REFERENCES) == set(SURROGATES)
+    remembering = {name for name, surrogate in SURROGATES.items() if "memory" in surrogate.options_type.model_fields}
+    assert remembering == {name for name, options in FEW if "memory" in options}
 
 
 @every_case

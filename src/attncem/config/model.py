@@ -46,9 +46,13 @@ class ModelOptions(Options):
     """The network and the layer after which it is cut between client and server."""
 
     name: str = "small_cnn"
-    """Architecture: small_cnn, vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny."""
+    """Architecture: small_cnn, vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny; with the extra `vision` also
+    torchvision/NAME or timm/NAME."""
     cut: int | str = 2
-    """Cut point: number or name; everything before it runs on the client."""
+    """Cut point: number or name; everything before it runs on the client. For torchvision/ and timm/ the name of
+    a module, the last one of the client."""
+    arguments: dict[str, bool | int | float | str] = Field({})
+    """Further arguments of a torchvision/ or timm/ network, e.g. {img_size: 64}."""
     width: int | None = Field(None, ge=4, le=512)
     """Channels of the first stage, with which the others scale; null: the architecture's own."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()

@@ -26,7 +26,10 @@ class RunConfig(Options):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto: the GPU when there is one."""
     threads: int = Field(1, ge=1)
-    """Torch threads on the CPU."""
+    """Torch threads on the CPU, in every process."""
+    processes: int = Field(1, ge=1)
+    """Processes that share every batch: on one machine, each with a GPU of its own or on the CPU. Under torchrun
+    the number is torchrun's."""
     data: DataOptions = DataOptions()
     """Data set, split and augmentation."""
     model: ModelOptions = ModelOptions()
@@ -63,7 +66,19 @@ class RunConfig(Options):
             )
         self._check_penalties()
         self._check_pruning()
+        self._check_processes()
         return self
+
+    def _check_processes(self) -> None:
+        if self.training.batch_size % self.processes or self.training.batch_size < 2 * self.processes:
+            raise ValueError(
+                f"training.batch_size={self.training.batch_size} cannot be shared by processes={self.processes}: "
+                "each takes the same number of images, at least 2"
+            )
+        if self.processes > 1 and self.model.pruning is not None:
+            raise ValueError(
+                f"model.pruning cannot be combined with processes={self.processes}: each would prune by its own images"
+            )
 
     def _check_penalties(self) -> None:
         names = [penalty.name for penalty in self.penalties]

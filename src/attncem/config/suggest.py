@@ -63,10 +63,17 @@ def union_members(schema: Schema) -> dict[str, Schema]:
 
 
 def children(schema: Schema, part: str | int) -> list[Schema]:
-    """The schemas of one step down: a key (of any union member) or an item of a list."""
+    """The schemas of one step down: a key (of any union member, any of a free mapping) or an item of a list."""
     if isinstance(part, int):
         return [concrete["items"] for concrete in alternatives(schema) if "items" in concrete]
-    return [found for concrete in alternatives(schema) if (found := concrete.get("properties", {}).get(part))]
+    found = (concrete.get("properties", {}).get(part, free_values(concrete)) for concrete in alternatives(schema))
+    return [below for below in found if below]
+
+
+def free_values(schema: Schema) -> Schema | None:
+    """The schema of the values of a mapping whose keys are free; None for everything else."""
+    free = schema.get("additionalProperties")
+    return free if isinstance(free, dict) else None
 
 
 def object_schema(schema: Schema, value: Mapping[str, Any]) -> Schema:
@@ -159,6 +166,8 @@ def type_text(schema: Schema) -> str:
         return (
             "list" + (f" of at least {least}" if least else "") + f", each {_with_article(type_text(schema['items']))}"
         )
+    if free_values(schema):
+        return "mapping with any keys"
     bounds = " and ".join(f"{sign} {show(schema[word])}" for word, sign in _BOUNDS if word in schema)
     pattern = f"matching {schema['pattern']}" if "pattern" in schema else ""
     return " ".join(filter(None, (_TYPES.get(schema.get("type", ""), "value"), bounds, pattern)))

@@ -14,6 +14,21 @@ from pydantic import Field, model_validator
 from attncem.config.base import Options
 
 
+class MemoryOptions(Options):
+    """Recent features of each class that join the batch's in its statistics, without a gradient (ours)."""
+
+    per_class: int = Field(4, ge=1)
+    """Features kept of each class; the oldest makes way."""
+    max_age: int = Field(100, ge=1)
+    """Steps after which a feature is forgotten: the client has moved on."""
+
+
+Memory = Annotated[
+    MemoryOptions | None,
+    Field(description="Recent features of each class beside those of the batch, for many classes; null: none."),
+]
+
+
 class SurrogateOptions(Options):
     """What every surrogate has."""
 
@@ -26,6 +41,11 @@ class SurrogateOptions(Options):
     def default_warmup_epochs(self) -> int:
         """Epochs without penalty when training.warmup_epochs is not given."""
         return 0
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether a class needs two samples in a batch, or is skipped: a memory has the others."""
+        return getattr(self, "memory", None) is None
 
     def relative_floor_key(self) -> str | None:
         """The key that measures a floor or capacity in units of the channel's noise, if any."""
@@ -49,6 +69,11 @@ class NoneOptions(SurrogateOptions):
 
     name: Literal["none"] = "none"
 
+    @property
+    def needs_pairs(self) -> bool:
+        """Nothing is penalised."""
+        return False
+
 
 class CapacityOptions(SurrogateOptions):
     """Information a Gaussian channel of the given noise can carry about z inside a class."""
@@ -56,6 +81,7 @@ class CapacityOptions(SurrogateOptions):
     name: Literal["capacity"] = "capacity"
     per_dimension: bool = True
     """Log of each dimension's variance; false: dimensions averaged before the log."""
+    memory: Memory = None
 
     def relative_floor_key(self) -> str | None:
         """Always: a capacity is relative to the noise."""
@@ -66,6 +92,7 @@ class LogDetOptions(SurrogateOptions):
     """The same with all covariances: ½ logdet(I + Σ/σ²) / D of a class, by the batch's Gram matrix."""
 
     name: Literal["logdet"] = "logdet"
+    memory: Memory = None
 
     def relative_floor_key(self) -> str | None:
         """Always: a capacity is relative to the noise."""
@@ -88,6 +115,11 @@ class KMeansOptions(SurrogateOptions):
     """Lloyd iterations of a refit at most."""
     index_defect: bool = False
     """Reproduce the baseline's defect: every class uses class 0's weights and prior variances."""
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Single samples are kept: the variance is that around a stored centre."""
+        return False
 
     @property
     def default_warmup_epochs(self) -> int:
@@ -123,6 +155,7 @@ class GMMOptions(SurrogateOptions):
     """Lloyd iterations of the KMeans that starts a refit, at most."""
     em_iterations: int = Field(20, ge=1)
     """Steps of expectation maximisation of a refit (ours)."""
+    memory: Memory = None
 
     @property
     def default_warmup_epochs(self) -> int:
@@ -234,6 +267,7 @@ class GatedOptions(VariantOptions):
     """Factor on rob_loss (000: 0.25, 002: 0.1)."""
     attention_warmup_epochs: int = Field(0, ge=0)
     """Epochs without penalty (000, 002: 5)."""
+    memory: Memory = None
 
     @model_validator(mode="after")
     def _refuse_invalid_combinations(self) -> GatedOptions:
@@ -392,6 +426,7 @@ class SlotOptions(VariantOptions):
     """Factor on rob_loss (001: 0.25)."""
     attention_warmup_epochs: int = Field(0, ge=0)
     """Epochs without penalty (001: 3)."""
+    memory: Memory = None
 
     @model_validator(mode="after")
     def _refuse_invalid_combinations(self) -> SlotOptions:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from attncem.models.pruning import compact
 from attncem.models.sparse_coding import SparseCoding
-from attncem.models.split import SplitModel, count_parameters
+from attncem.models.split import SplitModel, count_parameters, evaluation
 from attncem.models.vit import SelfAttention
 
 BYTES_PER_VALUE = 4
@@ -39,7 +37,7 @@ def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
     """
     parameter = next(model.parameters(), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
-    with _evaluation(model), torch.no_grad():
+    with evaluation(model), torch.no_grad():
         client = compact(model.encoder)
         client_macs, z = _count(client, torch.zeros(1, *image_shape, device=device))
         server_macs = _count(model.server, z)[0] if model.server is not None else 0
@@ -92,15 +90,3 @@ def _attention_macs(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, va
     width = int(layer.embed_dim)
     queries, keys = query.numel() // width, key.numel() // key.shape[-1]
     return width * (2 * queries * width + key.numel() + value.numel() + 2 * queries * keys)
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards every module's own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attncem.config.model import BottleneckOptions, ModelOptions
+from attncem.config.suggest import known
 from attncem.models.architecture import Architecture, Stage
+from attncem.models.foreign import foreign_architecture
 from attncem.models.mobilenet import mobilenet_v2
 from attncem.models.pruning import add_masks
 from attncem.models.resnet import resnet18, resnet20
@@ -66,6 +68,23 @@ ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = 
 """Networks by name."""
 
 
+def architecture(spec: DatasetSpec, options: ModelOptions) -> Architecture:
+    """The network that the options name: a row of ARCHITECTURES, or LIBRARY/NAME of the extra `vision`."""
+    if "/" in options.name:
+        return foreign_architecture(spec, options)
+    known("model.name", options.name, ARCHITECTURES)
+    if options.arguments:
+        raise ConfigError(f"model.arguments: {options.name} takes none; they are for networks of other libraries")
+    return ARCHITECTURES[options.name](spec, options)
+
+
+def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
+    """Refuse a network or a cut that does not exist; leaves the random state as it was."""
+    # Networks of other libraries are built for real: not all of them can be on the meta device.
+    with torch.device("cpu" if "/" in options.name else "meta"), torch.random.fork_rng(devices=[]):
+        resolve_cut(architecture(spec, options), options)
+
+
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
     """Client and server half of the network cut as the options say.
 
@@ -74,7 +93,7 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
     """
     if options.extra_layer and options.name != "vgg11_bn":
         raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")
-    network = ARCHITECTURES[options.name](spec, options)
+    network = architecture(spec, options)
     cut = resolve_cut(network, options)
     client: list[nn.Module] = [Normalise(spec.mean, spec.std), *(module for _, module, _ in network.stages[:cut])]
     server: list[nn.Module] = [*(module for _, module, _ in network.stages[cut:]), network.head]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +54,18 @@ class SplitModel(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits through client, channel and server."""
         return self.predict(self.release(x))
+
+
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards every module's own mode again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attncem.config.surrogates import SurrogateOptions
+from attncem.config.surrogates import MemoryOptions, SurrogateOptions
 from attncem.surrogates import moments
+from attncem.surrogates.memory import ClassMemory
 from attncem.surrogates.moments import Groups
 from attncem.types import ConfigError, SurrogateOutput
 
@@ -22,7 +23,8 @@ class Surrogate(nn.Module, abc.ABC):
 
     ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all
     state is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its
-    sample counts as skipped. A subclass writes ``_evaluate``.
+    sample counts as skipped. A subclass writes ``_evaluate``. With a ``memory`` the batch that it sees is followed
+    by what is stored of its classes: samples without a gradient, which count in no share.
     """
 
     options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
@@ -30,6 +32,8 @@ class Surrogate(nn.Module, abc.ABC):
     """Whether ``refresh`` must run once before the penalty means anything."""
     caution: str = ""
     """One sentence on a measured failure of the chosen options; empty where none is known."""
+    generator: torch.Generator | None = None
+    """What a surrogate draws from; None: torch's global generator."""
 
     def __init__(
         self,
@@ -46,6 +50,9 @@ class Surrogate(nn.Module, abc.ABC):
         self.num_classes = int(num_classes)
         self.noise_std = float(noise_std)
         self._check_construction()
+        given: MemoryOptions | None = getattr(options, "memory", None)
+        sizes = {"num_classes": self.num_classes, "num_features": self.num_features}
+        self.memory = None if given is None else ClassMemory(given, **sizes)
 
     @abc.abstractmethod
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
@@ -55,7 +62,20 @@ class Surrogate(nn.Module, abc.ABC):
         """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
         self._check_batch(z, y)
         with exact_arithmetic(z):
-            return self._evaluate(in_statistics_precision(z), y.long(), noise)
+            z, y = in_statistics_precision(z), y.long()
+            if self.memory is None:
+                return self._evaluate(z, y, noise)
+            recalled, labels = self.memory.recall(y, z)
+            rows = torch.cat([z, recalled.view(-1, *self.feature_shape)])
+            output = self._evaluate(rows, torch.cat([y, labels]), noise)
+            if self.training:
+                self.memory.store(z.detach().flatten(1), y)
+            return output
+
+    def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
+        """Groups of the labels given to ``_evaluate``."""
+        num_own = None if self.memory is None else self.memory.num_own(len(y))
+        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own)
 
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
@@ -102,6 +122,8 @@ class Surrogate(nn.Module, abc.ABC):
             "skipped": 1 - kept_share,
             **{name: value.detach() for name, value in (extra or {}).items()},
         }
+        if self.memory is not None:
+            diagnostics["recalled"] = (groups.counts - groups.own_counts).sum() / groups.batch_size
         per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
         return SurrogateOutput(loss, fit_loss, per_class, diagnostics)
 

@@ -30,7 +30,7 @@ class CapacityPenalty(Surrogate):
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         x = z.flatten(1)
-        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        groups = self._groups(y, x.dtype)
         _, variance = moments.class_moments(x, groups)
         used = variance if self.options.per_dimension else variance.mean(1, keepdim=True)
         per_group = gaussian_capacity(used, self.noise_std).mean(1)

@@ -127,7 +127,7 @@ class GatedAttentionCEM(Surrogate):
             self.caution = CAUTION_GATES if options.dimension_gate else CAUTION_ATTENTION
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
-        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
         own = self._attention(z.detach(), groups, live=True)
         through = self.options.weights_gradient == "through"
@@ -169,7 +169,7 @@ class GatedAttentionCEM(Surrogate):
         if "gate_class" in gates:
             per_group = per_group * gates["gate_class"]
         if self.options.slot_power is not None:
-            per_group = per_group * (groups.counts / groups.batch_size) ** self.options.slot_power
+            per_group = per_group * groups.share**self.options.slot_power
         return ClassPenalty(per_group, entries, gates)
 
     def _statistic(self, variance: Tensor) -> Tensor:
@@ -195,8 +195,7 @@ class GatedAttentionCEM(Surrogate):
             inverse_ratio = variance / (mean.square() + options.gamma)
             gates["gate_snr"] = (options.snr_sharp * (inverse_ratio - options.snr_thresh)).sigmoid()
         if options.class_gate:
-            share = groups.counts / groups.batch_size
-            gates["gate_class"] = (options.class_gate_a * (share - options.class_gate_b)).sigmoid()
+            gates["gate_class"] = (options.class_gate_a * (groups.share - options.class_gate_b)).sigmoid()
         return gates
 
     def _fit_loss(self, x: Tensor, weights: Tensor, groups: Groups, keep: Tensor) -> Tensor | None:

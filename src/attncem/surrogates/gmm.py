@@ -101,7 +101,7 @@ class GaussianMixtureCEM(Surrogate):
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         raw = z.flatten(1)
         x = self._working(self._reduced(raw))
-        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        groups = self._groups(y, x.dtype)
         row = groups.class_of_group.clamp_max(self.num_classes - 1)
         with torch.no_grad():
             responsibility = self._responsibilities(x.detach(), y.clamp(0, self.num_classes - 1), groups, row)
@@ -121,7 +121,7 @@ class GaussianMixtureCEM(Surrogate):
         if self.is_full:
             too_few = share * self.class_counts[row].unsqueeze(1) <= self.num_dimensions
             extra["singular"] = (counted & too_few).sum().to(raw.dtype) / num_counted
-        raw_groups = moments.group_by_class(y, self.num_classes, raw.dtype)
+        raw_groups = self._groups(y, raw.dtype)
         _, plain_variance = moments.class_moments(raw.detach(), raw_groups)
         per_group = (share * excess).sum(1).to(raw.dtype)
         return self._output(per_group, keep, raw_groups, plain_variance, extra=extra)

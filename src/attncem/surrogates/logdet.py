@@ -26,7 +26,7 @@ class LogDetPenalty(Surrogate):
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         x = z.flatten(1)
-        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        groups = self._groups(y, x.dtype)
         per_group = class_logdets(x, groups, self.noise_std) / (2 * self.num_features)
         keep = groups.counts >= 2
         _, variance = moments.class_moments(x.detach(), groups)

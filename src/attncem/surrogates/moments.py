@@ -20,22 +20,26 @@ class Groups:
 
     ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``counts`` [G] samples a group;
     ``class_of_group`` [G] int64, num_classes for a group without samples. A sample whose label is out of range
-    is a member of no group.
+    is a member of no group. ``own_counts`` [G] and ``batch_size`` leave out the rows that a memory added: they join
+    the moments, a class's share is that of the batch.
     """
 
     members: Tensor
     one_hot: Tensor
     counts: Tensor
     class_of_group: Tensor
+    own_counts: Tensor
+    batch_size: int
+    """B, samples without a group included."""
 
     @property
-    def batch_size(self) -> int:
-        """B, samples without a group included."""
-        return self.members.shape[0]
+    def share(self) -> Tensor:
+        """Share p_c of each group in the batch, [G]."""
+        return self.own_counts / self.batch_size
 
 
-def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype) -> Groups:
-    """Groups of y [B] int64; ``dtype`` is that of the moments to come."""
+def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None) -> Groups:
+    """Groups of y [B] int64; ``dtype`` is that of the moments to come. After ``num_own`` rows a memory's follow."""
     batch = y.shape[0]
     in_range = (y >= 0) & (y < num_classes)
     index = torch.arange(min(batch, num_classes), device=y.device)
@@ -48,7 +52,9 @@ def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype) -> Groups:
     members = (group.unsqueeze(1) == index) & in_range.unsqueeze(1)
     class_of_group = torch.where(members.any(0), class_of_index, num_classes)
     one_hot = members.to(dtype)
-    return Groups(members, one_hot, one_hot.sum(0), class_of_group)
+    counts = one_hot.sum(0)
+    own_counts = counts if num_own is None else one_hot[:num_own].sum(0)
+    return Groups(members, one_hot, counts, class_of_group, own_counts, batch if num_own is None else num_own)
 
 
 def uniform_weights(groups: Groups) -> Tensor:
@@ -89,7 +95,7 @@ def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
 
 def share_weighted_sum(per_group: Tensor, keep: Tensor, groups: Groups) -> Tensor:
     """Σ_c p_c L_c over the groups kept, p_c = m_c / B; per_group [G], keep [G] bool."""
-    return (torch.where(keep, per_group, 0) * groups.counts).sum() / groups.batch_size
+    return (torch.where(keep, per_group, 0) * groups.own_counts).sum() / groups.batch_size
 
 
 def mean_over_kept(values: Tensor, keep: Tensor) -> Tensor:

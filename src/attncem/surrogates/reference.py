@@ -80,10 +80,10 @@ def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | No
     per_class = x.new_full((surrogate.num_classes,), math.nan)
     loss = x.new_zeros(())
     for label in range(surrogate.num_classes):
-        samples = x[y == label]
+        samples, share = _samples(surrogate, x, y, label)
         if len(samples) >= 2 and surrogate.class_counts[label] > 0:
             per_class[label] = _gmm_class(surrogate, samples, label)
-            loss = loss + len(samples) / len(x) * per_class[label]
+            loss = loss + share * per_class[label]
     return loss, per_class
 
 
@@ -112,10 +112,9 @@ def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | N
     per_class = z.new_full((surrogate.num_classes,), math.nan)
     loss, processed = z.new_zeros(()), 0.0
     for label in range(surrogate.num_classes):
-        samples = z[y == label]
+        samples, share = _samples(surrogate, z, y, label)
         if len(samples) < 2:
             continue
-        share = len(samples) / len(z)
         drawn = z.new_zeros(options.num_slots, options.slot_dim) if noise is None else noise[label].to(z)
         with torch.no_grad():
             per_class[label] = _slot_class(surrogate, samples, drawn, share)
@@ -143,12 +142,24 @@ def _share_weighted(
     per_class = z.new_full((surrogate.num_classes,), math.nan)
     loss = z.new_zeros(())
     for label in range(surrogate.num_classes):
-        samples = z[y == label]
+        samples, share = _samples(surrogate, z, y, label)
         if len(samples) >= 2:
-            share = len(samples) / len(z)
             per_class[label] = penalty(samples, share)
             loss = loss + share * per_class[label]
     return loss, per_class
+
+
+def _samples(surrogate: Surrogate, z: Tensor, y: Tensor, label: int) -> tuple[Tensor, float]:
+    """A class's samples, followed by what is remembered of it, and its share in the batch; none of an absent class."""
+    own = z[y == label]
+    memory = surrogate.memory
+    if memory is None or len(own) == 0:
+        return own, len(own) / len(z)
+    remembered = [own]
+    for feature, stored_at in zip(memory.features[label], memory.stored_at[label].tolist(), strict=True):
+        if stored_at >= 0 and int(memory.step) - stored_at <= memory.max_age:
+            remembered.append(feature.reshape(1, *z.shape[1:]))
+    return torch.cat(remembered), len(own) / len(z)
 
 
 def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tensor:

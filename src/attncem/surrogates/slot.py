@@ -146,7 +146,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return softplus(value) if name in POSITIVE else value
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
-        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
         drawn = self._slot_noise(noise, groups, z)
         # Under fit the own weights learn from halves of the classes alone: no graph is kept for the whole ones.
@@ -172,8 +172,9 @@ class SlotCrossAttentionCEM(Surrogate):
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
             shape = (len(groups.counts), *size)
-            make = torch.randn if self.training else torch.zeros
-            return make(shape, dtype=z.dtype, device=z.device)
+            if not self.training:
+                return torch.zeros(shape, dtype=z.dtype, device=z.device)
+            return torch.randn(shape, generator=self.generator, dtype=z.dtype, device=z.device)
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
         return noise.to(z)[groups.class_of_group.clamp_max(self.num_classes - 1)]
@@ -267,7 +268,7 @@ class SlotCrossAttentionCEM(Surrogate):
             excess = found.variance / (mean.square() + options.gamma) - self.scalar("snr_thresh", live=live)
             gates["gate_snr"] = (self.scalar("snr_sharp", live=live) * excess).sigmoid()
         if options.class_gate:
-            excess = groups.counts / groups.batch_size - self.scalar("class_gate_b", live=live)
+            excess = groups.share - self.scalar("class_gate_b", live=live)
             gates["gate_class"] = (self.scalar("class_gate_a", live=live) * excess).sigmoid()
         return gates
 
