@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,3 +22,21 @@ def tiny() -> dict[str, Any]:
         "training.epochs": 2,
         "training.log_every": 5,
     }
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Callable[..., Path]:
+    """Makes a finished run of a packaged configuration with overrides, once; nothing may change it."""
+    made: dict[str, Path] = {}
+
+    def make(config: str = "demo", **overrides: Any) -> Path:
+        from attncem.progress import silent
+        from attncem.training import train
+
+        key = f"{config} {overrides}"
+        if key not in made:
+            out = tmp_path_factory.mktemp("small") / "run"
+            made[key] = train(config, {**tiny, "device": "cpu", **overrides}, out=out, report=silent).path
+        return made[key]
+
+    return make

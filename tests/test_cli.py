@@ -21,7 +21,7 @@ from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
 
-VERBS = ("train", "audit", "report", "demo", "data", "runs", "config")
+VERBS = ("train", "audit", "report", "predict", "explain", "demo", "data", "runs", "config")
 WITH_OVERRIDES = ("train", "demo", "config")
 
 
@@ -144,6 +144,11 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["config", "surrogate.name=kmean"], "kmeans"),
         (["audit", "nowhere"], "nowhere is not a run folder"),
         (["report", "nowhere"], "nowhere: no such run folder"),
+        (["predict", "nowhere"], "required: IMAGE"),
+        (["predict", "nowhere", "test:0"], "nowhere is not a run folder"),
+        (["predict", "nowhere", "test:0", "--top", "0"], "top=0: must be at least 1"),
+        (["explain", "nowhere", "test:0"], "nowhere is not a run folder"),
+        (["explain", "nowhere", "test:0", "test:1"], "unexpected test:1"),
         (["demo", "--workers", "0"], "workers=0"),
         (["demo", "--workers", "two"], "invalid int value"),
         (["demo", "name=mine"], "name cannot be set for the demo"),

@@ -270,3 +270,20 @@ def test_a_compiled_step_that_fails_is_captured_uncompiled() -> None:
     assert step.mode == "captured"
     assert "no compiler here" in step.problems[0]
     assert weight.tolist() == [WARM_STEPS + 3.0] * 4
+
+
+def test_predict_and_explain(tmp_path: Path) -> None:
+    run = attncem.train(
+        "demo", [*TINY, "surrogate.variant=002", "training.warmup_epochs=0"], out=tmp_path / "run", report=silent
+    )
+    there, here = (attncem.predict(run, "test:3", device=device).predictions[0] for device in ("cuda", "cpu"))
+    assert (there.release.shape, there.release.bytes) == (here.release.shape, here.release.bytes)
+    assert sum(candidate.probability for candidate in there.top) <= 1 + 1e-5
+    found = attncem.explain(run, "test:3", decoder_epochs=0.5, report=silent)
+    assert found.reference.attention is not None
+    assert found.reference.attention + sum(found.reference.attentions) == pytest.approx(1, abs=1e-4)
+    on_cpu = attncem.explain(run, "test:3", device="cpu", report=silent)
+    assert found.reference.attention == pytest.approx(on_cpu.reference.attention, rel=1e-2)
+    assert [gate.mean for gate in found.reference.gates] == pytest.approx(
+        [gate.mean for gate in on_cpu.reference.gates], rel=1e-2
+    )

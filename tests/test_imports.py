@@ -33,8 +33,10 @@ FLOORS = {
     "training": 5,
     "attacks": 5,
     "auditing": 6,
+    "inference": 6,
     "reporting": 7,
     "demonstration": 8,
+    "explaining": 8,
     "cli": 9,
     "__main__": 10,
 }
@@ -58,6 +60,7 @@ WITHOUT_TORCH = (
     "data/idx",
     "data/cifar",
     "data/folders",
+    "data/pictures",
     "data/readers",
     "data/splits",
     "data/inspect",

@@ -15,7 +15,7 @@ from attncem import _HOME
 
 def test_the_names_are_sorted_and_few() -> None:
     assert attncem.__all__ == sorted(attncem.__all__)
-    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 25
+    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 26
 
 
 def test_the_names_are_pinned() -> None:
@@ -41,7 +41,9 @@ def test_the_names_are_pinned() -> None:
         "__version__",
         "audit",
         "build_surrogate",
+        "explain",
         "load_config",
+        "predict",
         "report",
         "restore",
         "train",

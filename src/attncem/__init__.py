@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from attncem.channels import CHANNELS
     from attncem.config.load import load_config
     from attncem.config.run import RunConfig
+    from attncem.explaining import explain
+    from attncem.inference import predict
     from attncem.models.split import SplitModel
     from attncem.reporting import report
     from attncem.runs import RunDirectory
@@ -59,7 +61,9 @@ _HOME = {
     "TrainingError": "types",
     "audit": "auditing",
     "build_surrogate": "surrogates",
+    "explain": "explaining",
     "load_config": "config.load",
+    "predict": "inference",
     "report": "reporting",
     "restore": "build",
     "train": "training",
@@ -87,7 +91,9 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "__version__",
     "audit",
     "build_surrogate",
+    "explain",
     "load_config",
+    "predict",
     "report",
     "restore",
     "train",

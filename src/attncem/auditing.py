@@ -21,7 +21,7 @@ import attncem
 from attncem.attacks import build_attack
 from attncem.attacks.base import FittedAttack
 from attncem.attacks.oracle import ModelOracle
-from attncem.build import Modules, RunData, load_data, restore
+from attncem.build import Modules, RunData, data_of, restore
 from attncem.config.attacks import SUITES, Suite
 from attncem.config.base import Options
 from attncem.config.run import RunConfig
@@ -116,12 +116,7 @@ class _Auditor:
     ) -> None:
         self.run, self.config, self.model, self.seed, self.threat, self.on = run, config, model, seed, threat, on
         self.device = device
-        self.data: RunData = load_data(config, device)
-        recorded = run.manifest.get("split", {}).get("sha256", self.data.split.sha256)
-        if recorded != self.data.split.sha256:
-            raise RunError(
-                f"the data or its split has changed since {run.path} was trained: the audit would mix them up"
-            )
+        self.data: RunData = data_of(run, config, device)
         auxiliary, evaluation = _attacker_and_evaluation(self.data, threat, on)
         if len(auxiliary) < 20:
             raise ConfigError(

@@ -151,3 +151,18 @@ def restore(
     if model.server is not None:
         model.server.load_state_dict(checkpoint.weights["server"])
     return config, model.eval(), checkpoint
+
+
+def restore_surrogate(config: RunConfig, model: SplitModel, spec: DatasetSpec, checkpoint: Checkpoint) -> Surrogate:
+    """The surrogate of a run in the state of a checkpoint, in evaluation mode."""
+    surrogate = build_surrogate_for(config, model, spec)
+    surrogate.load_state_dict(checkpoint.weights["surrogate"])
+    return surrogate.eval()
+
+
+def data_of(run: RunDirectory, config: RunConfig, device: torch.device) -> RunData:
+    """The data of a trained run; refused when it is not what the run was trained on."""
+    data = load_data(config, device)
+    if run.manifest.get("split", {}).get("sha256", data.split.sha256) != data.split.sha256:
+        raise RunError(f"the data or its split has changed since {run.path} was trained: parts of it would be mixed up")
+    return data

@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(verbs)
     _add_audit(verbs)
     _add_report(verbs)
+    _add_predict(verbs)
+    _add_explain(verbs)
     _add_demo(verbs)
     _add_data(verbs)
     _add_runs(verbs)
@@ -157,6 +159,67 @@ def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import report
 
     Console().print(str(report(known.runs, known.out, csv=known.csv)), highlight=False, soft_wrap=True)
+
+
+_IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
+
+
+def _add_predict(verbs: Verbs) -> None:  # type: ignore[valid-type]
+    parser = _verb(verbs, "predict", "Label images with a run, and say what leaves the device.")
+    parser.add_argument("run_folder", metavar="RUN", help="run folder")
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help=_IMAGE)
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="labels shown for each image (default: 3)")
+    parser.add_argument("--save", metavar="FOLDER", help="write what leaves the device there; replaces no file")
+    parser.add_argument("--save_as", default="safetensors", help="safetensors or npy (default: safetensors)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="repeatable noise, for experiments (default: fresh noise)"
+    )
+    _add_common(parser)
+    parser.set_defaults(run=_predict)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+
+
+def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.inference import predict
+    from attncem.reporting import print_predictions
+
+    names = ("top", "save", "save_as", "seed", "weights", "device")
+    result = predict(known.run_folder, known.images, **{name: getattr(known, name) for name in names})
+    if known.json:
+        print(json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
+    else:
+        print_predictions(result, Console())
+
+
+def _add_explain(verbs: Verbs) -> None:  # type: ignore[valid-type]
+    parser = _verb(verbs, "explain", "Show one image on its way through a run, as one self-contained HTML page.")
+    parser.add_argument("run_folder", metavar="RUN", help="run folder")
+    parser.add_argument("image", metavar="IMAGE", help=_IMAGE)
+    parser.add_argument("--out", help="page to write (default: explanation.html; with --json none)")
+    parser.add_argument("--decoder_epochs", type=float, metavar="N", help="also train a small decoder for N epochs")
+    _add_common(parser)
+    parser.set_defaults(run=_explain)
+
+
+def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.explaining import explain
+    from attncem.reporting import print_explanation
+
+    out = Path(known.out or "explanation.html")
+    page = out if known.out or not known.json else None
+    names = ("decoder_epochs", "weights", "device")
+    found = explain(known.run_folder, known.image, out=page, **{name: getattr(known, name) for name in names})
+    if known.json:
+        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
+        return
+    console = Console()
+    print_explanation(found, console)
+    console.print(f"page: {out.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _add_demo(verbs: Verbs) -> None:  # type: ignore[valid-type]

@@ -338,6 +338,14 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise
 
 
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet; RunError where one is, or where nothing can be written."""
+    with _explain_os_error(path, "choose another folder"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as handle:
+            handle.write(data)
+
+
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON object with its schema_version, atomically."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False, allow_nan=False)

@@ -285,5 +285,174 @@ def _attack_from_dict(data: Mapping[str, Any]) -> AttackResult:
     return AttackResult(**values)
 
 
+@dataclass(frozen=True)
+class Release:
+    """What left the client for one image; ``noise`` is fresh, keyed or none. The image's own bytes stand beside it."""
+
+    shape: list[int]
+    dtype: str
+    bytes: int
+    minimum: float
+    maximum: float
+    noise: str
+    noise_std: float
+    image_bytes: int
+    file_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One label with the server's probability for it."""
+
+    label: int
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One image: the likeliest labels, best first, what was done to the file, what left the client."""
+
+    source: str
+    top: list[Candidate]
+    true_label: int | None
+    true_name: str | None
+    preparation: list[str]
+    release: Release
+    saved: str | None = None
+
+
+@dataclass(frozen=True)
+class PredictionResult:
+    """Predictions of one run for a few images."""
+
+    run: str
+    weights: str
+    dataset: str
+    channel: list[Mapping[str, Any]]
+    predictions: list[Prediction]
+    notes: list[str]
+    schema_version: int = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class FeatureTile:
+    """One channel of the feature, clean and released, as PNG files in base64.
+
+    ``snr``: how far the image lies from its class's mean in this channel, squared, over what the channel did to it,
+    squared; None where the channel did nothing, or the class is unknown.
+    """
+
+    name: str
+    clean: str
+    released: str
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class FeatureView:
+    """The feature as pictures: black is ``low``, white is ``high`` in all of them; ``hidden`` channels are left out."""
+
+    shape: list[int]
+    low: float
+    high: float
+    tiles: list[FeatureTile]
+    hidden: int
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one."""
+
+    label: int
+    name: str
+    images: int
+    variance: float
+    penalty: float | None
+
+
+@dataclass(frozen=True)
+class PartShare:
+    """A slot, cluster or component of the class: how much it takes of the image, and of the others on average."""
+
+    image: float
+    others: float
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate of the image's class: its values over the features; ``saturated``: share within 0.01 of 0 or 1."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    saturated: float
+
+
+@dataclass(frozen=True)
+class ClassView:
+    """The image among validation images of its class.
+
+    Distances are of z to the mean of the class's other images, root mean square over the features, in units of
+    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1.
+    """
+
+    label: int
+    name: str
+    is_true: bool
+    distance: float | None
+    distances: list[float]
+    unit: str
+    attention: float | None
+    attentions: list[float]
+    part: str
+    shares: list[PartShare]
+    gates: list[Gate]
+    classes: list[ClassRow]
+    diagnostics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What one attack makes of the release; ``audit_mse`` is its mean in the newest audit of the same weights."""
+
+    name: str
+    kind: Literal["floor", "attack"]
+    image: str
+    mse: float
+    ssim: float | None
+    audit_mse: float | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything about one image on its way through one run; pictures are PNG files in base64."""
+
+    run: str
+    surrogate: str
+    weights: str
+    dataset: str
+    penalty_weight: float
+    prediction: Prediction
+    image: str
+    feature: FeatureView
+    reference: ClassView
+    recoveries: list[Recovery]
+    attacker_images: int
+    audit: str | None
+    notes: list[str]
+    schema_version: int = SCHEMA_VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data."""
+        return asdict(self)
+
+
 Batches = Iterable[tuple["Tensor", "Tensor"]]
 """(z or x, y) pairs on the device."""

@@ -207,7 +207,7 @@ def decode_image(path: Path, shape: tuple[int, int, int], *, resize: bool = Fals
     except DataError:
         raise
     except Exception as error:  # a damaged image can fail in any way
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *, resize: bool) -> None:
@@ -227,10 +227,11 @@ def _head(path: Path) -> tuple[str, tuple[int, int]]:
         with Image.open(path, formats=FORMATS) as image:
             return image.mode, image.size
     except Exception as error:  # a damaged image can fail in any way
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def unreadable(path: Path, error: Exception) -> DataError:
+    """The error for a file that is no whole image."""
     if path.is_file() and path.stat().st_size == 0:
         return DataError(f"{path} is empty; get it again or remove it")
     reason = str(error).replace(f" {str(path)!r}", "")

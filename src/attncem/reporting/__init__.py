@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attncem.types import AuditResult
+    from attncem.types import AuditResult, Explanation, PredictionResult
 
-__all__ = ["print_summary", "report", "summary_table"]
+__all__ = ["print_explanation", "print_predictions", "print_summary", "report", "summary_table"]
 
 
 class HasPath(Protocol):
@@ -53,3 +53,17 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
     from attncem.reporting.terminal import print_summary as show
 
     show(audits, console)
+
+
+def print_predictions(result: PredictionResult, console: Console) -> None:
+    """Print labels, confidence and what left the device for a terminal."""
+    from attncem.reporting.explanation import print_predictions as show
+
+    show(result, console)
+
+
+def print_explanation(explanation: Explanation, console: Console) -> None:
+    """Print an explanation's findings for a terminal."""
+    from attncem.reporting.explanation import print_explanation as show
+
+    show(explanation, console)

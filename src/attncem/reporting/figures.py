@@ -137,6 +137,22 @@ def trade_off(entries: Sequence[Entry]) -> Drawing:
     return Drawing(title, finish(points))
 
 
+def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: float, line: float | None) -> Drawing:
+    """One bar for each image of a class, in order of size, the explained one coloured; ``line``: to compare with."""
+    values = sorted([*others, own])
+    place = values.index(own)
+    with _drawing(key, title, (4.8, 2.5)) as (axes, finish):
+        axes.bar(range(len(values)), values, color=_GRID, edgecolor=_MUTED, linewidth=0.4, width=0.9)
+        axes.bar([place], [own], color=_color(1), width=0.9)
+        if line is not None:
+            axes.axhline(line, color=_MUTED, linewidth=0.9, linestyle="--")
+        axes.set_axisbelow(True)
+        axes.set_xticks([])
+        axes.set_xlabel(f"the class’s {len(values)} images, in order of size")
+        axes.set_ylabel(ylabel)
+    return Drawing(title, finish(f"this image {own:.4g}; the others from {min(values):.4g} to {max(values):.4g}"))
+
+
 def _line(run: Run, color: int, kind: str, key: str) -> Line:
     records: Sequence[Record] = run.train if kind == "train" else run.validation
     pairs = [(number(record.get("epoch")), number(record.get(key))) for record in records]

@@ -22,14 +22,14 @@ _GENERATOR = '<meta name="generator" content="attncem '
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
     """Read the runs, draw the page and put it in place."""
     table = out.with_suffix(".csv")
-    _refuse_foreign(out, _GENERATOR)
+    refuse_foreign(out, _GENERATOR)
     if csv:
-        _refuse_foreign(table, ",".join(tables.CSV_COLUMNS))
+        refuse_foreign(table, ",".join(tables.CSV_COLUMNS))
     runs = load_runs(paths)
     context = page_context(runs, now)
-    _write(out, render(context))
+    write_page(out, render(context))
     if csv:
-        _write(table, tables.csv_text(context["headline"]))
+        write_page(table, tables.csv_text(context["headline"]))
     return out
 
 
@@ -60,7 +60,7 @@ def page_context(runs: Sequence[Run], now: datetime) -> dict[str, Any]:
     }
 
 
-def render(context: Mapping[str, Any]) -> str:
+def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
     """The page as text; everything from the runs is escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -77,7 +77,7 @@ def render(context: Mapping[str, Any]) -> str:
         "seconds": wording.seconds,
         "svg": Markup,
     }
-    return environment.get_template("report.html.j2").render(context) + "\n"
+    return environment.get_template(template).render(context) + "\n"
 
 
 def _warnings(runs: Sequence[Run], best: Mapping[str, float]) -> list[tuple[int, str, list[str]]]:
@@ -94,7 +94,7 @@ def _threats(audited: Sequence[Entry]) -> dict[str, str]:
     return {entry.audit.threat.name: wording.describe_threat(entry.audit.threat) for entry in audited}
 
 
-def _refuse_foreign(file: Path, mark: str) -> None:
+def refuse_foreign(file: Path, mark: str) -> None:
     """RunError unless the file is absent or one of ours."""
     if not file.exists():
         return
@@ -105,7 +105,7 @@ def _refuse_foreign(file: Path, mark: str) -> None:
             raise RunError(f"{file}: exists and was not written by attncem; choose another name")
 
 
-def _write(file: Path, text: str) -> None:
+def write_page(file: Path, text: str) -> None:
     """Write a file so that a reader sees the old or the new one, never a part."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:

@@ -30,6 +30,8 @@ class Surrogate(nn.Module, abc.ABC):
     options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
     needs_refresh: ClassVar[bool] = False
     """Whether ``refresh`` must run once before the penalty means anything."""
+    part: ClassVar[str] = ""
+    """What the surrogate divides a class into: slot, cluster, component; empty where it does not."""
     caution: str = ""
     """One sentence on a measured failure of the chosen options; empty where none is known."""
     generator: torch.Generator | None = None
@@ -85,6 +87,20 @@ class Surrogate(nn.Module, abc.ABC):
         for z, y in features:
             self._check_batch(z, y)
             yield z, y
+
+    @torch.no_grad()
+    def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
+
+        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes;
+        ``gate_…`` [B, …]: the gates of its class.
+        """
+        self._check_batch(z, y)
+        with exact_arithmetic(z):
+            return self._explain(in_statistics_precision(z), y.long())
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return {}
 
     def _output(
         self,

@@ -143,6 +143,12 @@ class GatedAttentionCEM(Surrogate):
             extra=self._diagnostics(penalty, weights.detach(), groups, keep),
         )
 
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        weights = self._attention(z, groups, live=False)
+        gates = self._penalty(self._space(z), weights, groups, live=False).gates
+        return {"attention": weights.sum(1), **moments.of_each_sample(gates, groups)}
+
     def _attention(self, z: Tensor, groups: Groups, *, live: bool) -> Tensor:
         """Attention weights [B, G], mixed with uniform ones under worst_case."""
         weights = moments.softmax_within_class(self.pooling.logits(z, live=live), groups)

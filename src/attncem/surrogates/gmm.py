@@ -55,6 +55,7 @@ class GaussianMixtureCEM(Surrogate):
 
     options_type = GMMOptions
     needs_refresh = True
+    part = "component"
     options: GMMOptions
     means: Tensor
     factors: Tensor
@@ -125,6 +126,15 @@ class GaussianMixtureCEM(Surrogate):
         _, plain_variance = moments.class_moments(raw.detach(), raw_groups)
         per_group = (share * excess).sum(1).to(raw.dtype)
         return self._output(per_group, keep, raw_groups, plain_variance, extra=extra)
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        if not bool(self.fitted):
+            return {}
+        x = self._working(self._reduced(z.flatten(1)))
+        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        row = groups.class_of_group.clamp_max(self.num_classes - 1)
+        shares = self._responsibilities(x, y.clamp(0, self.num_classes - 1), groups, row)
+        return {"shares": shares.to(z.dtype)}
 
     @property
     def _divisor(self) -> int:

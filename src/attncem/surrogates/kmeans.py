@@ -30,6 +30,7 @@ class KMeansCEM(Surrogate):
 
     options_type = KMeansOptions
     needs_refresh = True
+    part = "cluster"
     options: KMeansOptions
     centres: Tensor
     variances: Tensor
@@ -72,6 +73,12 @@ class KMeansCEM(Surrogate):
             "shrinkage": torch.where(counted, shrinkage, 0).sum() / num_counted,
         }
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        if not bool(self.fitted):
+            return {}
+        nearest = self._nearest(z.flatten(1), y.clamp(0, self.num_classes - 1))
+        return {"shares": torch.nn.functional.one_hot(nearest, self.options.num_clusters).to(z.dtype)}
 
     def _batch_variances(self, x: Tensor, y: Tensor, groups: moments.Groups) -> tuple[Tensor, Tensor]:
         """Samples n and mean squared distance vb of each (group, cluster), both [G, K]."""

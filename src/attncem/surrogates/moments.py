@@ -8,6 +8,7 @@ row of z per class of the data set is built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -102,6 +103,11 @@ def mean_over_kept(values: Tensor, keep: Tensor) -> Tensor:
     """Mean of values [G] or [G, D] over the groups kept; 0 when none is."""
     per_group = values.flatten(1).mean(1) if values.dim() > 1 else values
     return torch.where(keep, per_group, 0).sum() / keep.sum().clamp_min(1)
+
+
+def of_each_sample(by_group: Mapping[str, Tensor], groups: Groups) -> dict[str, Tensor]:
+    """Values [G] or [G, D] as rows of the samples: those of each one's class, zeros for a sample without one."""
+    return {name: groups.one_hot @ values for name, values in by_group.items()}
 
 
 def scatter_to_classes(per_group: Tensor, keep: Tensor, groups: Groups, num_classes: int) -> Tensor:

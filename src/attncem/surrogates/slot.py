@@ -93,6 +93,7 @@ class SlotCrossAttentionCEM(Surrogate):
     """
 
     options_type = SlotOptions
+    part = "slot"
     options: SlotOptions
     calls: Tensor
     mean_gate_snr: Tensor
@@ -193,6 +194,12 @@ class SlotCrossAttentionCEM(Surrogate):
         responsibilities = (self.scalar("assign_temp", live=live).to(x.dtype) * cosine).softmax(1)
         responsibilities = responsibilities.unflatten(0, (-1, positions)).mean(1)
         return View(enhanced, responsibilities.detach() if detached else responsibilities)
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
+        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
+        return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _space(self, z: Tensor, view: View) -> Tensor:
         """The features [B, D] whose variance is taken."""

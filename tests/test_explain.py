@@ -1,0 +1,376 @@
+"""explain(): one image's feature, its place in its class, what the penalty makes of it, what comes back, the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import attncem
+from attncem.build import load_data, restore, restore_surrogate
+from attncem.cli import main
+from attncem.config.attacks import ClassMeanOptions, RidgeOptions, Suite
+from attncem.data.batches import DeviceData
+from attncem.explaining import _distances, explain
+from attncem.inference import LoadedRun
+from attncem.progress import silent
+from attncem.reporting.explanation import ILLUSTRATION, write_explanation
+from attncem.runs import RunDirectory
+from attncem.surrogates import SURROGATES, build_surrogate, moments
+from attncem.types import ConfigError, DataError, Explanation, RunError
+
+Make = Callable[..., Path]
+CPU = torch.device("cpu")
+GATES = {"surrogate.variant": "002", "training.warmup_epochs": 0}
+SLOTS = {"surrogate.name": "slot", "surrogate.slot_dim": 8, "surrogate.num_slots": 3, "surrogate.num_heads": 2}
+
+
+@pytest.fixture(scope="session")
+def gated(small_run: Make) -> Path:
+    return small_run("demo", **GATES)
+
+
+@pytest.fixture(scope="session")
+def found(gated: Path) -> Explanation:
+    return explain(gated, "test:17", report=silent)
+
+
+def decoded(png: str) -> Any:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(png))))
+
+
+# the hook of the surrogates
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 1, 3, 9, -1])  # 9 and −1: no class
+    return torch.randn(len(y), 4, 2, 2, generator=generator), y
+
+
+def fitted(name: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    surrogate = build_surrogate(name, feature_shape=(4, 2, 2), num_classes=5, noise_std=0.1, **options)
+    if surrogate.needs_refresh:
+        generator = torch.Generator().manual_seed(1)
+        surrogate.refresh([(torch.randn(100, 4, 2, 2, generator=generator), torch.arange(100) % 5)])
+    return surrogate.eval()
+
+
+@pytest.mark.parametrize("variant", ["ours", "000", "002", "004"])
+def test_attention_is_that_of_forward_and_sums_to_one(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    surrogate, (z, y) = fitted("gated", variant=variant), batch()
+    used: list[Tensor] = []
+    original = moments.weighted_moments
+
+    def watched(x: Tensor, weights: Tensor, groups: Any) -> Any:
+        used.append(weights.detach())
+        return original(x, weights, groups)
+
+    monkeypatch.setattr(moments, "weighted_moments", watched)
+    surrogate(z, y)
+    forward = used[0].sum(1)
+    attention = surrogate.explain(z, y)["attention"]
+    assert torch.equal(attention, forward)
+    for label, members in ((0, slice(0, 3)), (1, slice(3, 7)), (3, slice(7, 8))):
+        assert float(attention[members].sum()) == pytest.approx(1, abs=1e-6), label
+    assert attention[8:].tolist() == [0, 0], "a sample without a class has no weight"
+    assert attention[:3].std() > 0
+
+
+def test_gates_are_those_of_forward() -> None:
+    surrogate, (z, y) = fitted("gated", variant="002"), batch()
+    rows, said = surrogate.explain(z, y), surrogate(z, y).diagnostics
+    kept = [0, 3]  # a row of each class with two samples or more
+    for name in ("gate_dimension", "gate_snr", "gate_class"):
+        values = rows[name][kept].reshape(len(kept), -1).mean(1)
+        assert float(values.mean()) == pytest.approx(float(said[name]), rel=1e-5)
+    assert rows["gate_dimension"].shape == (len(y), 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "parts"),
+    [
+        ("slot", {"slot_dim": 8, "num_heads": 2, "num_slots": 3}, 3),
+        ("slot", {"slot_dim": 8, "num_heads": 2, "num_slots": 3, "variant": "001"}, 3),
+        ("kmeans", {"num_clusters": 4}, 4),
+        ("gmm", {"num_clusters": 2}, 2),
+        ("gmm", {"num_clusters": 2, "covariance": "full", "pca_dim": 3}, 2),
+    ],
+)
+def test_shares_of_the_parts_sum_to_one(name: str, options: dict[str, Any], parts: int) -> None:
+    surrogate, (z, y) = fitted(name, **options), batch()
+    shares = surrogate.explain(z, y)["shares"]
+    assert shares.shape == (len(y), parts)
+    assert surrogate.part in ("slot", "cluster", "component")
+    torch.testing.assert_close(shares.sum(1), torch.ones(len(y)))
+    assert shares.min() >= 0
+
+
+def test_kmeans_names_the_nearest_centre() -> None:
+    surrogate, (z, y) = fitted("kmeans"), batch()
+    centres = surrogate.centres[y.clamp(0, 4)]
+    nearest = (z.flatten(1).unsqueeze(1) - centres).square().sum(2).argmin(1)
+    assert torch.equal(surrogate.explain(z, y)["shares"].argmax(1), nearest)
+
+
+@pytest.mark.parametrize("name", sorted(SURROGATES))
+def test_explaining_changes_nothing_and_needs_a_batch(name: str) -> None:
+    torch.manual_seed(0)
+    surrogate = build_surrogate(name, feature_shape=(4, 2, 2), num_classes=5, noise_std=0.1)
+    before = {key: value.clone() for key, value in surrogate.state_dict().items()}
+    z, y = batch()
+    rows = surrogate.explain(z.requires_grad_(), y)
+    assert all(len(values) == len(y) and not values.requires_grad for values in rows.values())
+    assert all(torch.equal(value, before[key]) for key, value in surrogate.state_dict().items())
+    with pytest.raises(ValueError, match="expected shape"):
+        surrogate.explain(z[:, :2], y)
+
+
+# the explanation
+
+
+def test_attention_of_the_explanation(gated: Path, found: Explanation) -> None:
+    reference = found.reference
+    assert reference.attention is not None
+    assert reference.attention + sum(reference.attentions) == pytest.approx(1, abs=1e-5)
+    own = next(row for row in reference.classes if row.label == reference.label)
+    assert own.images == len(reference.attentions) + 1 == len(reference.distances) + 1
+    assert [gate.name for gate in reference.gates] == ["gate_dimension", "gate_snr", "gate_class"]
+    for gate in reference.gates:
+        assert 0 <= gate.low <= gate.mean <= gate.high <= 1
+        assert 0 <= gate.saturated <= 1
+
+
+def test_the_surrogate_is_the_runs_own(gated: Path, found: Explanation) -> None:
+    """Its penalties are those of the checkpoint's state on the same images."""
+    config, model, checkpoint = restore(RunDirectory.open(gated))
+    data = load_data(config, CPU)
+    surrogate = restore_surrogate(config, model, data.spec, checkpoint)
+    assert not surrogate.training
+    index = torch.cat([(data.validation.labels == c).nonzero().flatten()[:32] for c in range(10)])
+    x, y = data.validation.get(index)
+    image, label = data.test.get(slice(17, 18))
+    with torch.no_grad():
+        output = surrogate(model.encode(torch.cat([x, image])), torch.cat([y, label]))
+    assert [row.penalty for row in found.reference.classes] == pytest.approx(output.per_class.tolist(), rel=1e-4)
+    assert found.reference.diagnostics["rob_loss"] == pytest.approx(float(output.loss), rel=1e-4)
+    assert found.reference.label == int(label) == found.prediction.true_label
+    assert found.reference.is_true
+
+
+def test_distances_leave_the_image_itself_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z, members = torch.randn(1, 3, 2, generator=generator), torch.randn(5, 3, 2, generator=generator)
+    own, others = _distances(z, members)
+    assert own == pytest.approx(float((z[0] - members.mean(0)).square().mean().sqrt()))
+    for position, value in enumerate(others):
+        rest = torch.cat([members[:position], members[position + 1 :]]).mean(0)
+        assert value == pytest.approx(float((members[position] - rest).square().mean().sqrt()), rel=1e-5)
+    assert _distances(z, members[:0]) == (None, [])
+    assert _distances(z, z) == (0, []), "one member has no others"
+
+
+@pytest.mark.parametrize(("left", "words"), [(1, "(root mean square over the features)."), (0, "no validation image")])
+def test_a_class_with_few_validation_images_is_noted(
+    gated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, words: str
+) -> None:
+    original = LoadedRun.data.func
+
+    def thinned(loaded: LoadedRun) -> Any:
+        data = original(loaded)
+        images, labels = data.validation.images, data.validation.labels
+        own = (labels == int(data.test.labels[17])).nonzero().flatten()
+        kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, own[left:], False)
+        return replace(data, validation=DeviceData(images[kept], labels[kept]))
+
+    monkeypatch.setattr(LoadedRun, "data", property(thinned))
+    found = explain(gated, "test:17", out=tmp_path / "page.html", report=silent)
+    assert f"few validation images of the class {found.reference.name} ({left})" in found.notes[0]
+    assert words in (tmp_path / "page.html").read_text()
+    assert found.reference.distances == [] and len(found.reference.attentions) == left
+    assert (found.feature.snr is None) == (left == 0)
+
+
+def test_tiles_show_the_feature_on_one_scale(gated: Path, found: Explanation) -> None:
+    config, model, _ = restore(RunDirectory.open(gated))
+    image, _ = load_data(config, CPU).test.get(slice(17, 18))
+    with torch.no_grad():
+        z = model.encode(image)[0]
+    feature = found.feature
+    assert feature.shape == list(z.shape) and len(feature.tiles) == len(z) and feature.hidden == 0
+    for channel, tile in zip(z, feature.tiles, strict=True):
+        shown = feature.low + decoded(tile.clean) / 255 * (feature.high - feature.low)
+        assert np.abs(shown - channel.numpy()).max() <= (feature.high - feature.low) / 255
+        assert tile.snr is not None and tile.snr > 0
+        assert decoded(tile.released).shape == tuple(channel.shape)
+    lowest = min(found.prediction.release.minimum, float(z.min()))
+    assert feature.low == pytest.approx(lowest, abs=1e-6)
+
+
+def test_without_a_channel_nothing_is_changed(small_run: Make) -> None:
+    found = explain(small_run("demo-none", **{"channel.name": "identity"}), "test:3", report=silent)
+    assert found.feature.snr is None
+    assert all(tile.clean == tile.released and tile.snr is None for tile in found.feature.tiles)
+    assert found.reference.unit == "1"
+    assert found.reference.attention is None and found.reference.gates == []
+
+
+def test_tokens_are_one_matrix(small_run: Make) -> None:
+    settings = {"model.name": "vit_tiny", "model.width": 16, "model.bottleneck.stride": 1, "training.epochs": 1}
+    found = explain(small_run("demo-none", **settings), "test:3", report=silent)
+    tokens, width = found.feature.shape
+    assert len(found.feature.tiles) == 1
+    assert decoded(found.feature.tiles[0].clean).shape == (min(tokens, width), max(tokens, width))
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "part"),
+    [("demo-kmeans", {}, "cluster"), ("demo-kmeans", {"surrogate.name": "gmm"}, "component"), ("demo", SLOTS, "slot")],
+)
+def test_parts_of_the_class_take_the_image(
+    small_run: Make, tmp_path: Path, config: str, settings: dict[str, Any], part: str
+) -> None:
+    found = explain(small_run(config, **settings), "test:3", out=tmp_path / "page.html", report=silent)
+    assert found.reference.part == part
+    assert sum(share.image for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
+    assert sum(share.others for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
+    assert f"Which {part}s take it" in (tmp_path / "page.html").read_text()
+
+
+def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explanation) -> None:
+    assert [(row.name, row.kind) for row in found.recoveries] == [
+        ("class mean", "floor"),
+        ("nearest neighbour", "floor"),
+        ("ridge", "attack"),
+    ]
+    original = decoded(found.image) / 255
+    for row in found.recoveries:
+        assert row.mse == pytest.approx(float(np.square(decoded(row.image) / 255 - original).mean()), abs=2e-3)
+        assert row.ssim is not None and -1 <= row.ssim <= 1
+        assert row.audit_mse is None
+    assert found.audit is None
+
+
+def test_the_newest_audit_of_these_weights_stands_beside(gated: Path, tmp_path: Path) -> None:
+    run = tmp_path / "audited"
+    shutil.copytree(gated, run)
+    suite = Suite("tiny", 1, "", (("class mean", ClassMeanOptions()), ("ridge", RidgeOptions(num_releases=1))))
+    audit = attncem.audit(run, suite, report=silent)
+    found = explain(run, "test:3", report=silent)
+    assert found.audit == "suite tiny, threat model train"
+    means = {row.name: row.mse.mean for row in audit.attacks}
+    assert {row.name: row.audit_mse for row in found.recoveries} == {**means, "nearest neighbour": None}
+    (run / "audits" / "torn.json").write_text("{")
+    found = explain(run, "test:3", report=silent)
+    assert "torn.json: damaged" in found.notes[0] and found.audit is None
+
+
+def test_the_same_question_has_the_same_answer(gated: Path, found: Explanation) -> None:
+    assert explain(gated, "test:17", report=silent) == found
+
+
+def test_a_decoder_is_trained_when_asked_for(gated: Path) -> None:
+    told: list[str] = []
+    found = explain(gated, "test:17", decoder_epochs=0.5, report=lambda stage, *rest: told.append(stage))
+    assert found.recoveries[-1].name == "decoder small"
+    assert found.recoveries[-1].kind == "attack"
+    with pytest.raises(ConfigError, match="decoder_epochs=0"):
+        explain(gated, "test:17", decoder_epochs=0)
+
+
+def test_a_file_counts_as_its_predicted_class(gated: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)).save(path)
+    found = explain(gated, path, report=silent)
+    assert (found.reference.label, found.reference.is_true) == (found.prediction.top[0].label, False)
+    assert found.prediction.true_label is None
+    assert "test:NUMBER" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("image", "error", "message"),
+    [("test:1000", DataError, "test:0 to test:999"), ("nowhere.png", DataError, "nowhere.png is not there")],
+)
+def test_mistakes_are_named(gated: Path, image: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        explain(gated, image)
+
+
+# the page
+
+
+def test_the_page_stands_alone_and_escapes_names(gated: Path, tmp_path: Path) -> None:
+    path = tmp_path / "<script>alert(1)<&'\".png".replace("/", "")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)).save(path)
+    page = tmp_path / "page.html"
+    explain(gated, path, out=page, report=silent)
+    text = page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "<script>alert(1)<&'\".png: the server says" in unescape(text)
+    assert "default-src 'none'" in text
+    for address in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", text):
+        assert address.startswith(("#", "data:image/png;base64,")), address
+    assert not re.search(r"https?://(?!www\.w3\.org)|url\((?!#)|@import", text)
+    assert unescape(text).count(ILLUSTRATION) == 1
+
+
+def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
+    gated: Path, found: Explanation, tmp_path: Path
+) -> None:
+    page, other = tmp_path / "page.html", tmp_path / "other.html"
+    page.write_text("mine")
+    attncem.report(gated, out=other)
+    for file in (page, other):
+        before = file.read_bytes()
+        with pytest.raises(RunError, match="was not written by attncem"):
+            explain(gated, "test:3", out=file, report=silent)
+        assert file.read_bytes() == before
+    page.unlink()
+    for source in ("one.png", "two.png"):
+        renamed = replace(found, prediction=replace(found.prediction, source=source))
+        write_explanation(renamed, page, now=datetime.now().astimezone())
+        assert f"{source}: the server says" in page.read_text()
+    with pytest.raises(RunError, match="was not written by attncem"):
+        attncem.report(gated, out=page)
+
+
+# the command
+
+
+def test_the_command_writes_a_page_and_says_where(
+    gated: Path, found: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", str(gated), "test:17"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(f"page: {tmp_path / 'explanation.html'}\n")
+    assert (tmp_path / "explanation.html").is_file()
+    assert f"weight {found.reference.attention:.4f} inside its class" in shown
+    assert f"{found.recoveries[-1].mse:.4f}" in shown
+    assert ILLUSTRATION in shown
+
+
+def test_json_comes_back_whole(
+    gated: Path, found: Explanation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", str(gated), "test:17", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert printed["schema_version"] == 1
+    assert not list(tmp_path.iterdir()), "no page was asked for"

@@ -1,0 +1,237 @@
+"""predict(): labels through the true channel, what leaves the device, and mistakes that are named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import attncem
+from attncem.build import load_data, restore
+from attncem.cli import main
+from attncem.inference import LoadedRun, predict
+from attncem.progress import silent
+from attncem.runs import RunDirectory
+from attncem.types import AttncemError, ConfigError, DataError, RunError
+
+CPU = torch.device("cpu")
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def run(small_run: Make) -> Path:
+    return small_run()
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Callable[[Callable[[str], str]], Path]:
+    """The run in another folder, its configuration edited."""
+
+    def make(edit: Callable[[str], str]) -> Path:
+        to = tmp_path / "copy"
+        shutil.copytree(run, to)
+        text = (to / "config.yaml").read_text()
+        assert edit(text) != text
+        (to / "config.yaml").write_text(edit(text))
+        return to
+
+    return make
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "my [b]picture.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def expected(run: Path, index: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Release and probabilities of a test image, by the model itself."""
+    config, model, _ = restore(RunDirectory.open(run))
+    x, _ = load_data(config, CPU).test.get(slice(index, index + 1))
+    with torch.no_grad():
+        released = model.release(torch.stack([x[0]]), generator=torch.Generator().manual_seed(seed))
+        return released[0], model.predict(released).softmax(1)[0]
+
+
+def test_a_test_image_goes_through_the_models_own_release(run: Path, tmp_path: Path) -> None:
+    result = predict(run, "test:17", top=10, seed=3, save=tmp_path / "out")
+    released, probabilities = expected(run, 17, seed=3)
+    row = result.predictions[0]
+    assert [c.probability for c in row.top] == pytest.approx(probabilities.sort(descending=True).values.tolist())
+    assert row.top[0].label == int(probabilities.argmax())
+    assert sum(c.probability for c in row.top) == pytest.approx(1)
+    config = restore(RunDirectory.open(run))[0]
+    data = load_data(config, CPU)
+    assert row.true_label == int(data.test.labels[17])
+    assert row.true_name == data.spec.class_names[row.true_label]
+    assert torch.equal(load_file(str(row.saved))["released"], released)
+    leaves = row.release
+    assert (leaves.shape, leaves.dtype) == (list(released.shape), "float32")
+    assert leaves.bytes == 4 * released.numel() == RunDirectory.open(run).manifest["bytes_per_query"]
+    assert (leaves.minimum, leaves.maximum) == (float(released.min()), float(released.max()))
+    assert (leaves.noise, leaves.noise_std) == ("fresh", pytest.approx(0.1))
+    assert (leaves.image_bytes, leaves.file_bytes) == (28 * 28, None)
+
+
+def test_several_images_are_one_batch_and_keep_their_order(run: Path, picture: Path) -> None:
+    result = predict(run, ["test:3", picture, "test:4"], top=2)
+    assert [row.source for row in result.predictions] == ["test:3", str(picture), "test:4"]
+    assert [len(row.top) for row in result.predictions] == [2, 2, 2]
+    row = result.predictions[1]
+    assert (row.true_label, row.true_name) == (None, None)
+    assert row.preparation == [
+        "colours made grey",
+        "middle 30x30 of 40x30 px cut out",
+        "scaled from 30x30 to 28x28 px",
+    ]
+    assert row.release.file_bytes == picture.stat().st_size
+
+
+def test_a_file_and_the_same_test_image_agree(run: Path, tmp_path: Path) -> None:
+    given = LoadedRun(run, weights="best", device="cpu", modules=None).read("test:9")
+    path = tmp_path / "nine.png"
+    Image.fromarray((given.x[0] * 255).round().to(torch.uint8).numpy()).save(path)
+    one, other = (predict(run, image, seed=0).predictions[0] for image in ("test:9", path))
+    assert one.top == other.top
+    assert other.preparation == []
+
+
+def test_fresh_noise_differs_and_a_seed_repeats_it(run: Path) -> None:
+    def lowest(seed: int | None) -> float:
+        return predict(run, "test:0", seed=seed).predictions[0].release.minimum
+
+    assert lowest(None) != lowest(None)
+    assert lowest(5) == lowest(5) != lowest(6)
+
+
+def test_keyed_noise_gives_the_same_release_twice(copy: Any, tmp_path: Path) -> None:
+    keyed = copy(lambda text: text.replace("noise: fresh", "noise: keyed"))
+    files = [Path(str(predict(keyed, "test:0", save=tmp_path / n).predictions[0].saved)) for n in ("a", "b")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert predict(keyed, "test:0").predictions[0].release.noise == "keyed"
+
+
+def test_without_noise_none_is_claimed(small_run: Make) -> None:
+    result = predict(small_run("demo-none", **{"channel.name": "top_k"}), "test:0")
+    leaves = result.predictions[0].release
+    assert (leaves.noise, leaves.noise_std) == ("none", 0.0)
+    assert [stage["name"] for stage in result.channel] == ["top_k"]
+
+
+def test_saved_files_are_never_replaced(run: Path, picture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = predict(run, ["test:1", picture], save=out, save_as="npy", seed=1)
+    assert [Path(str(row.saved)).name for row in first.predictions] == ["000-test-1.npy", "001-my-b-picture.npy"]
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    assert np.load(out / "000-test-1.npy", allow_pickle=False).shape == tuple(first.predictions[0].release.shape)
+    with pytest.raises(RunError, match=r"000-test-1\.npy exists already"):
+        predict(run, "test:1", save=out, save_as="npy")
+    assert {file: file.read_bytes() for file in out.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_made_is_named(run: Path, picture: Path) -> None:
+    with pytest.raises(RunError, match="cannot write to"):
+        predict(run, "test:1", save=picture / "below")
+
+
+def test_weights_can_be_chosen(run: Path) -> None:
+    assert predict(run, "test:0", weights="last").weights == RunDirectory.open(run).checkpoints()[-1]
+    with pytest.raises(RunError, match="has no checkpoint epoch-00077"):
+        predict(run, "test:0", weights="epoch-00077")
+
+
+@pytest.mark.parametrize(
+    ("image", "options", "error", "message"),
+    [
+        ("test:1000", {}, DataError, "test:0 to test:999"),
+        ("test:-1", {}, DataError, "test:0 to test:999"),
+        ("test:", {}, DataError, "test:0 to test:999"),
+        ("test:" + 5000 * "9", {}, DataError, "test:0 to test:999"),
+        ("nowhere.png", {}, DataError, "nowhere.png is not there"),
+        ([], {}, ConfigError, "at least one image"),
+        ("test:0", {"top": 0}, ConfigError, "top=0"),
+        ("test:0", {"save_as": "pickle"}, ConfigError, "save_as=pickle is unknown"),
+        ("test:0", {"device": "tpu"}, ConfigError, "device=tpu is unknown"),
+    ],
+)
+def test_mistakes_are_named(
+    run: Path, image: Any, options: dict[str, Any], error: type[AttncemError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        predict(run, image, **options)
+
+
+def test_a_run_without_weights_is_refused(run: Path, tmp_path: Path) -> None:
+    early = tmp_path / "early"
+    shutil.copytree(run, early)
+    shutil.rmtree(early / "checkpoints")
+    (early / "checkpoints").mkdir()
+    with pytest.raises(RunError, match="has no checkpoint yet"):
+        predict(early, "test:0")
+
+
+def test_an_unfinished_run_is_noted(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "stopped")
+    RunDirectory.open(tmp_path / "stopped").update_manifest(status="stopped")
+    result = predict(tmp_path / "stopped", "test:0", weights="last")
+    assert result.notes == ["the run is not finished (status stopped): these are the weights of epoch 2 of 2"]
+    assert predict(run, "test:0").notes == []
+
+
+def test_changed_data_is_refused_for_a_test_image(copy: Any, picture: Path) -> None:
+    changed = copy(lambda text: text.replace("split_seed: 0", "split_seed: 1"))
+    with pytest.raises(RunError, match="split has changed"):
+        predict(changed, "test:0")
+    assert predict(changed, picture).predictions[0].top
+
+
+def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path) -> None:
+    modules = (nn.Sequential(nn.Conv2d(1, 2, 7, 7), nn.Sigmoid()), nn.Sequential(nn.Flatten(), nn.Linear(32, 10)))
+    run = attncem.train(
+        "demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "own", modules=modules, report=silent
+    )
+    with pytest.raises(RunError, match="pass them again as modules"):
+        predict(run, "test:0")
+    assert predict(run, "test:0", modules=modules).predictions[0].release.shape == [2, 4, 4]
+
+
+# the command
+
+
+def test_the_command_prints_label_and_what_leaves(
+    run: Path, picture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert main(["predict", str(run), "test:17", str(picture), "--seed", "3"]) == 0
+    shown = capsys.readouterr().out
+    row = predict(run, "test:17", seed=3).predictions[0]
+    assert f"{100 * row.top[0].probability:.1f} %" in shown
+    assert str(picture) in shown
+    assert f"{row.release.bytes:,} bytes" in shown
+    assert "Prepared: colours made grey" in shown
+
+
+def test_json_comes_back_whole(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(run), "test:17", "--seed", "3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(predict(run, "test:17", seed=3).to_dict()))
+    assert printed["schema_version"] == 1
+    assert printed["channel"][0]["name"] == "gaussian"
+
+
+def test_a_mistake_gets_a_line_and_exit_code_2(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    assert main(["predict", str(run), str(tmp_path / "text.png")]) == 2
+    shown = capsys.readouterr()
+    assert "text.png cannot be read as an image" in shown.err
+    assert shown.out == ""
