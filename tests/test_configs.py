@@ -10,6 +10,14 @@ import torch
 import attncem
 from attncem.build import build_model, build_penalties, build_surrogate_for, check
 from attncem.config.load import load_config, packaged_configs
+from attncem.config.surrogates import (
+    GATED_VARIANTS,
+    HYBRID_VARIANTS,
+    SLOT_VARIANTS,
+    GatedOptions,
+    HybridOptions,
+    SlotOptions,
+)
 from attncem.data.specs import DATASETS
 from attncem.engine import Engine
 from attncem.surrogates import SURROGATES
@@ -19,6 +27,7 @@ FOLDER = Path(attncem.__file__).parent / "configs"
 FILES = sorted(FOLDER.rglob("*.yaml"))
 RUN_NAMES = {"demo": "demo-gated"}
 """Where the run is not called like its file: the demo's three runs stand side by side in one report."""
+VARIANTS = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}
 
 
 def identifier(file: Path) -> str:
@@ -28,6 +37,45 @@ def identifier(file: Path) -> str:
 def test_there_are_configurations_and_nothing_else() -> None:
     assert {"demo", "demo-none", "demo-kmeans"} <= {identifier(file) for file in FILES}
     assert [p for p in FOLDER.rglob("*") if p.is_file() and p not in FILES] == []
+
+
+PUBLISHED: dict[str, tuple[str, str | None]] = {
+    "gated-000": ("gated", "000"),
+    "gated-002": ("gated", "002"),
+    "gated-004": ("gated", "004"),
+    "slot-001": ("slot", "001"),
+    "slot-003": ("slot", "003"),
+    "kmeans-cem": ("kmeans", None),
+    "gmm-002": ("gmm", None),
+    "hybrid-000": ("hybrid", "000"),
+}
+"""Every variant of the source documents: the surrogate and the preset that its packaged YAML chooses."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_variant_has_a_configuration(name: str) -> None:
+    config = load_config(name).config
+    assert (config.surrogate.name, getattr(config.surrogate, "variant", None)) == PUBLISHED[name]
+    assert config.training.penalty_weight > 0
+    assert config.training.penalty_schedule.name == "cem_lr", "the documents' weight over time"
+
+
+def test_no_preset_is_without_a_configuration() -> None:
+    presets = {(name, variant) for name, table in VARIANTS.items() for variant in table if variant != "ours"}
+    assert presets == {(name, variant) for name, variant in PUBLISHED.values() if variant is not None}
+
+
+@pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
+def test_a_recommended_configuration_cannot_cheat(name: str) -> None:
+    config = load_config(f"recommended-{name}").config
+    options = config.surrogate
+    assert options.name == name
+    parts = [options.gated, options.slot] if isinstance(options, HybridOptions) else [options]
+    for part in parts:
+        assert isinstance(part, GatedOptions | SlotOptions)
+        assert part.statistic == "capacity" and part.variance_space == "raw"
+        assert part.learn in ("fit", "worst_case") and part.weights_gradient == "detached"
+    assert (config.data.name, config.model.name, config.model.cut) == ("cifar10", "vgg11_bn", 4)
 
 
 @pytest.mark.parametrize("file", FILES, ids=identifier)

@@ -40,6 +40,7 @@ def batch(num_classes: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
 def fitted(name: str) -> attncem.Surrogate:
     torch.manual_seed(0)
     surrogate = attncem.build_surrogate(name, feature_shape=(8, 8, 8), num_classes=10, noise_std=0.1).cuda()
+    surrogate(*batch())  # the hybrid marks classes by what it has seen
     surrogate.refresh([batch()])
     return surrogate.eval()  # slots start without noise: the same numbers every time
 
@@ -122,6 +123,26 @@ def test_a_memory_is_filled_by_a_captured_step(name: str) -> None:
     assert float(skipped) < 1e-6
     newest = memory.features[int(y[-1])]
     assert bool((newest == z[-1].flatten()).all(1).any())
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_surrogate_keeps_at_most_100_mb_at_512x7x7(name: str) -> None:
+    surrogate = attncem.build_surrogate(name, feature_shape=(512, 7, 7), num_classes=10, noise_std=0.1).cuda()
+    z, y = torch.rand(128, 512, 7, 7, device="cuda"), torch.arange(128, device="cuda") % 10
+    with torch.no_grad():
+        surrogate(z, y)
+    surrogate.refresh([(z, y)])
+    z.requires_grad_()
+    before = torch.cuda.memory_allocated()
+    loss = total_loss(surrogate, z, y)
+    assert torch.cuda.memory_allocated() - before <= 100e6
+    loss.backward()
+
+
+@pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
+def test_recomputing_can_be_captured_in_a_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncem.surrogates.recompute.LARGE", 0)
+    test_surrogate_can_be_captured_in_a_graph(name)
 
 
 @pytest.mark.parametrize("name", SURROGATES)

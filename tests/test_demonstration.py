@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attncem import demonstration
 from attncem.config.attacks import GreyOptions, MeanImageOptions, Suite
 from attncem.demonstration import run_demo
 from attncem.runs import RunDirectory
@@ -22,9 +24,13 @@ class Events:
 
     def __init__(self) -> None:
         self.all: list[tuple[str, float, float, Mapping[str, float]]] = []
+        self.lines: list[str] = []
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         self.all.append((stage, done, total, numbers))
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
 
     def of(self, stage: str) -> list[tuple[str, float, float, Mapping[str, float]]]:
         return [event for event in self.all if event[0] == stage]
@@ -90,3 +96,15 @@ def test_mistakes_are_found_before_anything_is_trained(
     with pytest.raises(ConfigError, match=message):
         run_demo(tmp_path / "demo", overrides, report=Events(), **options)
     assert not (tmp_path / "demo").exists()
+
+
+def test_a_workers_warning_reaches_the_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel: queue.Queue[Any] = queue.Queue()
+    monkeypatch.setattr(demonstration, "_events", channel)
+    worker, events = demonstration._Teller(), Events()
+    worker("train demo", 1, 2, {"ce": 1.0})
+    worker.line("warning: demo")
+    channel.put(None)
+    demonstration._listen(channel, events)
+    assert events.all == [("train demo", 1, 2, {"ce": 1.0})]
+    assert events.lines == ["warning: demo"]

@@ -11,7 +11,13 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from attncem.surrogates import build_surrogate
-from attncem.surrogates.gated import GatedAttentionCEM, GatedAttentionPooling, gated_attention, gated_logits
+from attncem.surrogates.gated import (
+    GatedAttentionCEM,
+    GatedAttentionPooling,
+    gate_values,
+    gated_attention,
+    gated_logits,
+)
 from attncem.surrogates.projection import PointwiseProjection, RandomProjection
 
 DOUBLE = torch.float64
@@ -80,7 +86,47 @@ def test_equal_scores_give_uniform_weights_and_the_plain_variance() -> None:
         surrogate.pooling.score_weight.zero_()
     capacity = build_surrogate("capacity", feature_shape=(6,), num_classes=3, noise_std=0.1)
     torch.testing.assert_close(surrogate(z, y).loss, capacity(z, y).loss)
-    close(surrogate(z, y).diagnostics["effective_samples"], 1.0)
+    diagnostics = surrogate(z, y).diagnostics
+    close(diagnostics["effective_samples"], 1.0)
+    close(diagnostics["effective_number"], 10.0)
+    close(diagnostics["plain_loss"], float(capacity(z, y).loss))
+
+
+def test_attention_on_one_sample_hides_the_spread_but_not_from_the_health_figures() -> None:
+    z, y = torch.randn(30, 6, dtype=DOUBLE), torch.arange(30) % 3
+    surrogate = build(learn="penalty").double()
+    with torch.no_grad():
+        surrogate.pooling.score_weight.mul_(1e9)
+    diagnostics = surrogate(z, y).diagnostics
+    close(diagnostics["effective_samples"], 0.1)
+    close(diagnostics["effective_number"], 1.0)
+    assert diagnostics["rob_loss"] < 1e-6 and diagnostics["active"] == 0
+    assert diagnostics["plain_loss"] > 1
+
+
+@pytest.mark.parametrize("statistic", ["hinge", "softplus", "difference", "capacity"])
+def test_active_is_the_share_above_the_floor(statistic: str) -> None:
+    """Also where the penalty itself never reaches 0: variance 1 in half the dimensions, next to none in the others."""
+    z, y = torch.randn(60, 6, dtype=DOUBLE), torch.arange(60) % 3
+    z[:, :3] *= 1e-4
+    close(build(statistic=statistic)(z, y).diagnostics["active"], 0.5)
+
+
+def test_plain_loss_of_layernormed_features_leaves_out_what_the_noise_hides() -> None:
+    z, y = torch.randn(60, 6), torch.arange(60) % 3
+    surrogate = build(variant="002")
+    assert surrogate(z, y).diagnostics["plain_loss"] > 1
+    assert surrogate(1e-3 * z, y).diagnostics["plain_loss"] == 0
+
+
+def test_gates_near_their_ends_count_as_saturated() -> None:
+    gates = torch.tensor([[0.04, 0.06, 0.94, 0.96], [0.5, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=DOUBLE)
+    keep = torch.tensor([True, True, False])
+    values = gate_values({"gate_dimension": gates, "gate_snr": 1 - gates, "gate_class": gates[:, 0]}, keep)
+    close(values["gate_saturation"], 3 / 8)
+    close(values["gate_snr_saturation"], 3 / 8)
+    close(values["gate_class"], 0.27)
+    assert set(values) == {"gate_dimension", "gate_snr", "gate_class", "gate_saturation", "gate_snr_saturation"}
 
 
 def test_attention_starts_mild() -> None:

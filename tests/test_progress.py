@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from attncem import progress
-from attncem.progress import format_numbers, show_line, show_progress, silent
+from attncem.progress import format_numbers, show_line, show_progress, silent, tell
 
 
 def plain_console() -> tuple[Console, io.StringIO]:
@@ -67,6 +68,19 @@ def test_a_line_is_shown_as_it_is() -> None:
     assert text.getvalue() == "resumed [bold] from runs/demo-001 " + 60 * "x" + "\n"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_warning_is_a_line_of_its_own(terminal: bool) -> None:
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=terminal, width=60)) as report:
+        report("train demo", 1, 4, {"ce": 0.5})
+        tell(report, "warning: [demo] " + 80 * "x")
+        report("train demo", 4, 4, {"ce": 0.25})
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).replace("\r", "\n")
+    assert shown.split("\n").count("warning: [demo] " + 80 * "x") == 1
+    assert "4/4" in shown or "4 of 4" in shown
+
+
 def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     silent("train", 1, 2, {"ce": 1.0})
+    tell(silent, "warning: nothing is shown")
     assert capsys.readouterr() == ("", "")

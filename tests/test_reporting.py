@@ -20,6 +20,7 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
+from attncem.health import PATIENCE, spans, warning
 from attncem.reporting import figures, health, print_summary, report, summary_table, wording
 from attncem.reporting.load import Entry, entries, load_run, load_runs
 from attncem.types import (
@@ -148,7 +149,8 @@ def train_records(name: str, **last: Any) -> list[dict[str, Any]]:
         if name == "gated":
             record |= {"effective_samples": 0.7, "gate_dimension": 0.6, "gate_snr": 0.4, "gate_saturation": 0.1}
         records.append(record)
-    records[-1] |= last
+    for record in records[-PATIENCE:]:
+        record.update(last)
     return records
 
 
@@ -260,7 +262,10 @@ def test_page_tells_the_story(runs: list[Path], tmp_path: Path) -> None:
     assert "Read these warnings first" not in words
     order = ["headline", "plot", "attacks", "gallery", "curves", "classes", "reading", "settings"]
     assert [name for name in page.ids if name in order] == order
-    assert page.tags.count("svg") == 1 + 9 + 1
+    assert page.tags.count("svg") == 1 + 4 + 4 + 1, "trade-off, training, health of gated, attacks"
+    assert "Health of the surrogates" in words
+    assert "effective_samples (share) warning below 0.1" in words
+    assert "skipped (share" not in words, "0 throughout"
     assert words.count("▼ 0.0") == 3
     assert "sha256" not in words
 
@@ -480,22 +485,26 @@ def test_healthy_run_has_no_warnings(runs: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
-        ({"effective_samples": 0.05}, "surrogate collapsed"),
-        ({"rob_loss": 0.0, "intra_mse": 0.19}, "rob_loss is zero although"),
+        ({"effective_samples": 0.05}, "attention collapsed"),
+        ({"rob_loss": 0.0, "intra_mse": 0.19}, "surrogate blind"),
         ({"gate_saturation": 0.8}, "gates saturated"),
-        ({"gate_dimension": 0.001}, "gate_dimension has closed"),
-        ({"gate_snr": 0.001}, "gate_snr has closed"),
-        ({"gate_class": 0.001}, "gate_class has closed"),
-        ({"skipped": 0.2}, "skipped 20 %"),
-        ({"shut_off": 1.0}, "shut itself off"),
-        ({"shut_off": True}, "shut itself off"),
+        ({"gate_dimension": 0.001}, "a gate has closed: the penalty hardly reaches the encoder (gate_dimension 0.001"),
+        ({"gate_snr": 0.001}, "(gate_snr 0.001"),
+        ({"gate_class": 0.001}, "(gate_class 0.001"),
+        ({"skipped": 0.2}, "(skipped 0.2"),
+        ({"shut_off": 1.0, "latched": 1.0}, "penalty latched"),
+        ({"shut_off": True, "latched": 1}, "penalty latched"),
+        ({"gradient_ratio": 50.0}, "penalty dominates"),
     ],
 )
 def test_sick_surrogate_is_reported(tmp_path: Path, last: dict[str, Any], expected: str) -> None:
     run = make_run(tmp_path, "gated", **last)
     (warning,) = health.run_warnings(load_run(run))
     assert expected in warning
-    assert "Read these warnings first" in read([run], tmp_path)
+    assert re.match(r"training, epoch 9\.\d+ on: .*\. What to do: \S", warning)
+    words = " ".join(" ".join(Page(read([run], tmp_path)).text).split())
+    assert "Read these warnings first" in words
+    assert warning in words
 
 
 @pytest.mark.parametrize(
@@ -511,7 +520,7 @@ def test_sick_surrogate_is_reported(tmp_path: Path, last: dict[str, Any], expect
     ],
 )
 def test_sound_surrogate_is_not_reported(last: dict[str, Any]) -> None:
-    assert health.surrogate_warnings(train_records("gated", **last)) == []
+    assert spans(train_records("gated", **last)) == []
 
 
 def test_accuracy_warnings() -> None:
@@ -538,8 +547,28 @@ def test_status_and_audit_warnings_are_passed_on(tmp_path: Path) -> None:
     assert health.run_warnings(stopped) == ["training is not finished (status: stopped)"]
 
 
+def test_warnings_of_the_log_stand_in_the_report_once(tmp_path: Path) -> None:
+    told = warning("attention", "effective_samples", 0.04, begins=True, step=9, epoch=1.5)
+    stopped = warning("not_finite", "ce", None, begins=True, step=12, epoch=2.0)
+    path = make_run(tmp_path, "gated")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in (told, stopped))
+    found = health.run_warnings(load_run(path))
+    assert [text.split(":")[0] for text in found] == ["training, epoch 1.5 on", "training, epoch 2 on"]
+    (path / "audits" / "quick-train.json").write_text(json.dumps(make_audit(warnings=found[:1]).to_dict()))
+    assert health.run_warnings(load_run(path)) == found, "the audit repeats the first in the same words"
+
+
+def test_rare_figures_are_drawn_where_they_are_not_zero(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, "gated", latched=0.5, gradient_ratio=3.0))
+    titles = {drawing.title.split()[0]: drawing.note for drawing in figures.health_curves([run])}
+    assert titles["latched"] == "warning above 0.8"
+    assert titles["gradient_ratio"] == "warning above 10"
+    assert "skipped" not in titles
+
+
 def test_surrogate_without_weight_is_not_reported() -> None:
-    assert health.surrogate_warnings(train_records("none", skipped=0.9)) == []
+    assert spans(train_records("none", skipped=0.9)) == []
 
 
 def test_nothing_is_said_twice(tmp_path: Path) -> None:

@@ -230,6 +230,22 @@ def test_diagnostics_of_gates_and_slots() -> None:
     assert not any(key.startswith("gate") for key in diagnostics)
     assert float(diagnostics["effective_slots"]) == pytest.approx(8, rel=1e-3)
     assert float(diagnostics["slot_entropy"]) == pytest.approx(1, rel=1e-3)
+    assert float(diagnostics["effective_number"]) == pytest.approx(len(y) / 3, rel=1e-3), "all share every slot"
+    assert "slot_entropy" not in build(num_slots=1)(z, y).diagnostics, "one slot has no usage to compare"
+    assert "effective_number" not in build(variant="003")(z, y).diagnostics, "its moments are the whole class's"
+
+
+def test_plain_loss_does_not_follow_what_the_surrogate_learns() -> None:
+    """A margin that grows, or a map that shrinks, silences the penalty; the figure beside it stays."""
+    z, y = samples()
+    surrogate = build(variant="001", early_shut_off=False).double()
+    before = surrogate(z, y).diagnostics
+    with torch.no_grad():
+        surrogate.scalars["margin_m"].fill_(50.0)
+        surrogate.cross_attention.alpha_xattn.fill_(3.0)
+    after = surrogate(z, y).diagnostics
+    assert after["rob_loss"] < 1e-6 < before["rob_loss"]
+    assert after["plain_loss"] == before["plain_loss"] > 1
 
 
 def test_weights_gradient_detached_treats_slots_as_constants() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import html
 import json
 import math
 from collections.abc import Mapping
@@ -22,7 +23,11 @@ from attncem.config.attacks import GreyOptions, RidgeOptions, Suite
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.engine import limited_threads
+from attncem.health import spans
 from attncem.progress import silent
+from attncem.reporting import report
+from attncem.reporting.health import run_warnings
+from attncem.reporting.load import load_run
 from attncem.runs import RunDirectory
 from attncem.seeding import derive_seed, make_generator
 from attncem.training import _Trainer, train
@@ -360,7 +365,11 @@ def test_nan_in_the_features_stops_the_run(tmp_path: Path, tiny: dict[str, Any])
     assert run.manifest["status"] == "failed"
     assert run.checkpoints() == ["epoch-00001"]
     assert all(bool(v.isfinite().all()) for part in run.load("last").weights.values() for v in part.values())
-    assert run.records()[-1]["kind"] == "validation", "nothing of the broken step was logged as a measurement"
+    *measured, told = run.records()
+    assert measured[-1]["kind"] == "validation", "nothing of the broken step was logged as a measurement"
+    assert (told["kind"], told["cause"], told["key"], told["step"]) == ("warning", "not_finite", "ce", 20)
+    assert told["value"] is None
+    assert "training stopped (ce)" in " ".join(run_warnings(load_run(run.path)))
 
 
 @pytest.mark.parametrize("features", ["trained", "second_pass"])
@@ -619,6 +628,61 @@ def test_a_measured_failure_of_the_options_is_told(
 def test_no_caution_where_none_is_due(tmp_path: Path, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     train("demo", tiny, out=tmp_path / "run")
     assert "caution" not in capsys.readouterr().err
+
+
+# health
+
+COLLAPSE = {
+    "surrogate.variant": "002",
+    "surrogate.learn": "penalty",
+    "training.warmup_epochs": 0,
+    "training.surrogate_lr": 0.1,
+    "training.penalty_weight": 0.05,
+    "training.log_every": 2,
+    "training.gradient_ratio_every": 4,
+}
+"""Gates that learn on their own penalty, at a rate at which they close within an epoch."""
+
+
+def test_a_collapse_is_told_in_all_three_places(
+    tmp_path: Path, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train("demo", {**tiny, **COLLAPSE}, out=tmp_path / "run")
+    told = [record for record in run.records() if record["kind"] == "warning"]
+    assert {"gates_saturated", "gates_closed", "blind"} <= {record["cause"] for record in told}
+    assert len({record["cause"] for record in told}) == len(told), "once each"
+    shown = capsys.readouterr().err
+    for record in told:
+        assert shown.count(record["text"]) == 1
+    page = report(run, tmp_path / "page.html").read_text()
+    for span in spans(run.records()):
+        assert html.escape(str(span)) in page
+    last = [record for record in run.records() if record["kind"] == "train"][-1]
+    assert last["rob_loss"] < 0.01 * last["plain_loss"], "it was a real collapse"
+    suite = Suite("own", 1, "", (("grey", GreyOptions()),))
+    assert [str(span) for span in spans(run.records())] == audit(run, suite, report=silent).warnings[-len(told) :]
+    judged_anew = spans(record for record in run.records() if record["kind"] == "train")
+    assert judged_anew == spans(run.records())
+
+
+def test_the_recommended_surrogate_raises_no_warning(
+    tmp_path: Path, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = {key: value for key, value in COLLAPSE.items() if not key.startswith("surrogate.")}
+    run = train("demo", {**tiny, **same}, out=tmp_path / "run")
+    assert [record for record in run.records() if record["kind"] == "warning"] == []
+    assert "warning" not in capsys.readouterr().err
+    assert run_warnings(load_run(run.path)) == []
+
+
+def test_warnings_are_the_same_after_an_interruption(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    settings = {**tiny, **COLLAPSE, "training.epochs": 3, "training.log_every": 7}
+    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    epochs = [record["epoch"] for record in whole.records() if record["kind"] == "warning"]
+    assert any(epoch > 1 for epoch in epochs), "one of them needs lines from before the interruption"
+    with pytest.raises(KeyboardInterrupt):
+        train("demo", settings, out=tmp_path / "run", report=interrupt_at(STEPS + 2))
+    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
 
 
 def test_config_error_is_a_value_error() -> None:

@@ -28,11 +28,12 @@ from attncem.config.run import RunConfig
 from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
 from attncem.engine import describe_device, limited_threads, resolve_device
+from attncem.health import NEAR_CHANCE, spans
 from attncem.metrics import accuracy, mse, psnr, ssim
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel
 from attncem.progress import Report, show_progress
-from attncem.runs import RunDirectory
+from attncem.runs import Checkpoint, RunDirectory
 from attncem.seeding import derive_seed, make_generator
 from attncem.statistics import bootstrap_mean
 from attncem.types import (
@@ -82,9 +83,9 @@ def audit(
         )
         if report is None:
             with show_progress() as shown:
-                result = auditor.run_suite(chosen, checkpoint.name, shown)
+                result = auditor.run_suite(chosen, checkpoint, shown)
         else:
-            result = auditor.run_suite(chosen, checkpoint.name, report)
+            result = auditor.run_suite(chosen, checkpoint, report)
     suffix = "" if on == "test" else f"-{on}"
     directory.save_audit(f"{chosen.name}-{threat}{suffix}", result.to_dict())
     return result
@@ -134,7 +135,7 @@ class _Auditor:
         noise = make_generator(self.device, self.seed, "evaluation")
         return torch.cat([self.model.release(part, generator=noise) for part in self.x.split(_BATCH)])
 
-    def run_suite(self, suite: Suite, weights: str, report: Report) -> AuditResult:
+    def run_suite(self, suite: Suite, checkpoint: Checkpoint, report: Report) -> AuditResult:
         """Every attack of the suite, the strongest computed from the results."""
         started = time.perf_counter()
         fingerprint = hash_module(self.model.encoder)
@@ -172,10 +173,13 @@ class _Auditor:
             attacks=rows,
             strongest=strongest,
             gallery=self._gallery(scores, strongest),
-            warnings=self._warnings(rows, strongest, float(right.mean())),
+            warnings=[
+                *self._warnings(rows, strongest, float(right.mean())),
+                *(str(span) for span in spans(self.run.records()) if span.holds_at(checkpoint.facts["epoch"])),
+            ],
             encoder_sha256=fingerprint,
             data_sha256=self.data.split.sha256,
-            weights=weights,
+            weights=checkpoint.name,
             **asdict(count_cost(self.model, self.data.spec.shape)),
             training_seconds=float(manifest.get("training_seconds", 0.0)),
             audit_seconds=time.perf_counter() - started,
@@ -281,7 +285,7 @@ class _Auditor:
                 f"the attacker owns only {len(self.auxiliary)} images ({len(self.data.train)} were trained on): "
                 "a starved attacker flatters the defence"
             )
-        if right < 1.5 / self.data.spec.num_classes:
+        if right < NEAR_CHANCE / self.data.spec.num_classes:
             found.append(f"accuracy {100 * right:.1f} % is near chance: privacy of a useless model is worth nothing")
         return found
 

@@ -12,6 +12,7 @@ from torch import nn
 from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
+from attncem.config.surrogates import HybridOptions, SurrogateOptions
 from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
@@ -23,6 +24,7 @@ from attncem.penalties import PENALTIES, Penalty
 from attncem.runs import Checkpoint, RunDirectory
 from attncem.seeding import derive_seed
 from attncem.surrogates import SURROGATES, Surrogate
+from attncem.surrogates.hybrid import read_audit
 from attncem.types import ConfigError, DatasetSpec, RunError
 
 Modules = tuple[nn.Module, nn.Module]
@@ -50,6 +52,7 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         check_network(spec, config.model)
     elif config.model.pruning is not None:
         raise ConfigError("model.pruning works on the packaged networks: it cannot prune your own modules")
+    _check_risk_audit(config.surrogate, spec)
     per_class = config.training.batch_size / spec.num_classes
     if config.surrogate.needs_pairs and per_class < 2 and config.training.batches.name != "balanced":
         memory = "surrogate.memory.per_class=4, " if "memory" in type(config.surrogate).model_fields else ""
@@ -57,6 +60,19 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
             f"training.batch_size={config.training.batch_size} gives {per_class:.2g} samples to each of the "
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
             f"use training.batches.name=balanced, {memory}or a batch of {2 * spec.num_classes} or more"
+        )
+
+
+def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
+    """An audit that marks classes must be about the classes of this data set."""
+    if not isinstance(options, HybridOptions) or options.risk_audit is None:
+        return
+    audit = read_audit(options.risk_audit)
+    if (audit.dataset, audit.class_names) != (spec.name, list(spec.class_names)):
+        raise ConfigError(
+            f"surrogate.risk_audit={options.risk_audit}: the audit is about the classes of {audit.dataset} "
+            f"({', '.join(audit.class_names[:3])} …), data.name={spec.name} has others "
+            f"({', '.join(spec.class_names[:3])} …)"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from attncem.config.attacks import SUITES, Suite
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
-from attncem.progress import Report, show_progress
+from attncem.progress import Report, show_progress, tell
 from attncem.runs import free_path
 from attncem.types import AuditResult, ConfigError, RunError
 
@@ -94,7 +94,10 @@ def _work(configs: Sequence[RunConfig], folder: Path, suite: Suite, workers: int
 
 def _listen(events: Any, report: Report) -> None:
     while (event := events.get()) is not None:
-        report(*event)
+        if isinstance(event, str):
+            tell(report, event)
+        else:
+            report(*event)
 
 
 def _start_worker(events: Any) -> None:
@@ -102,17 +105,23 @@ def _start_worker(events: Any) -> None:
     _events = events
 
 
-def _tell(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-    _events.put((stage, done, total, dict(numbers)))
+class _Teller:
+    """A reporter in a worker: everything goes to the parent."""
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        _events.put((stage, done, total, dict(numbers)))
+
+    def line(self, text: str) -> None:
+        _events.put(text)
 
 
 def _train(config: RunConfig, out: Path) -> Path:
     from attncem.training import train
 
-    return train(config, out=out, report=_tell).path
+    return train(config, out=out, report=_Teller()).path
 
 
 def _audit(run: Path, suite: Suite) -> AuditResult:
     from attncem.auditing import audit
 
-    return audit(run, suite, report=_tell)
+    return audit(run, suite, report=_Teller())

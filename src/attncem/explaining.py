@@ -16,6 +16,7 @@ from attncem.build import Modules, restore_surrogate
 from attncem.config.attacks import ClassMeanOptions, DecoderOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.base import Options
 from attncem.engine import limited_threads
+from attncem.health import SATURATED
 from attncem.inference import Image, LoadedRun
 from attncem.metrics import mse, ssim
 from attncem.progress import Report, show_progress
@@ -23,7 +24,6 @@ from attncem.reporting.explanation import refuse_foreign_page, write_explanation
 from attncem.reporting.load import load_run
 from attncem.runs import RunDirectory
 from attncem.seeding import derive_seed, make_generator
-from attncem.surrogates.gated import SATURATED
 from attncem.types import (
     THREAT_MODELS,
     AuditResult,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 Report = Callable[[str, float, float, Mapping[str, float]], None]
-"""report(stage, done, total, numbers): called often, must be cheap."""
+"""report(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it is told warnings."""
 
 _PLAIN_SECONDS = 5.0
 
@@ -40,6 +40,13 @@ def show_line(text: str, console: Console | None = None) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def tell(report: Report, text: str) -> None:
+    """One line beside the progress, where the reporter has a place for it."""
+    line = getattr(report, "line", None)
+    if line is not None:
+        line(text)
+
+
 def format_numbers(numbers: Mapping[str, float]) -> str:
     """Numbers in one short line."""
     return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
@@ -55,6 +62,9 @@ class _Bars:
             self._tasks[stage] = self._bars.add_task(stage, total=total, numbers="")
         self._bars.update(self._tasks[stage], completed=done, total=total, numbers=format_numbers(numbers))
 
+    def line(self, text: str) -> None:
+        show_line(text, self._bars.console)
+
 
 class _PlainLines:
     def __init__(self, console: Console) -> None:
@@ -69,3 +79,6 @@ class _PlainLines:
         self._console.print(
             f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, soft_wrap=True
         )
+
+    def line(self, text: str) -> None:
+        show_line(text, self._console)

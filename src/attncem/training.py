@@ -46,13 +46,15 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
+from attncem.health import SHOWN, Watch, warning
 from attncem.initial import start_from_given
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
+from attncem.monitoring import GradientRatio, Latch
 from attncem.processes import World, joined, launched_processes
-from attncem.progress import Report, show_line, show_progress, silent
+from attncem.progress import Report, show_line, show_progress, silent, tell
 from attncem.runs import RunDirectory, UnwrittenRun, free_path
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import derive_seed, make_generator
@@ -198,6 +200,7 @@ class _Trainer:
 
     run: RunDirectory
     report: Report
+    watch: Watch
 
     def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
         self.config = config
@@ -220,9 +223,11 @@ class _Trainer:
         self.noise = torch.Generator(self.device)
         if self.world.size > 1:
             self.surrogate.generator = torch.Generator(self.device)
-        self.monitor = Monitor(self.device)
+        self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
+        self.latch = Latch(self.data.spec.num_classes, self.device)
         self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
         self.step = self._build_step()
+        self.gradient_ratio = self._build_gradient_ratio()
 
     def _server(self) -> torch.nn.Module:
         if self.model.server is None:
@@ -254,7 +259,7 @@ class _Trainer:
         fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
         step = Step(
             partial(self._step, self.functions),
-            state=lambda: [*self.trainable.tensors(), self.monitor.total],
+            state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
             watched=list(self.model.parameters()),
             generators=(self.order, self.noise),
             record=fast and not obstacle,
@@ -273,6 +278,15 @@ class _Trainer:
         changing = [name for name, penalty in self.penalties.items() if not penalty.static]
         return f"the penalty {changing[0]} does not do the same in every step" if changing else ""
 
+    def _build_gradient_ratio(self) -> GradientRatio | None:
+        """What measures the gradients, where there is a penalty and an encoder that learns."""
+        options = self.config.training
+        learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
+        alone = self.world.size == 1  # of several processes each sees a part of the batch
+        if not (options.gradient_ratio_every and options.penalty_weight and learns and alone):
+            return None
+        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
+
     @property
     def cautions(self) -> list[str]:
         """What a person should know about the chosen options before the run is used."""
@@ -280,7 +294,8 @@ class _Trainer:
 
     def run_all(self, run: RunDirectory, report: Report) -> None:
         """Every epoch that is still to do."""
-        self.run, self.report = run, report
+        self.run, self.report, self.watch = run, report, Watch(self.data.spec.num_classes)
+        self.latest: dict[str, float] = {}
         _check_same_split(run, self.data)
         progress = self._start()
         options = self.config.training
@@ -291,8 +306,8 @@ class _Trainer:
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
                 validated = self._validate(progress) if self.world.first else 0.0
-                if self.surrogate.needs_refresh and self.world.first:
-                    self.surrogate.refresh(features)
+                if self.world.first:
+                    self._refresh(features, progress)
                 self.world.align(self.model, self.surrogate, *self.penalties.values())
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
@@ -312,6 +327,8 @@ class _Trainer:
         """Into the manifest, once it is known or has changed."""
         if self.run.manifest.get("steps") != self.step.mode:
             self.run.update_manifest(steps=self.step.mode, step_problems=self.step.problems)
+            for problem in self.step.problems:
+                tell(self.report, f"{self.config.name}: {problem}")
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -338,6 +355,8 @@ class _Trainer:
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
         facts = checkpoint.facts
         self.run.cut_back(facts["offsets"])
+        for record in self.run.records():
+            self.watch.update(record)
         return _Progress(facts["epoch"], facts["step"], facts["best"])
 
     def _prune_when_due(self, progress: _Progress) -> None:
@@ -367,6 +386,7 @@ class _Trainer:
         self.noise.manual_seed(derive_seed(seed, *self._stream("noise", epoch)))
         if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
             self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
+        self.latch.clear()
         features: Tensor | None = None
         for penalty in self.penalties.values():
             penalty.begin_epoch(epoch, options.epochs)
@@ -376,13 +396,16 @@ class _Trainer:
         for position, (images, labels) in enumerate(self.data.train.batches(part), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
+            self._measure_gradients(images, labels, weight, progress.step)
             z = self.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
                 features = z.new_empty(len(order), *z.shape) if features is None else features
                 features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = self.world.average(self.monitor.read(), self.device)
+                numbers = self.world.average(self.monitor.read(), self.device) | self.rare.read()
+                if position == self.steps_per_epoch and options.penalty_weight > 0:
+                    numbers |= self.latch.read()
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
         if features is None:
             return self._second_pass()
@@ -403,6 +426,7 @@ class _Trainer:
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
+        self.surrogate.set_epoch(now - self.config.warmup_epochs)
         return lr, weight
 
     def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
@@ -441,9 +465,17 @@ class _Trainer:
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
         loss = sum(terms, loss)
         self.engine.descend(loss, list(self.optimizers.values()))
+        self.latch.add(penalty.per_class, penalty.diagnostics)
         values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
         self.monitor.add(values)
         return whole_z.detach()
+
+    def _measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
+        """Now and then, how the penalty's gradient compares with that of the cross entropy on this batch."""
+        if self.gradient_ratio is None or weight == 0 or step % self.config.training.gradient_ratio_every:
+            return
+        ratio = self.gradient_ratio.measure(as_floats(images), y, self.weight, step)
+        self.rare.add({"gradient_ratio": ratio})
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
@@ -460,13 +492,26 @@ class _Trainer:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
         record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
         self._stop_unless_finite(record, numbers)
-        self.run.log(record)
-        shown: dict[str, float] = {
-            name: numbers[name] for name in ("ce", "rob_loss", "train_accuracy") if name in numbers
-        }
+        self._log(record)
         self.report(
-            f"train {self.config.name}", progress.step, self.steps_per_epoch * self.config.training.epochs, shown
+            f"train {self.config.name}",
+            progress.step,
+            self.steps_per_epoch * self.config.training.epochs,
+            self._shown(numbers, weight),
         )
+
+    def _log(self, record: Mapping[str, Any]) -> None:
+        """Write a line, and each warning that begins or ends with it."""
+        self.run.log(record)
+        for change in self.watch.update(record):
+            self.run.log(change)
+            tell(self.report, f"warning: {self.config.name}, epoch {record['epoch']:.3g}: {change['text']}")
+
+    def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
+        """What the progress line says; the gradient ratio is the last one measured."""
+        self.latest |= numbers
+        named = {"ce": "ce", "rob_loss": "rob_loss", "train_accuracy": "train_accuracy", **(SHOWN if weight else {})}
+        return {short: self.latest[name] for name, short in named.items() if name in self.latest}
 
     def _stop_unless_finite(self, record: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
         """End the run with its diagnostics saved when a number became NaN or infinite."""
@@ -477,6 +522,7 @@ class _Trainer:
             key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
         }
         self.run.write("failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
+        self.run.log(warning("not_finite", broken, None, begins=True, step=record["step"], epoch=record["epoch"]))
         raise TrainingError(
             f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
             f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
@@ -503,8 +549,15 @@ class _Trainer:
         numbers = {"accuracy": value, "ce": float(torch.cat(ce).mean())}
         record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, **numbers}
         self._stop_unless_finite(record, numbers)
-        self.run.log(record)
+        self._log(record)
         return value
+
+    def _refresh(self, features: Iterable[tuple[Tensor, Tensor]], progress: _Progress) -> None:
+        """Let the surrogate renew its stored state and say what came of it."""
+        self.surrogate.refresh(features)
+        record = self.surrogate.epoch_record()
+        if record:
+            self.run.log({"kind": "surrogate", "epoch": progress.epoch, "step": progress.step, **record})
 
     def _checkpoint(self, progress: _Progress, validated: float) -> None:
         """Save when due, at the end, and whenever an epoch becomes the best."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from attncem.surrogates import SURROGATES, build_surrogate
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
+from attncem.surrogates.hybrid import HybridCEM
 from attncem.surrogates.reference import REFERENCES
 from attncem.surrogates.slot import SlotCrossAttentionCEM
 from attncem.types import ConfigError, SurrogateOutput
@@ -44,6 +46,9 @@ def gated_combinations() -> list[dict[str, Any]]:
     ]
 
 
+SCHEDULED = {"name": "scheduled", "start": 2.0, "end": 0.5}
+
+
 def gated_extras() -> list[dict[str, Any]]:
     """Presets, projections and single options, each alone."""
     presets: list[dict[str, Any]] = [{"variant": name} for name in ("ours", "000", "002", "004")]
@@ -64,6 +69,7 @@ def gated_extras() -> list[dict[str, Any]]:
         {**MEMORY},
         {**MEMORY, "variant": "002", "slot_power": 2.0, "learn": "fit"},
         {**MEMORY, "variant": "004"},
+        {"statistic": "softplus", "variance_floor": SCHEDULED},
     ]
 
 
@@ -103,12 +109,32 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, **MEMORY, "variant": "001", "early_shut_off": False},
         {**SLOT, **MEMORY, "variant": "003", "learn": "penalty"},
         {**SLOT, **MEMORY, "tokens": "spatial"},
+        {**SLOT, "statistic": "difference", "variance_floor": {**SCHEDULED, "unit": "absolute"}},
+    ]
+
+
+def hybrid_cases() -> list[dict[str, Any]]:
+    """The presets, the sizes of the marked set, and parts that learn in every way."""
+    return [
+        {"slot": SLOT},
+        {"variant": "000", "slot": {**SLOT, **OPEN}},
+        {"slot": SLOT, "max_risk_classes": 1, "slot_weight": 0.5},
+        {"slot": SLOT, "risk_quantile": 0.0},
+        {"gated": {"learn": "frozen"}, "slot": {**SLOT, "learn": "worst_case"}},
+        {"gated": {"learn": "fit"}, "slot": {**SLOT, "variant": "003"}},
+        {"gated": {"variant": "004", "learn": "worst_case"}, "slot": {**SLOT, "tokens": "spatial"}},
     ]
 
 
 CASES: dict[str, list[dict[str, Any]]] = {
     "none": [{}],
-    "kmeans": [{}, {"num_clusters": 3, "log_entropy": False}, {"index_defect": True}, {"num_clusters": 1}],
+    "kmeans": [
+        {},
+        {"num_clusters": 3, "log_entropy": False},
+        {"index_defect": True},
+        {"num_clusters": 1, "variance_floor": 0.02},
+        {"variance_floor": SCHEDULED},
+    ],
     "gmm": [
         {},
         {"num_clusters": 1, "per_dimension_log": False, "variance_floor": 1e-40},
@@ -118,14 +144,16 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"pca_dim": 4, "covariance": "full", "reg_covar": 1e-3},
         {**MEMORY},
         {**MEMORY, "covariance": "full", "num_clusters": 2},
+        {"variance_floor": SCHEDULED},
     ],
     "capacity": [{}, {"per_dimension": False}, {**MEMORY}],
     "logdet": [{}, {**MEMORY}],
     "gated": gated_extras() + gated_combinations(),
     "slot": slot_extras() + slot_combinations(),
+    "hybrid": hybrid_cases(),
 }
 PAIRS = [(name, options) for name, cases in CASES.items() for options in cases]
-EXTRAS = {"gated": gated_extras(), "slot": slot_extras()}
+EXTRAS = {"gated": gated_extras(), "slot": slot_extras(), "hybrid": hybrid_cases()}
 FEW = [(name, options) for name, options in PAIRS if options in EXTRAS.get(name, [options])]
 OWN_WEIGHTS = [(name, options) for name, options in PAIRS if name in EXTRAS]
 
@@ -176,14 +204,23 @@ def make(
         for size in (num_classes, 11):
             call(surrogate, *batch(size, shape=shape, num_classes=num_classes, dtype=dtype))
         surrogate.eval()
+    """A surrogate ready for use: fitted where it needs a fit, classes marked where it marks any."""
+    torch.manual_seed(0)
+    surrogate = build_surrogate(name, feature_shape=shape, num_classes=num_classes, noise_std=noise_std, **options)
+    surrogate = surrogate.to(dtype)
+    features = batch(40 * num_classes, shape=shape, num_classes=num_classes, seed=0, dtype=dtype)
+    if isinstance(surrogate, HybridCEM):
+        call(surrogate, *features)
+    surrogate.refresh([features])
     return surrogate
 
 
 def slot_noise(surrogate: Surrogate) -> Tensor | None:
     """The slots' noise, the same at every call; None for surrogates that draw none."""
-    if not isinstance(surrogate, SlotCrossAttentionCEM):
+    if not isinstance(surrogate, SlotCrossAttentionCEM | HybridCEM):
         return None
-    size = (surrogate.num_classes, surrogate.options.num_slots, surrogate.options.slot_dim)
+    options = surrogate.options.slot if isinstance(surrogate, HybridCEM) else surrogate.options
+    size = (surrogate.num_classes, options.num_slots, options.slot_dim)
     return torch.randn(size, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
@@ -349,9 +386,55 @@ def test_graph_does_not_grow_with_classes(name: str, options: dict[str, Any]) ->
     assert num_nodes(10) == num_nodes(20)
 
 
+def compiled_equals_plain(name: str, options: dict[str, Any], backend: str, tolerance: float) -> None:
+    """One graph, forward and backward, gives what the plain module gives, stored state included."""
+    results = []
+    for compiled in (False, True):
+        surrogate = make(name, options)
+        z, y = batch()
+        z.requires_grad_()
+        noise = slot_noise(surrogate)
+
+        def total(z: Tensor, y: Tensor, surrogate: Surrogate = surrogate, noise: Tensor | None = noise) -> Tensor:
+            output = surrogate(z, y, noise=noise)
+            return output.loss if output.fit_loss is None else output.loss + 0.5 * output.fit_loss
+
+        torch._dynamo.reset()
+        value = torch.compile(total, backend=backend, fullgraph=True)(z, y) if compiled else total(z, y)
+        value.backward()
+        assert z.grad is not None
+        own = [parameter.grad for parameter in surrogate.parameters() if parameter.grad is not None]
+        results.append([value.detach(), z.grad, *own, *surrogate.state_dict().values()])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, plain, rtol=tolerance, atol=tolerance)
+
+
+SMALL_SLOT = {**SLOT, "num_slots": 2, "slot_iterations": 1}
+COMPILED: dict[str, dict[str, Any]] = {"slot": SMALL_SLOT, "hybrid": {"slot": SMALL_SLOT}}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_compiles_to_one_graph(name: str) -> None:
+    compiled_equals_plain(name, COMPILED.get(name, {}), "eager", 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", SURROGATES)
+def test_compiles_to_machine_code(name: str) -> None:
+    compiled_equals_plain(name, COMPILED.get(name, {}), "inductor", 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("gated", {"variant": "002"}), ("slot", {**SLOT, "variant": "001"})])
+def test_the_documents_variants_compile_with_their_backward(name: str, options: dict[str, Any]) -> None:
+    compiled_equals_plain(name, options, "aot_eager", 1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
-    [case for case in FEW if not {"conv1x1", "spatial"} & set(map(str, case[1].values()))],
+    [case for case in FEW if not any(word in str(case[1]) for word in ("conv1x1", "spatial"))],
     ids=label,
 )
 @pytest.mark.parametrize("shape", [(4, 2, 2), (4, 4)])
@@ -486,6 +569,8 @@ def test_unknown_names_and_options_are_explained() -> None:
         ("gated", {"variant": "000"}, "surrogate.var_threshold"),
         ("slot", {}, "surrogate.statistic=capacity"),
         ("slot", {"variant": "003"}, "surrogate.var_threshold"),
+        ("hybrid", {}, "surrogate.gated.statistic=capacity"),
+        ("hybrid", {"gated": {"variant": "004"}}, "surrogate.slot.statistic=capacity"),
     ],
 )
 def test_no_noise_with_a_floor_in_units_of_it_is_refused(name: str, options: dict[str, Any], key: str) -> None:
@@ -594,6 +679,27 @@ def test_truth_of_slots_quickly() -> None:
     surrogate = truth_surrogate("slot", {"learn": "fit", "slot_dim": 16, "num_slots": 4})
     _, reported = learn_on_frozen_features(surrogate, z, y)
     assert reported >= 0.8 * (0.5 * math.log1p(25) + math.log(3) / 128)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "components"), [pytest.param(1.0, 1, marks=pytest.mark.slow), (25.0, 3)], ids=["one", "three"]
+)
+def test_truth_of_hybrid(ratio: float, components: int) -> None:
+    """A class that is not marked reports the class's capacity, a marked one the slots' mixture beside it."""
+    z, y, variance = draw_law(ratio, components)
+    slot = {"learn": "fit", "slot_dim": 16, "num_slots": 4}
+    surrogate = truth_surrogate("hybrid", {"slot": slot, "max_risk_classes": 1})
+    surrogate(z, y)
+    surrogate.refresh([(z, y)])
+    learn_on_frozen_features(surrogate, z, y)
+    assert isinstance(surrogate, HybridCEM)
+    whole, gated = surrogate(z, y).per_class, surrogate.gated(z, y).per_class
+    capacity = 0.5 * variance.log1p().mean(1)
+    assert (gated >= 0.8 * capacity).all() and (gated <= 1.1 * capacity).all()
+    label = int(surrogate.risk_classes[0])
+    mixture = 0.5 * math.log1p(ratio) + math.log(components) / 128
+    assert whole[1 - label] == gated[1 - label]
+    assert 0.8 * mixture <= whole[label] - gated[label] <= 1.1 * capacity[label]
 
 
 def truthful_slots() -> list[dict[str, Any]]:

@@ -57,7 +57,8 @@ def _option(schema: Schema, key: str, when: str, holder: Schema) -> Iterator[Opt
         yield from _union(schema, key, when)
     elif below:
         if schema not in below:
-            yield _help(schema, key, when, "options or null", holder)
+            kinds = [type_text(part) for part in alternatives(schema) if "properties" not in part]
+            yield _help(schema, key, when, " or ".join([*kinds, "options or null"]), holder)
         yield from _options(below[0], f"{key}.", when)
     else:
         yield _help(schema, key, when, type_text(schema), holder)
@@ -75,6 +76,18 @@ def _union(schema: Schema, key: str, when: str) -> Iterator[OptionHelp]:
 def _help(schema: Schema, key: str, when: str, kind: str, holder: Schema) -> OptionHelp:
     meaning = _meaning(schema) or (_meaning(holder, "about") if "const" in schema else "")
     return OptionHelp(key, kind, default_text(schema.get("default")), meaning, choices(schema), when)
+
+
+def options_table(when: str) -> str:
+    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
+    prefix = when.partition(".")[0] + "."
+    rows = [option for option in describe_options() if option.when == when and "." not in option.key[len(prefix) :]]
+    lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]
+    return "\n".join(["| option | default | values | meaning and source |", "|---|---|---|---|", *lines])
+
+
+def _values(option: OptionHelp) -> str:
+    return (", ".join(option.choices) or option.type).replace("|", "or")
 
 
 def _meaning(schema: Schema, word: str = "description") -> str:

@@ -223,17 +223,23 @@ class _Place:
 
 def problem_lines(error: ValidationError) -> list[str]:
     """Every problem that validation found, one line each, for people."""
-    lines = [_line(problem) for problem in error.errors(include_url=False)]
-    return list(dict.fromkeys(lines))
+    problems = error.errors(include_url=False)
+    # A mapping where a number or options may stand was meant as options: what is wrong inside says it all.
+    telling = [p for p in problems if not (p["type"] == "float_type" and isinstance(p["input"], Mapping))]
+    return list(dict.fromkeys(_line(problem) for problem in telling or problems))
 
 
-def _locate(location: Iterable[str | int], unknown: bool) -> _Place:
+def _locate(location: Sequence[str | int], unknown: bool) -> _Place:
     """Follow a location; the names of union members and of plain types that pydantic inserts are not shown."""
     place = _Place(option_tree())
-    for part in location:
+    for step, part in enumerate(location, 1):
         members = union_members(place.here)
         if isinstance(part, str) and part in members:
             place.union, place.name, place.here = place.here, part, members[part]
+            continue
+        branch = next((concrete for concrete in alternatives(place.here) if concrete.get("title") == part), None)
+        if branch is not None:
+            place.here = branch if step < len(location) else place.here
             continue
         found = children(place.here, part)
         if found or unknown:

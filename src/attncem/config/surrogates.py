@@ -6,6 +6,7 @@ brackets after a meaning (000 to 004) is the source document; "ours" marks our o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -61,7 +62,46 @@ class VariantOptions(SurrogateOptions):
     @classmethod
     def _fill_from_variant(cls, data: Any) -> Any:
         preset = cls.variants.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
-        return {**preset, **data} if preset else data
+        return _laid_over(preset, data) if preset else data
+
+
+def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given over what the preset says, key by key in nested options too."""
+    nested = {
+        key: _laid_over(preset[key], value)
+        for key, value in given.items()
+        if isinstance(value, Mapping) and isinstance(preset.get(key), Mapping)
+    }
+    return {**preset, **given, **nested}
+
+
+class ScheduledFloorOptions(Options):
+    """A variance floor that moves from start to end, evenly in its log, and stays (003: accuracy first)."""
+
+    name: Literal["scheduled"] = "scheduled"
+    start: float = Field(10.0, gt=0)
+    """Floor at the end of the warm-up."""
+    end: float = Field(0.1, gt=0)
+    """Floor at the end of the schedule."""
+    ramp_epochs: float = Field(10.0, gt=0)
+    """Epochs from start to end, after the warm-up."""
+    unit: Literal["noise", "absolute"] = "noise"
+    """Unit of start and end: noise_std², or 1."""
+
+    def at(self, epoch: float) -> float:
+        """The floor, in its unit, so many epochs after the warm-up."""
+        progress = min(max(epoch / self.ramp_epochs, 0.0), 1.0)
+        return float(self.start ** (1 - progress) * self.end**progress)
+
+
+VarianceFloorOption = Annotated[float, Field(gt=0)] | ScheduledFloorOptions | None
+
+
+def _relative_floor(floor: VarianceFloorOption) -> str | None:
+    """The key that measures a floor in units of the channel's noise, if any."""
+    if isinstance(floor, ScheduledFloorOptions):
+        return "surrogate.variance_floor.unit=noise" if floor.unit == "noise" else None
+    return None if floor is not None else "surrogate.var_threshold"
 
 
 class NoneOptions(SurrogateOptions):
@@ -106,7 +146,10 @@ class KMeansOptions(SurrogateOptions):
     num_clusters: int = Field(5, ge=1)
     """Centres per class (the baseline: 5 with a sigmoid bottleneck, 15 without)."""
     var_threshold: float = Field(0.125, ge=0)
-    """Floor of the variance in units of noise_std² (the baseline's run_exp.sh: 0.125)."""
+    """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline's
+    run_exp.sh: 0.125)."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold (ours)."""
     gamma: float = Field(0.01, gt=0)
     """Added inside both logs (the baseline: 0.01)."""
     log_entropy: bool = True
@@ -127,8 +170,8 @@ class KMeansOptions(SurrogateOptions):
         return 1
 
     def relative_floor_key(self) -> str | None:
-        """The hinge of log_entropy is at var_threshold · noise_std²."""
-        return "surrogate.var_threshold" if self.log_entropy else None
+        """The hinge of log_entropy, where its floor is not absolute."""
+        return _relative_floor(self.variance_floor) if self.log_entropy else None
 
 
 class GMMOptions(SurrogateOptions):
@@ -143,8 +186,8 @@ class GMMOptions(SurrogateOptions):
     """Principal directions of the training features to which z is reduced first (003); none: all of z."""
     var_threshold: float = Field(0.125, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline: 0.125)."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance; replaces var_threshold and gamma."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold and gamma."""
     gamma: float = Field(1e-6, gt=0)
     """Added to the floor var_threshold · noise_std²."""
     per_dimension_log: bool = True
@@ -164,7 +207,7 @@ class GMMOptions(SurrogateOptions):
 
     def relative_floor_key(self) -> str | None:
         """A floor that is not absolute."""
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
 
 
 GATED_VARIANTS: dict[str, dict[str, Any]] = {
@@ -210,35 +253,35 @@ class GatedOptions(VariantOptions):
     hidden_dim: int = Field(64, ge=1)
     """Hidden size of the attention (ours; the documents give none)."""
     layer_norm: bool = True
-    """LayerNorm of x inside the attention."""
+    """LayerNorm of x inside the attention (000, 002, 004)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
     """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random; linear is
-    factored where it would have more than 150,000 weights; random is never trained."""
+    factored where it would have more than 150,000 weights; random is never trained (003 asks for one)."""
     projection_dim: int = Field(128, ge=1)
-    """Dimensions after the projection."""
+    """Dimensions after the projection (003: 128)."""
     projection_channels: int = Field(16, ge=1)
-    """Channels after the 1x1 convolution of projection conv1x1."""
+    """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty: relu, softplus or bare difference of log variance and log floor; or
-    the channel's capacity."""
+    """From variance to penalty: relu (000, 004), softplus (002) or bare difference (003) of log variance and
+    log floor; or the channel's capacity (ours)."""
     variance_space: Literal["raw", "layernorm"] = "raw"
-    """Whose variance is taken: z itself, or LayerNormed z (002)."""
+    """Whose variance is taken: z itself (000, 004), or LayerNormed z (002)."""
     scalar_variance: bool = False
     """One variance summed over all dimensions (004) instead of one per dimension."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
     """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
-    by likelihood of the released samples, by ascending the penalty, or not at all."""
+    by likelihood of the released samples, by ascending the penalty (both ours), or not at all."""
     uniform_mix: float = Field(0.5, ge=0, le=1)
     """Share of uniform weights mixed in under worst_case: keeps the variance at least this part of the
-    plain one."""
+    plain one (ours)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance (004: 0.02); replaces var_threshold."""
+    """Floor of the variance in units of noise_std², when variance_floor is not given (000; 0.1: 003)."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance (004: 0.02), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
-    """Added to variance and floor inside the logs."""
+    """Added to variance and floor inside the logs (000, 003; 004 calls it ε: 1e-6)."""
     difference_bound: float = Field(-2.0, le=0)
     """Lower bound of the statistic difference (ours)."""
     dimension_gate: bool = False
@@ -297,7 +340,7 @@ class GatedOptions(VariantOptions):
         """The statistic capacity, or a floor that is not absolute."""
         if self.statistic == "capacity":
             return "surrogate.statistic=capacity"
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
 
 
 SLOT_VARIANTS: dict[str, dict[str, Any]] = {
@@ -353,16 +396,16 @@ class SlotOptions(VariantOptions):
     renormalise: bool = True
     """Attention renormalised over the samples (003; 001's equation 6 leaves it out)."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout after the cross attention's projection."""
+    """Dropout after the cross attention's projection (003, without a value)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
     """Map of z to slot_dim; auto: none where z has that size, linear up to 150,000 weights, else conv1x1 or
-    random; linear is factored where it would have more; random is never trained."""
+    random; linear is factored where it would have more; random is never trained (003 asks for one)."""
     projection_channels: int = Field(16, ge=1)
-    """Channels after the 1x1 convolution of projection conv1x1."""
+    """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     moments: Literal["slots", "class"] = "slots"
     """Variance around each slot's mean (001), or one unbiased variance over the class (003)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty, as in gated."""
+    """From variance to penalty, as in gated: hinge (003), softplus (001), difference (003), capacity (ours)."""
     variance_space: Literal["raw", "enhanced"] = "raw"
     """Whose variance is taken: z itself, under responsibilities of the enhanced features (ours); or the
     enhanced features, under responsibilities of the LayerNormed ones (001, 003)."""
@@ -371,13 +414,13 @@ class SlotOptions(VariantOptions):
     (ours)."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "fit"
     """How the own weights are trained: on the penalty itself (001; collapses), by held-out likelihood under the
-    slots' mixture, by ascending the penalty, or not at all (003 as it ran)."""
+    slots' mixture, by ascending the penalty (both ours), or not at all (003 as it ran)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
     var_threshold: float = Field(0.1, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (003)."""
-    variance_floor: float | None = Field(None, gt=0)
-    """Absolute floor of the variance (003 proposes 0.05); replaces var_threshold."""
+    variance_floor: VarianceFloorOption = None
+    """Absolute floor of the variance (003 proposes 0.05), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
     """Added to variance and floor inside the logs (003)."""
     eps_var: float = Field(1e-6, ge=0)
@@ -473,10 +516,87 @@ class SlotOptions(VariantOptions):
         """The statistic capacity, or a floor that is not absolute."""
         if self.statistic == "capacity":
             return "surrogate.statistic=capacity"
-        return None if self.variance_floor is not None else "surrogate.var_threshold"
+        return _relative_floor(self.variance_floor)
+
+
+HYBRID_VARIANTS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "000": {"gated": {"variant": "000"}, "slot": {"variant": "001"}},
+}
+"""What each named variant of ``hybrid`` sets; an option given beside it wins. 000's slots are those of 001."""
+
+
+class HybridOptions(VariantOptions):
+    """Gated pooling on every class, slots on the classes at high risk (planned in 000)."""
+
+    variants = HYBRID_VARIANTS
+    name: Literal["hybrid"] = "hybrid"
+    variant: Literal["ours", "000"] = "ours"
+    """Preset whose values fill the options not given: 000's plan with the documents' two parts, or ours."""
+    gated: GatedOptions = GatedOptions()
+    """The gated part, on every class."""
+    slot: SlotOptions = SlotOptions()
+    """The slot part, on the marked classes."""
+    slot_weight: float = Field(1.0, gt=0)
+    """Weight of the slot penalty that a marked class gets beside the gated one (ours)."""
+    max_risk_classes: int | None = Field(None, ge=1)
+    """Number of marked classes; null: as risk_quantile says."""
+    risk_quantile: float = Field(0.75, ge=0, lt=1)
+    """Classes above this quantile of the risk are marked, when max_risk_classes is not given (ours)."""
+    risk_momentum: float = Field(0.99, ge=0, lt=1)
+    """Share of the old value in the running mean of a class's penalty, step by step (ours)."""
+    risk_audit: str | None = None
+    """Run folder or audit file whose error per class marks the classes for the whole training, instead of
+    the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
+
+    @model_validator(mode="after")
+    def _refuse_two_scales(self) -> HybridOptions:
+        own, other = self.gated.attention_loss_scale, self.slot.attention_loss_scale
+        if own != other:
+            raise ValueError(
+                f"gated.attention_loss_scale={own:g} and slot.attention_loss_scale={other:g} must be equal: one factor "
+                "stands outside rob_loss; weigh the parts by slot_weight"
+            )
+        return self
+
+    def num_risk_classes(self, num_classes: int) -> int:
+        """Size of the marked set among so many classes."""
+        if self.max_risk_classes is not None:
+            return self.max_risk_classes
+        # 0.3 · 10 is a little more than 3 in binary.
+        return max(1, math.ceil(round((1 - self.risk_quantile) * num_classes, 9)))
+
+    @property
+    def needs_pairs(self) -> bool:
+        """As the part that sees every class."""
+        return self.gated.needs_pairs
+
+    @property
+    def loss_scale(self) -> float:
+        """The attention_loss_scale of both parts."""
+        return self.gated.attention_loss_scale
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """The longer attention_warmup_epochs of the two parts."""
+        return max(self.gated.attention_warmup_epochs, self.slot.attention_warmup_epochs)
+
+    def relative_floor_key(self) -> str | None:
+        """That of the gated or of the slot part."""
+        for name, part in (("gated", self.gated), ("slot", self.slot)):
+            if (key := part.relative_floor_key()) is not None:
+                return key.replace("surrogate.", f"surrogate.{name}.", 1)
+        return None
 
 
 Surrogate = Annotated[
-    NoneOptions | KMeansOptions | GMMOptions | CapacityOptions | LogDetOptions | GatedOptions | SlotOptions,
+    NoneOptions
+    | KMeansOptions
+    | GMMOptions
+    | CapacityOptions
+    | LogDetOptions
+    | GatedOptions
+    | SlotOptions
+    | HybridOptions,
     Field(discriminator="name"),
 ]

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from attncem.reporting.health import number
+from attncem.health import describe_limit, finite
 from attncem.reporting.load import Entry, Record, Run
 from attncem.reporting.tables import blind_floors
 from attncem.types import AttackResult
@@ -82,26 +82,55 @@ _PANELS: tuple[tuple[str, str, str, str], ...] = (
     ("validation", "ce", "Validation cross entropy", ""),
     ("train", "rob_loss", "rob_loss (penalty, unscaled)", ""),
     ("train", "intra_mse", "intra_mse (spread of z inside a class)", ""),
-    ("train", "effective_samples", "effective_samples (share)", "below 0.1: collapsed"),
-    ("train", "gate_dimension", "gate_dimension (mean)", "near 0: closed"),
-    ("train", "gate_snr", "gate_snr (mean)", "near 0: closed"),
-    ("train", "gate_class", "gate_class (mean)", "near 0: closed"),
-    ("train", "gate_saturation", "gate_saturation (share)", "above 0.5: saturated"),
-    ("train", "skipped", "skipped (share of samples)", ""),
 )
-_SHARES = frozenset({"effective_samples", "gate_dimension", "gate_snr", "gate_class", "gate_saturation", "skipped"})
+_HEALTH = {
+    "active": "active (share above the floor)",
+    "plain_loss": "plain_loss (penalty of the plain variance)",
+    "effective_samples": "effective_samples (share)",
+    "effective_number": "effective_number (samples)",
+    "slot_entropy": "slot_entropy (0 to 1)",
+    "gate_dimension": "gate_dimension (mean)",
+    "gate_snr": "gate_snr (mean)",
+    "gate_class": "gate_class (mean)",
+    "gate_saturation": "gate_saturation (share)",
+    "gradient_ratio": "gradient_ratio (penalty / CE)",
+    "latched": "latched (share of classes)",
+    "shut_off": "shut_off (share of steps)",
+    "skipped": "skipped (share of samples)",
+}
+_RARE = frozenset({"latched", "shut_off", "skipped"})
+"""Not drawn where they are 0 throughout."""
+Kind = Literal["number", "share", "ratio"]
+_KINDS: dict[str, Kind] = {"plain_loss": "number", "effective_number": "number", "gradient_ratio": "ratio"}
+"""What a health figure is where it is not a share."""
+_SMALL_RATIO = 1e-3
+"""The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
 def training_curves(runs: Sequence[Run]) -> list[Drawing]:
     """Small multiples of training: one panel per quantity that any run has logged."""
     drawings = []
     for kind, key, title, note in _PANELS:
-        lines = [_line(run, color, kind, key) for color, run in enumerate(runs)]
-        lines = [line for line in lines if line.y]
+        lines = _lines(runs, kind, key)
         if lines:
-            svg = _curves(f"curve-{key}", title, "epoch", lines, is_share=key in _SHARES)
-            drawings.append(Drawing(title, svg, note))
+            drawings.append(Drawing(title, _curves(f"curve-{key}", title, "epoch", lines), note))
     return drawings
+
+
+def health_curves(runs: Sequence[Run]) -> list[Drawing]:
+    """Small multiples of the surrogates' health, each with the limit that raises a warning."""
+    drawings = []
+    for key, title in _HEALTH.items():
+        lines = _lines(runs, "train", key)
+        if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
+            svg = _curves(f"health-{key}", title, "epoch", lines, kind=_KINDS.get(key, "share"))
+            drawings.append(Drawing(title, svg, describe_limit(key)))
+    return drawings
+
+
+def _lines(runs: Sequence[Run], kind: str, key: str) -> list[Line]:
+    lines = [_line(run, color, kind, key) for color, run in enumerate(runs)]
+    return [line for line in lines if line.y]
 
 
 def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
@@ -155,21 +184,24 @@ def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: floa
 
 def _line(run: Run, color: int, kind: str, key: str) -> Line:
     records: Sequence[Record] = run.train if kind == "train" else run.validation
-    pairs = [(number(record.get("epoch")), number(record.get(key))) for record in records]
+    pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
     points = [(x, y) for x, y in pairs if x is not None and y is not None]
     step = -(-len(points) // _MAX_POINTS) or 1
     points = sorted({*points[::step], *points[-1:]})
     return Line(run.label, color, [x for x, _ in points], [y for _, y in points])
 
 
-def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, is_share: bool = False) -> str:
+def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: Kind = "number") -> str:
     with _drawing(key, title, (4.4, 2.5)) as (axes, finish):
         for line in lines:
             marker = _marker(line.color) if len(line.x) <= 12 else ""
             axes.plot(line.x, line.y, color=_color(line.color), linewidth=1.4, marker=marker, markersize=3.5)
         axes.set_xlabel(xlabel)
-        if is_share:
+        if kind == "share":
             axes.set_ylim(-0.03, 1.03)
+        if kind == "ratio":
+            axes.set_yscale("symlog", linthresh=_SMALL_RATIO)
+            axes.yaxis.set_major_formatter("{x:g}")
     return finish("last values: " + "; ".join(f"{line.label} {line.y[-1]:.4g}" for line in lines))
 
 

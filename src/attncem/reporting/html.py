@@ -53,6 +53,7 @@ def page_context(runs: Sequence[Run], now: datetime) -> dict[str, Any]:
         "galleries": gallery.galleries(audited),
         "extremes": gallery.extremes(audited),
         "curves": figures.training_curves(runs),
+        "health_curves": figures.health_curves(runs),
         "attack_curves": figures.attack_curves(audited),
         "classes": tables.class_tables(audited),
         "threats": _threats(audited),

@@ -10,6 +10,7 @@ from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
+from attncem.surrogates.hybrid import HybridCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.none import NoPenalty
@@ -25,6 +26,7 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "logdet": LogDetPenalty,
     "gated": GatedAttentionCEM,
     "slot": SlotCrossAttentionCEM,
+    "hybrid": HybridCEM,
 }
 """Every surrogate by the name it has in a configuration."""
 

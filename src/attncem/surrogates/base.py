@@ -6,13 +6,14 @@ import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from attncem.config.surrogates import MemoryOptions, SurrogateOptions
 from attncem.surrogates import moments
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.memory import ClassMemory
 from attncem.surrogates.moments import Groups
 from attncem.types import ConfigError, SurrogateOutput
@@ -79,8 +80,18 @@ class Surrogate(nn.Module, abc.ABC):
         num_own = None if self.memory is None else self.memory.num_own(len(y))
         return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own)
 
+    def set_epoch(self, epoch: float) -> None:
+        """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""
+        for module in self.modules():
+            if isinstance(module, VarianceFloor):
+                module.set_epoch(epoch)
+
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
+
+    def epoch_record(self) -> dict[str, Any]:
+        """What a run logs of the stored state after ``refresh``, for people; most surrogates have nothing to say."""
+        return {}
 
     def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """The pairs given to ``refresh``, each with the shape of a batch."""
@@ -137,11 +148,19 @@ class Surrogate(nn.Module, abc.ABC):
             "intra_mse": moments.share_weighted_sum(plain_variance.detach().mean(1), keep, groups),
             "skipped": 1 - kept_share,
             **{name: value.detach() for name, value in (extra or {}).items()},
+            **self._scheduled(),
         }
         if self.memory is not None:
             diagnostics["recalled"] = (groups.counts - groups.own_counts).sum() / groups.batch_size
         per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
         return SurrogateOutput(loss, fit_loss, per_class, diagnostics)
+
+    def _scheduled(self) -> dict[str, Tensor]:
+        """Where a scheduled floor stands."""
+        floor = getattr(self, "floor", None)
+        if not isinstance(floor, VarianceFloor) or floor.schedule is None:
+            return {}
+        return {"variance_floor": floor.current.clone()}
 
     def _check_construction(self) -> None:
         if not self.feature_shape or min(self.feature_shape) < 1:

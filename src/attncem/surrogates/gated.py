@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from attncem.config.surrogates import GatedOptions
+from attncem.health import SATURATED
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight
+from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
-from attncem.surrogates.statistic import variance_statistic
+from attncem.surrogates.recompute import recomputed
+from attncem.surrogates.statistic import above_floor, above_noise, variance_statistic
 from attncem.types import SurrogateOutput
 
-SATURATED = 0.01
-"""A dimension gate this close to 0 or 1 counts as saturated."""
 CAUTION_ATTENTION = (
     "learn=penalty trains the attention to lower its own penalty: measured on CIFAR-10 it settled on one sample a "
     "class (4 % effective samples), so that the penalty protected nothing; learn=worst_case did not."
@@ -89,10 +90,10 @@ class DimensionGate(nn.Module):
 
 @dataclass(frozen=True)
 class ClassPenalty:
-    """L_c of every group [G], its entries before gates [G, D] ([G, 1] for a scalar variance), the gates' values."""
+    """L_c of every group [G], which variances are above the floor [G, D] ([G, 1] for a scalar), the gates' values."""
 
     per_group: Tensor
-    entries: Tensor
+    above: Tensor
     gates: dict[str, Tensor]
 
 
@@ -120,6 +121,8 @@ class GatedAttentionCEM(Surrogate):
         super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
         self.pooling = GatedAttentionPooling(options, self.feature_shape)
         self.dimension_gate = DimensionGate(self.num_features, options.gate_hidden) if options.dimension_gate else None
+        relative = options.var_threshold * noise_std**2
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.pooling.requires_grad_(options.learn != "frozen")
         if self.dimension_gate is not None:
             self.dimension_gate.requires_grad_(options.learn == "penalty")
@@ -140,7 +143,10 @@ class GatedAttentionCEM(Surrogate):
             groups,
             plain_variance,
             fit_loss=self._fit_loss(self._space(z.detach()), own, groups, keep),
-            extra=self._diagnostics(penalty, weights.detach(), groups, keep),
+            extra={
+                **self._diagnostics(penalty, weights.detach(), groups, keep),
+                "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
+            },
         )
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -176,20 +182,20 @@ class GatedAttentionCEM(Surrogate):
             per_group = per_group * gates["gate_class"]
         if self.options.slot_power is not None:
             per_group = per_group * groups.share**self.options.slot_power
-        return ClassPenalty(per_group, entries, gates)
+        above = above_floor(variance.detach(), self.options, self.floor.value, self.noise_std)
+        return ClassPenalty(per_group, above, gates)
 
     def _statistic(self, variance: Tensor) -> Tensor:
         """From variance to penalty, entry by entry."""
         options = self.options
         return variance_statistic(
-            variance, options, self._floor(), self.noise_std, beta=options.softplus_beta, margin=options.margin_m
+            variance,
+            options,
+            self.floor.log(options.gamma),
+            self.noise_std,
+            beta=options.softplus_beta,
+            margin=options.margin_m,
         )
-
-    def _floor(self) -> float:
-        """τ: the variance below which a class is compact enough."""
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return self.options.var_threshold * self.noise_std**2
 
     def _gates(self, mean: Tensor, variance: Tensor, groups: Groups, *, live: bool) -> dict[str, Tensor]:
         """The gates switched on: per dimension [G, D], per signal-to-noise ratio [G, D], per class [G] (002)."""
@@ -206,14 +212,22 @@ class GatedAttentionCEM(Surrogate):
 
     def _fit_loss(self, x: Tensor, weights: Tensor, groups: Groups, keep: Tensor) -> Tensor | None:
         """Loss of the own weights on detached x [B, D], or None when they stay as they are."""
-        if self.options.learn == "frozen":
+        learn = self.options.learn
+        if learn == "frozen":
             return None
-        if self.options.learn == "fit":
-            per_group = self._negative_log_likelihood(x, weights, groups)
+        if learn == "fit":
+            per_group = recomputed(
+                lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()
+            )
             return moments.share_weighted_sum(per_group, keep, groups)
-        penalty = self._penalty(x, weights, groups, live=self.options.learn == "penalty")
+        penalty = recomputed(
+            lambda x, weights: self._penalty(x, weights, groups, live=learn == "penalty"),
+            x,
+            weights,
+            values=x.numel(),
+        )
         rob_loss = moments.share_weighted_sum(penalty.per_group, keep, groups)
-        return self.options.attention_loss_scale * rob_loss if self.options.learn == "penalty" else -rob_loss
+        return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
     def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups) -> Tensor:
         """Per dimension and released sample, under N(μ_a, σ²_a + σ_n²), averaged over the channel's noise, [G].
@@ -228,17 +242,34 @@ class GatedAttentionCEM(Surrogate):
         total = variance + noise
         return 0.5 * ((2 * math.pi * total).log() + (distance + noise) / total).mean(1)
 
+    def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
+        """The penalty of the unweighted class variance, gates left out: what there is to report.
+
+        LayerNorm enlarges what the noise hides: classes whose raw spread is far below the noise's count 0.
+        """
+        if self.options.variance_space == "layernorm":
+            keep = keep & above_noise(variance, self.noise_std)
+            _, variance = moments.class_moments(self._space(z), groups)
+        if self.options.scalar_variance:
+            variance = variance.sum(1, keepdim=True)
+        return moments.share_weighted_sum(self._statistic(variance).mean(1), keep, groups)
+
     def _diagnostics(self, penalty: ClassPenalty, weights: Tensor, groups: Groups, keep: Tensor) -> dict[str, Tensor]:
-        per_sample = weights.square().sum(0) * groups.counts
-        values = {
-            "active": moments.mean_over_kept((penalty.entries > 0).to(weights.dtype), keep),
-            "effective_samples": moments.mean_over_kept(1 / per_sample.clamp_min(1), keep),
+        per_sample = (weights.square().sum(0) * groups.counts).clamp_min(1)
+        return {
+            "active": moments.mean_over_kept(penalty.above.to(weights.dtype), keep),
+            "effective_samples": moments.mean_over_kept(1 / per_sample, keep),
+            "effective_number": moments.mean_over_kept(groups.counts / per_sample, keep),
             "shut_off": torch.zeros_like(per_sample[0]),
+            **gate_values(penalty.gates, keep),
         }
-        for name, gate in penalty.gates.items():
-            values[name] = moments.mean_over_kept(gate, keep)
-        if "gate_dimension" in penalty.gates:
-            gate = penalty.gates["gate_dimension"]
-            saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
-            values["gate_saturation"] = moments.mean_over_kept(saturated.to(weights.dtype), keep)
-        return values
+
+
+def gate_values(gates: Mapping[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
+    """Means of the gates, and how many of the per-dimension ones are saturated."""
+    values = {name: moments.mean_over_kept(gate, keep) for name, gate in gates.items()}
+    for name, key in (("gate_dimension", "gate_saturation"), ("gate_snr", "gate_snr_saturation")):
+        if name in gates:
+            saturated = (gates[name] < SATURATED) | (gates[name] > 1 - SATURATED)
+            values[key] = moments.mean_over_kept(saturated.to(gates[name].dtype), keep)
+    return values

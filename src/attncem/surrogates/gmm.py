@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from attncem.config.surrogates import GMMOptions
 from attncem.surrogates import clusters, moments
 from attncem.surrogates.base import Surrogate, exact_arithmetic
+from attncem.surrogates.floor import VarianceFloor
 from attncem.types import ConfigError, SurrogateOutput
 
 MAX_FULL_DIMENSIONS = 256
@@ -70,6 +70,8 @@ class GaussianMixtureCEM(Surrogate):
     ) -> None:
         super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
         self.num_dimensions = self._checked_dimensions()
+        relative = options.var_threshold * noise_std**2 + options.gamma
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.is_full = options.covariance == "full"
         cautions = {WHOLE_DETERMINANT: not options.per_dimension_log, SINGULAR: self.is_full}
         self.caution = "; ".join(text for text, applies in cautions.items() if applies)
@@ -110,7 +112,7 @@ class GaussianMixtureCEM(Surrogate):
         share = self.weights[row].to(x.dtype)
         shrinkage = clusters.shrinkage(hits, share, self.class_counts[row])
         logdet = self._logdets(x, groups, row, responsibility, hits, shrinkage)
-        excess = (logdet / self._divisor - math.log(self._floor)).relu()
+        excess = (logdet / self._divisor - self.floor.log()).relu()
         keep = (groups.counts >= 2) & (self.class_counts[row] > 0)
         counted = keep.unsqueeze(1) & (share > 0)
         num_counted = counted.sum().clamp_min(1)
@@ -124,6 +126,8 @@ class GaussianMixtureCEM(Surrogate):
             extra["singular"] = (counted & too_few).sum().to(raw.dtype) / num_counted
         raw_groups = self._groups(y, raw.dtype)
         _, plain_variance = moments.class_moments(raw.detach(), raw_groups)
+        plain = ((plain_variance + self.options.reg_covar).log().mean(1) - self.floor.log()).relu()
+        extra["plain_loss"] = moments.share_weighted_sum(plain, keep, raw_groups)
         per_group = (share * excess).sum(1).to(raw.dtype)
         return self._output(per_group, keep, raw_groups, plain_variance, extra=extra)
 
@@ -139,12 +143,6 @@ class GaussianMixtureCEM(Surrogate):
     @property
     def _divisor(self) -> int:
         return self.num_dimensions if self.options.per_dimension_log else 1
-
-    @property
-    def _floor(self) -> float:
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return self.options.var_threshold * self.noise_std**2 + self.options.gamma
 
     def _working(self, x: Tensor) -> Tensor:
         """Full covariances are factored in float64: a class has fewer samples than they have directions."""

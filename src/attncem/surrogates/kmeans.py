@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from attncem.config.surrogates import KMeansOptions
 from attncem.surrogates import clusters, moments
 from attncem.surrogates.base import Surrogate, exact_arithmetic
+from attncem.surrogates.floor import VarianceFloor
 from attncem.types import SurrogateOutput
 
 PLAIN_OFFSET = 1e-3
@@ -22,7 +22,8 @@ class KMeansCEM(Surrogate):
 
     ``refresh`` fits K centres a class. A batch then gives, for each class c and each cluster j hit by n of its
     samples, vb = mean over samples and dims of (z − μ_j)², a = 10 n / (π_j N_c) (0.99 when ≥ 1),
-    v = a vb + (1 − a) v_j and r = relu(log(v + γ) − log(var_threshold σ² + γ)); log_entropy=False: r = v + 0.001.
+    v = a vb + (1 − a) v_j and r = relu(log(v + γ) − log(τ + γ)), τ = var_threshold σ² or
+    ``variance_floor``; log_entropy=False: r = v + 0.001.
     rob_loss = mean over the classes present of Σ_j π_j r; single samples are kept. N_c is the number of features
     of the class seen by ``refresh``. Classes that were never fitted are skipped; before the first ``refresh``
     the loss is 0. ``index_defect``: every class reads class 0's π and v_j, as the baseline does by mistake.
@@ -42,6 +43,8 @@ class KMeansCEM(Surrogate):
         self, options: KMeansOptions, *, feature_shape: Sequence[int], num_classes: int, noise_std: float
     ) -> None:
         super().__init__(options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
+        relative = options.var_threshold * noise_std**2
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         sizes = (num_classes, options.num_clusters)
         self.register_buffer("centres", torch.zeros(*sizes, self.num_features))
         self.register_buffer("variances", torch.zeros(sizes))
@@ -71,6 +74,7 @@ class KMeansCEM(Surrogate):
             "active": (counted & (entropy > 0)).sum().to(x.dtype) / num_counted,
             "fitted": self.fitted.to(x.dtype),
             "shrinkage": torch.where(counted, shrinkage, 0).sum() / num_counted,
+            "plain_loss": moments.share_weighted_sum(self._entropy(plain_variance.mean(1)), keep, groups),
         }
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
 
@@ -102,8 +106,7 @@ class KMeansCEM(Surrogate):
     def _entropy(self, variance: Tensor) -> Tensor:
         if not self.options.log_entropy:
             return variance + PLAIN_OFFSET
-        floor = self.options.var_threshold * self.noise_std**2 + self.options.gamma
-        return ((variance + self.options.gamma).log() - math.log(floor)).relu()
+        return ((variance + self.options.gamma).log() - self.floor.log(self.options.gamma)).relu()
 
     @torch.no_grad()
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:

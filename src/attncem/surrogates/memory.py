@@ -69,6 +69,10 @@ class ClassMemory(nn.Module):
         self._clear_spare()
         self.step.add_(1)
 
+    def forget(self) -> None:
+        """Everything at once."""
+        self.stored_at.fill_(EMPTY)
+
     def _clear_spare(self) -> None:
         """What was written beside every class is nobody's."""
         self.features[-1].zero_()

@@ -12,11 +12,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from attncem.config.surrogates import GatedOptions
+from attncem.config.surrogates import ScheduledFloorOptions
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
+from attncem.surrogates.hybrid import HybridCEM
 from attncem.surrogates.kmeans import KMeansCEM
 from attncem.surrogates.logdet import LogDetPenalty
 from attncem.surrogates.projection import (
@@ -123,6 +124,22 @@ def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | N
     return (loss / processed if options.divide_by_processed and processed else loss), per_class
 
 
+def hybrid_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gated loop over every class, and the slot loop over the marked ones, one after the other."""
+    assert isinstance(surrogate, HybridCEM)
+    loss, per_class = gated_reference(surrogate.gated, z, y)
+    place = torch.full_like(y, -1)
+    marked = [int(label) for label in surrogate.risk_classes if surrogate.places[label] >= 0]
+    for index, label in enumerate(marked):
+        place[y == label] = index
+    drawn = None if noise is None else noise[surrogate.risk_classes]
+    slot_loss, slot_values = slot_reference(surrogate.slot, z, place, drawn)
+    weight = surrogate.options.slot_weight
+    for index, label in enumerate(marked):
+        per_class[label] = per_class[label] + weight * slot_values[index]
+    return loss + weight * slot_loss, per_class
+
+
 REFERENCES: dict[str, Reference] = {
     "none": none_reference,
     "kmeans": kmeans_reference,
@@ -131,6 +148,7 @@ REFERENCES: dict[str, Reference] = {
     "logdet": logdet_reference,
     "gated": gated_reference,
     "slot": slot_reference,
+    "hybrid": hybrid_reference,
 }
 """The oracle of every surrogate by name."""
 
@@ -171,7 +189,7 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tenso
     variance = sum((w * (row - mean) ** 2 for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
     if options.scalar_variance:
         variance = variance.sum().reshape(1)
-    entries = _statistic(options, variance, surrogate.noise_std)
+    entries = _statistic(surrogate, variance)
     if surrogate.dimension_gate is not None:
         inner, outer = surrogate.dimension_gate.inner, surrogate.dimension_gate.outer
         hidden = torch.relu(inner.weight @ _normalise(torch.log(variance + options.gamma)) + inner.bias)
@@ -224,10 +242,23 @@ def _normalise(x: Tensor) -> Tensor:
     return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5)
 
 
-def _statistic(options: GatedOptions, variance: Tensor, noise_std: float) -> Tensor:
+def _floor(surrogate: GatedAttentionCEM | SlotCrossAttentionCEM | KMeansCEM | GaussianMixtureCEM) -> float:
+    """τ as the options give it; a scheduled one is where its buffer says."""
+    options = surrogate.options
+    if isinstance(options.variance_floor, ScheduledFloorOptions):
+        return float(surrogate.floor.current)
+    if options.variance_floor is not None:
+        return options.variance_floor
+    relative = options.var_threshold * surrogate.noise_std**2
+    if isinstance(surrogate, GaussianMixtureCEM):
+        return relative + surrogate.options.gamma
+    return max(relative, 1e-8) if isinstance(surrogate, SlotCrossAttentionCEM) else relative
+
+
+def _statistic(surrogate: GatedAttentionCEM, variance: Tensor) -> Tensor:
+    options, floor = surrogate.options, _floor(surrogate)
     if options.statistic == "capacity":
-        return 0.5 * torch.log(1 + variance / noise_std**2)
-    floor = options.var_threshold * noise_std**2 if options.variance_floor is None else options.variance_floor
+        return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
     excess = torch.log(variance + options.gamma) - math.log(floor + options.gamma)
     if options.statistic == "hinge":
         return torch.clamp(excess, min=0)
@@ -345,9 +376,7 @@ def _slot_statistic(surrogate: SlotCrossAttentionCEM, variance: Tensor) -> Tenso
     options = surrogate.options
     if options.statistic == "capacity":
         return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
-    relative = max(options.var_threshold * surrogate.noise_std**2, 1e-8)
-    floor = relative if options.variance_floor is None else options.variance_floor
-    excess = torch.log(variance + options.gamma) - math.log(floor + options.gamma)
+    excess = torch.log(variance + options.gamma) - math.log(_floor(surrogate) + options.gamma)
     if options.statistic == "hinge":
         return torch.clamp(excess, min=0)
     if options.statistic == "difference":
@@ -379,8 +408,7 @@ def _baseline_entropy(surrogate: KMeansCEM, variance: Tensor) -> Tensor:
     options = surrogate.options
     if not options.log_entropy:
         return variance + 0.001
-    floor = options.var_threshold * surrogate.noise_std**2
-    return torch.clamp(torch.log((variance + options.gamma) / (floor + options.gamma)), min=0)
+    return torch.clamp(torch.log((variance + options.gamma) / (_floor(surrogate) + options.gamma)), min=0)
 
 
 def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
@@ -400,8 +428,7 @@ def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
             joint[:, k] = -math.inf
     powers = torch.exp(joint - joint.amax(1, keepdim=True))
     shares = powers / powers.sum(1, keepdim=True)
-    floor = options.var_threshold * surrogate.noise_std**2 + options.gamma
-    floor = floor if options.variance_floor is None else options.variance_floor
+    floor = _floor(surrogate)
     total = x.new_zeros(())
     for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
         weight = float(surrogate.weights[label, k])

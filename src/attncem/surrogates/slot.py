@@ -13,9 +13,11 @@ from torch.nn.functional import softplus
 from attncem.config.surrogates import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate
-from attncem.surrogates.gated import SATURATED, DimensionGate
+from attncem.surrogates.floor import VarianceFloor
+from attncem.surrogates.gated import DimensionGate, gate_values
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
+from attncem.surrogates.recompute import recomputed
 from attncem.surrogates.slot_attention import (
     GatedCrossAttention,
     SlotAttention,
@@ -23,7 +25,7 @@ from attncem.surrogates.slot_attention import (
     of_own_class,
     spread_over_classes,
 )
-from attncem.surrogates.statistic import variance_statistic
+from attncem.surrogates.statistic import above_floor, above_noise, variance_statistic
 from attncem.types import SurrogateOutput
 
 __all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
@@ -31,7 +33,7 @@ __all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
 POSITIVE = ("assign_temp", "slot_power", "snr_sharp", "softplus_beta", "class_gate_a")
 """Scalars kept positive: the parameter is their inverse softplus."""
 SMALLEST_FLOOR = 1e-8
-"""The variance floor is never below this (003)."""
+"""The relative variance floor is never below this (003)."""
 SMALLEST_MASS = 1e-6
 """A slot's share of its class is never below this."""
 CAUTION = (
@@ -67,10 +69,10 @@ class SlotMoments:
 
 @dataclass(frozen=True)
 class SlotPenalty:
-    """L_c of every group [G], its entries before gates [G, S·D], the gates' values by group."""
+    """L_c of every group [G], which variances are above the floor [G, S·D], the gates' values by group."""
 
     per_group: Tensor
-    entries: Tensor
+    above: Tensor
     gates: dict[str, Tensor]
 
 
@@ -108,6 +110,8 @@ class SlotCrossAttentionCEM(Surrogate):
         self.cross_attention = GatedCrossAttention(options)
         width = options.slot_dim if options.variance_space == "enhanced" else self.num_features
         self.dimension_gate = DimensionGate(width, options.gate_hidden) if options.dimension_gate else None
+        relative = max(options.var_threshold * noise_std**2, SMALLEST_FLOOR)
+        self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.scalars = nn.ParameterDict({name: self._start(name) for name in self._scalars_used()})
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean_gate_snr", torch.zeros(()))
@@ -154,7 +158,7 @@ class SlotCrossAttentionCEM(Surrogate):
         own = self._view(z.detach(), groups, drawn, live=self.options.learn in ("penalty", "worst_case"))
         constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
         view = own.detach() if constant else self._view(z, groups, drawn, live=False)
-        penalty = self._penalty(self._space(z, view), view, groups, live=False)
+        penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
         shut = self._shut_off(penalty, keep)
         loss = self._combine(penalty.per_group, keep, groups, shut)
         _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
@@ -165,8 +169,18 @@ class SlotCrossAttentionCEM(Surrogate):
             groups,
             plain_variance,
             fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
-            extra=self._diagnostics(penalty, view.detach(), groups, keep, shut),
+            extra={
+                **self._diagnostics(penalty, view.detach(), groups, keep, shut),
+                "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
+            },
         )
+
+    @property
+    def _has_many_tables(self) -> bool:
+        """Whether the encoder's loss has more tables [G·S, D] than the plain capacity under constant weights."""
+        options = self.options
+        gated = options.dimension_gate or options.snr_gate
+        return gated or options.statistic != "capacity" or options.weights_gradient == "through"
 
     def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
         """Noise of the slots of every group, [G, S, d]."""
@@ -182,6 +196,12 @@ class SlotCrossAttentionCEM(Surrogate):
 
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
+        if self.options.tokens == "sample" or (self.options.dropout and self.training):
+            return self._attend(z, groups, noise, live=live)
+        # [B·N, S, d] several times over.
+        return recomputed(lambda z, noise: self._attend(z, groups, noise, live=live), z, noise, values=z.numel())
+
+    def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
         one_hot = groups.one_hot.repeat_interleave(positions, 0)
@@ -198,7 +218,7 @@ class SlotCrossAttentionCEM(Surrogate):
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
         view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
-        gates = self._penalty(self._space(z, view), view, groups, live=False).gates
+        gates = self._penalty(self._space(z, view), view, groups, live=False, again=False).gates
         return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _space(self, z: Tensor, view: View) -> Tensor:
@@ -227,14 +247,24 @@ class SlotCrossAttentionCEM(Surrogate):
     def _clamp(self, variance: Tensor) -> Tensor:
         return variance if self.options.statistic == "capacity" else variance.clamp_min(self.options.eps_var)
 
-    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool) -> SlotPenalty:
-        """L_c of every group; ``live`` lets a gradient into gates and scalars."""
-        found = self._moments(x, view.responsibilities, groups)
+    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool, again: bool) -> SlotPenalty:
+        """L_c of every group; ``live`` lets a gradient into gates and scalars, ``again`` keeps no large table."""
+        values = self._table_size(x, groups) if again else 0
+        return recomputed(
+            lambda x, shares: self._penalise(x, shares, groups, live=live), x, view.responsibilities, values=values
+        )
+
+    def _table_size(self, x: Tensor, groups: Groups) -> int:
+        """Values of the larger of the tables [B, D] and [G·S, D]."""
+        return max(x.shape[0], len(groups.counts) * self.options.num_slots) * x.shape[1]
+
+    def _penalise(self, x: Tensor, responsibilities: Tensor, groups: Groups, *, live: bool) -> SlotPenalty:
+        found = self._moments(x, responsibilities, groups)
         softplus_used = self.options.statistic == "softplus"
         entries = variance_statistic(
             found.variance,
             self.options,
-            self._floor(),
+            self.floor.log(self.options.gamma),
             self.noise_std,
             beta=self.scalar("softplus_beta", live=live).to(x.dtype) if softplus_used else 1.0,
             margin=self.scalar("margin_m", live=live).to(x.dtype) if softplus_used else 0.0,
@@ -248,7 +278,8 @@ class SlotCrossAttentionCEM(Surrogate):
         if "gate_class" in gates:
             per_group = per_group * gates["gate_class"]
         by_group = {name: gate.reshape(len(groups.counts), -1) for name, gate in gates.items()}
-        return SlotPenalty(per_group, entries.reshape(len(groups.counts), -1), by_group)
+        above = above_floor(found.variance.detach(), self.options, self.floor.value, self.noise_std)
+        return SlotPenalty(per_group, above.reshape(len(groups.counts), -1), by_group)
 
     def _slot_weights(self, mass: Tensor, groups: Groups, *, live: bool) -> Tensor:
         """w̃_k = (w_k/M)^slot_power, normalised, [G, S]."""
@@ -257,12 +288,6 @@ class SlotCrossAttentionCEM(Surrogate):
         share = (mass / groups.counts.clamp_min(1).unsqueeze(1)).clamp_min(SMALLEST_MASS)
         powers = share ** self.scalar("slot_power", live=live).to(mass.dtype)
         return powers / powers.sum(1, keepdim=True)
-
-    def _floor(self) -> float:
-        """τ: the variance below which a slot is compact enough."""
-        if self.options.variance_floor is not None:
-            return self.options.variance_floor
-        return max(self.options.var_threshold * self.noise_std**2, SMALLEST_FLOOR)
 
     def _gates(self, found: SlotMoments, groups: Groups, *, live: bool) -> dict[str, Tensor]:
         """The gates switched on: soft and SNR [G·S, D], class [G] (001)."""
@@ -325,7 +350,7 @@ class SlotCrossAttentionCEM(Surrogate):
             return None
         if learn == "fit":
             return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
-        penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty")
+        penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
         rob_loss = self._combine(penalty.per_group, keep, groups, shut)
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
@@ -338,7 +363,15 @@ class SlotCrossAttentionCEM(Surrogate):
         """
         x = z.flatten(1)
         first, second = halves(groups)
-        found = self._moments(x, self._view(z, first, noise, live=True).responsibilities, first)
+        return recomputed(
+            lambda x, shares: self._held_out(x, shares, first, second),
+            x,
+            self._view(z, first, noise, live=True).responsibilities,
+            values=self._table_size(x, groups),
+        )
+
+    def _held_out(self, x: Tensor, responsibilities: Tensor, first: Groups, second: Groups) -> Tensor:
+        found = self._moments(x, responsibilities, first)
         added = self.noise_std**2 + self.options.gamma
         total = found.variance + added
         centred = x - second.one_hot @ found.centre
@@ -351,24 +384,47 @@ class SlotCrossAttentionCEM(Surrogate):
         per_sample = -own_class.logsumexp(1) / x.shape[1]
         return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
 
+    def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
+        """The penalty of the unweighted class variance, gates and learned scalars left out: what there is to report.
+
+        ``enhanced``: of LayerNormed z, as the learned map could hide the spread; 0 for classes whose raw spread is
+        far below the noise's.
+        """
+        if self.options.variance_space == "enhanced":
+            keep = keep & above_noise(variance, self.noise_std)
+            _, variance = moments.class_moments(normalise(z.flatten(1)), groups)
+        options = self.options
+        entries = variance_statistic(
+            variance,
+            options,
+            self.floor.log(options.gamma),
+            self.noise_std,
+            beta=options.softplus_beta,
+            margin=options.margin_m,
+        )
+        return moments.share_weighted_sum(entries.mean(1), keep, groups)
+
     def _diagnostics(
         self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
     ) -> dict[str, Tensor]:
         usage = moments.uniform_weights(groups).T @ view.responsibilities
         entropy = -(usage * usage.clamp_min(SMALLEST_MASS).log()).sum(1)
+        squares = (groups.one_hot.T @ view.responsibilities.square()).clamp_min(SMALLEST_MASS)
         values = {
-            "active": moments.mean_over_kept((penalty.entries > 0).to(usage.dtype), keep),
-            "slot_entropy": moments.mean_over_kept(entropy / math.log(max(self.options.num_slots, 2)), keep),
+            "active": moments.mean_over_kept(penalty.above.to(usage.dtype), keep),
             "effective_slots": moments.mean_over_kept(entropy.exp(), keep),
             "assign_temp": self.scalar("assign_temp").clone(),
+            "tanh_alpha_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
+            "tanh_alpha_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
             "shut_off": shut.to(usage.dtype),
+            **gate_values(penalty.gates, keep),
         }
-        for name, gate in penalty.gates.items():
-            values[name] = moments.mean_over_kept(gate, keep)
-        if "gate_dimension" in penalty.gates:
-            gate = penalty.gates["gate_dimension"]
-            saturated = (gate < SATURATED) | (gate > 1 - SATURATED)
-            values["gate_saturation"] = moments.mean_over_kept(saturated.to(usage.dtype), keep)
+        if self.options.num_slots > 1:
+            values["slot_entropy"] = moments.mean_over_kept(entropy / math.log(self.options.num_slots), keep)
+        if self.options.moments == "slots":
+            # Samples a slot rests on, w_k² / Σ r², averaged over the samples.
+            mass = usage * groups.counts.unsqueeze(1)
+            values["effective_number"] = moments.mean_over_kept((usage * mass.square() / squares).sum(1), keep)
         if self.options.moments == "class":
             # 003 takes its monitor from the enhanced features and divides it like the loss.
             _, spread = moments.class_moments(view.enhanced, groups)

@@ -1,0 +1,271 @@
+"""When a training's own numbers say that something went wrong: every limit in one place, no torch.
+
+Training asks a Watch about each line it logs; the report and the audit ask the log (``spans``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = Mapping[str, Any]
+
+NEAR_CHANCE = 1.5
+"""Accuracy below this many times chance says that nothing was learned."""
+SATURATED = 0.05
+"""A gate this close to 0 or 1 counts as saturated."""
+OFF = 1e-6
+"""A class's penalty below this counts as switched off (a softplus never reaches 0)."""
+REACHED = 0.05
+"""Penalty of the plain class variance below which the target counts as reached: nothing is left to penalise."""
+KEPT_SPREAD = 0.9
+"""Where a surrogate logs no plain_loss: the part of its first intra_mse above which the spread counts as unchanged."""
+PATIENCE = 3
+"""Lines in a row that must agree before a warning begins or ends."""
+TARGETED = ("latched", "reported", "gradient_effect")
+"""Readings that mean nothing, and are not a number, once the target is reached."""
+SHOWN = {"active": "active", "effective_samples": "eff", "slot_entropy": "slots", "gradient_ratio": "grad"}
+"""The health figures of the progress line, and their short names there."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One number with its limit. It is too high where ``clear`` lies below ``limit``, else too low.
+
+    Between the two a warning stays as it is, so that it does not flicker.
+    """
+
+    key: str
+    limit: float
+    clear: float
+
+    def is_bad(self, value: float) -> bool | None:
+        """Whether the value is beyond the limit; None between the limit and where it clears."""
+        if math.isnan(value):
+            return False
+        sign = 1 if self.clear < self.limit else -1
+        if sign * (value - self.limit) > 0:
+            return True
+        return False if sign * (value - self.clear) <= 0 else None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a warning is raised: any of its checks is bad in ``patience`` lines in a row that hold its number."""
+
+    meaning: str
+    advice: str
+    checks: tuple[Check, ...]
+    patience: int = PATIENCE
+
+
+CAUSES: dict[str, Cause] = {
+    "attention": Cause(
+        "attention collapsed: the penalty rests on hardly any sample of a class",
+        "train its weights with surrogate.learn=worst_case or fit, or give a batch more samples a class",
+        (Check("effective_samples", 0.1, 0.15), Check("effective_number", 1.2, 1.5)),
+    ),
+    "slots": Cause(
+        "slots collapsed: one slot takes all samples of a class, so nothing is divided",
+        "use surrogate.learn=fit, or fewer surrogate.num_slots",
+        (Check("slot_entropy", 0.05, 0.1),),
+    ),
+    "gates_saturated": Cause(
+        "gates saturated: most are fully open or shut and no longer learn",
+        "keep the gates frozen with surrogate.learn=worst_case or fit, or set surrogate.dimension_gate=false",
+        (Check("gate_saturation", 0.5, 0.4),),
+    ),
+    "gates_closed": Cause(
+        "a gate has closed: the penalty hardly reaches the encoder",
+        "keep the gates frozen with surrogate.learn=worst_case or fit, or switch this gate off",
+        (Check("gate_dimension", 0.02, 0.04), Check("gate_snr", 0.02, 0.04), Check("gate_class", 0.02, 0.04)),
+    ),
+    "latched": Cause(
+        "penalty latched: switched off for a whole epoch in nearly all classes, though they are not compact",
+        "set surrogate.early_shut_off=false or raise its thresholds; without early shut-off do not trust rob_loss",
+        (Check("latched", 0.8, 0.5),),
+        patience=1,
+    ),
+    "blind": Cause(
+        "surrogate blind: it reports next to nothing of the spread that the classes have",
+        "do not read rob_loss as privacy; use surrogate.learn=worst_case or fit, or a surrogate without own weights",
+        (Check("reported", 0.05, 0.1),),
+    ),
+    "skipped": Cause(
+        "samples skipped: their class has too few samples in a batch",
+        "give a batch more samples a class (training.batch_size)",
+        (Check("skipped", 0.05, 0.04),),
+    ),
+    "dominates": Cause(
+        "penalty dominates: it drives the encoder far more than the task does",
+        "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp",
+        (Check("gradient_ratio", 10.0, 7.0),),
+        patience=1,
+    ),
+    "idle": Cause(
+        "penalty without effect: hardly any gradient of it reaches the encoder",
+        "raise training.penalty_weight, or look at the gates and the floor of the surrogate",
+        (Check("gradient_effect", 1e-3, 2e-3),),
+        patience=2,
+    ),
+    "useless": Cause(
+        "model near chance: it tells the classes hardly better than a guess",
+        "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp",
+        (Check("times_chance", NEAR_CHANCE, 2.0),),
+        patience=5,
+    ),
+    "not_finite": Cause(
+        "a number is not finite: training stopped",
+        "see failure.json; lower training.optimizer.lr or training.penalty_weight, or use training.precision=32-true",
+        (),
+    ),
+}
+"""Every cause of a warning by name."""
+
+
+def readings(record: Record, first_spread: float | None = None) -> dict[str, float]:
+    """The numbers of a train line that can be judged: none while nothing is penalised.
+
+    ``reported`` is rob_loss over plain_loss; without plain_loss it is 0 where rob_loss is 0 and intra_mse has not
+    fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. Neither is judged while the surrogate has
+    shut itself off.
+    """
+    found = {key: number for key, value in record.items() if (number := finite(value)) is not None}
+    if not found.get("penalty_weight", 1.0) or found.get("fitted", 1.0) < 1:
+        return {}
+    plain = found.get("plain_loss")
+    if plain is not None and plain < REACHED:
+        return found | dict.fromkeys(TARGETED, math.nan)
+    if found.get("shut_off"):
+        return found
+    effect = {"gradient_effect": found["gradient_ratio"]} if "gradient_ratio" in found else {}
+    return found | effect | _reported(found, plain, first_spread)
+
+
+def _reported(found: Mapping[str, float], plain: float | None, first_spread: float | None) -> dict[str, float]:
+    if "rob_loss" not in found:
+        return {}
+    if plain is not None:
+        return {"reported": found["rob_loss"] / plain}
+    if first_spread is None or abs(found["rob_loss"]) >= OFF:
+        return {}
+    return {"reported": 0.0} if found.get("intra_mse", 0.0) >= KEPT_SPREAD * first_spread else {}
+
+
+@dataclass
+class Watch:
+    """Judges the train and validation lines of a run one after the other.
+
+    Its state follows from the lines alone: fed the lines of a log again, it goes on as if never interrupted.
+    """
+
+    num_classes: int = 0
+    """0: not known, so that accuracies are not judged."""
+    begun: set[str] = field(default_factory=set)
+    streaks: dict[str, int] = field(default_factory=dict)
+    first_spread: float | None = None
+
+    def update(self, record: Record) -> list[dict[str, Any]]:
+        """The warnings that begin or end with this line, as records for the log."""
+        found = self._readings(record)
+        changed = []
+        for name, cause in CAUSES.items():
+            key = self._change(name, cause, found)
+            if key is not None:
+                place = {"step": record["step"], "epoch": record["epoch"]}
+                changed.append(warning(name, key, finite(found[key]), begins=name in self.begun, **place))
+        return changed
+
+    def _readings(self, record: Record) -> dict[str, float]:
+        if record["kind"] == "validation":
+            return {"times_chance": record["accuracy"] * self.num_classes} if self.num_classes else {}
+        if record["kind"] != "train":
+            return {}
+        found = readings(record, self.first_spread)
+        if self.first_spread is None:
+            self.first_spread = found.get("intra_mse")
+        return found
+
+    def _change(self, name: str, cause: Cause, found: Mapping[str, float]) -> str | None:
+        """The number that makes this warning begin or end now; None where it stays as it is."""
+        verdicts = {check.key: check.is_bad(found[check.key]) for check in cause.checks if check.key in found}
+        if not verdicts:
+            return None
+        wanted = name not in self.begun
+        agreeing = [key for key, is_bad in verdicts.items() if is_bad is wanted]
+        agrees = bool(agreeing) if wanted else len(agreeing) == len(verdicts)
+        self.streaks[name] = self.streaks.get(name, 0) + 1 if agrees else 0
+        if self.streaks[name] < cause.patience:
+            return None
+        self.streaks[name] = 0
+        self.begun ^= {name}
+        return agreeing[0]
+
+
+def warning(name: str, key: str, value: float | None, *, begins: bool, step: int, epoch: float) -> dict[str, Any]:
+    """A record of kind "warning"; ``begins`` is false where it ends. No value: not finite, or the target is reached."""
+    cause = CAUSES[name]
+    limit = next((check.limit for check in cause.checks if check.key == key), None)
+    if value is None:
+        known = key if begins else "target reached"
+    else:
+        known = f"{key} {value:.3g}" + (f", limit {limit:g}" if limit is not None and begins else "")
+    text = f"{cause.meaning if begins else cause.meaning.split(':')[0] + ': over'} ({known})"
+    place = {"kind": "warning", "step": step, "epoch": epoch, "cause": name, "begins": begins}
+    return {**place, "key": key, "value": value, "limit": limit, "text": text}
+
+
+@dataclass(frozen=True)
+class Span:
+    """One warning from its beginning to its end, in epochs; ``ends`` is None where it still stood at the last line."""
+
+    cause: str
+    text: str
+    begins: float
+    ends: float | None
+
+    def holds_at(self, epoch: float) -> bool:
+        """Whether the warning stood at this epoch."""
+        return self.begins <= epoch and (self.ends is None or self.ends > epoch)
+
+    def __str__(self) -> str:
+        """The warning with its time and what to do, in one line."""
+        until = "on" if self.ends is None else f"to {self.ends:.3g}"
+        return f"training, epoch {self.begins:.3g} {until}: {self.text}. What to do: {CAUSES[self.cause].advice}"
+
+
+def spans(records: Iterable[Record]) -> list[Span]:
+    """The warnings of a log in the order of their beginnings; a log that holds none is judged anew."""
+    lines = list(records)
+    told: Sequence[Record] = [line for line in lines if line.get("kind") == "warning" and line.get("cause") in CAUSES]
+    found: list[Span] = []
+    for line in told or _judge(lines):
+        if line["begins"]:
+            found.append(Span(line["cause"], str(line["text"]), float(line["epoch"]), None))
+            continue
+        last = max((i for i, span in enumerate(found) if span.cause == line["cause"]), default=None)
+        if last is not None:
+            found[last] = Span(found[last].cause, found[last].text, found[last].begins, float(line["epoch"]))
+    return found
+
+
+def _judge(records: Iterable[Record]) -> list[dict[str, Any]]:
+    watch = Watch()
+    return [change for record in records if record.get("kind") == "train" for change in watch.update(record)]
+
+
+def describe_limit(key: str) -> str:
+    """When a number raises a warning, in a few words; empty where it has no limit."""
+    check = next((check for cause in CAUSES.values() for check in cause.checks if check.key == key), None)
+    if check is None:
+        return ""
+    return f"warning {'above' if check.clear < check.limit else 'below'} {check.limit:g}"
+
+
+def finite(value: Any) -> float | None:
+    """A finite float, or None for anything else."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

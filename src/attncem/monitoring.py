@@ -1,0 +1,96 @@
+"""Health figures that need more than one step's scalars: how the gradients compare, which classes are penalised.
+
+Like a step, nothing here waits for the host until a line is logged.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attncem.engine import Engine, seeded
+from attncem.health import OFF
+from attncem.models.split import SplitModel
+from attncem.seeding import make_generator
+from attncem.surrogates import Surrogate
+from attncem.types import ConfigError
+
+_SMALLEST = 1e-12
+"""A gradient's norm below this divides as this."""
+
+
+class Latch:
+    """Which classes had a penalty at least once since the last read; updated in place, so a step can be captured."""
+
+    def __init__(self, num_classes: int, device: torch.device) -> None:
+        self._seen = torch.zeros(num_classes, dtype=torch.bool, device=device)
+        self._penalised = torch.zeros_like(self._seen)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What a step changes."""
+        return [self._seen, self._penalised]
+
+    def add(self, per_class: Tensor, diagnostics: Mapping[str, Tensor]) -> None:
+        """One step: per_class [num_classes], nan where a class was skipped; shut_off switches off all of them."""
+        penalised = per_class > OFF
+        if "shut_off" in diagnostics:
+            penalised = penalised & (diagnostics["shut_off"] == 0)
+        self._seen.logical_or_(~per_class.isnan())
+        self._penalised.logical_or_(penalised)
+
+    def read(self) -> dict[str, float]:
+        """Share of the classes seen that were never penalised since the last read; nothing when none was seen."""
+        seen, off = torch.stack([self._seen.sum(), (self._seen & ~self._penalised).sum()]).tolist()
+        self.clear()
+        return {"latched": off / seen} if seen else {}
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._seen.zero_()
+        self._penalised.zero_()
+
+
+class GradientRatio:
+    """‖∇ weight · penalty‖ / ‖∇ cross entropy‖ over the encoder's weights, on one batch.
+
+    It works on copies of the networks and the surrogate, with random numbers of its own: weights, buffers (batch
+    norm, running gates), gradients and generators of the run stay as they are, bit for bit.
+    """
+
+    def __init__(self, engine: Engine, model: SplitModel, surrogate: Surrogate, seed: int) -> None:
+        self._engine, self._model, self._surrogate, self._seed = engine, model, surrogate, seed
+        try:
+            self._copies()
+        except (TypeError, RuntimeError) as error:
+            raise ConfigError(
+                f"training.gradient_ratio_every is above 0, but the network cannot be copied ({error}): set it to 0"
+            ) from error
+
+    def _copies(self) -> tuple[SplitModel, Surrogate]:
+        model = SplitModel(copy.deepcopy(self._model.encoder), self._model.channel, copy.deepcopy(self._model.server))
+        return model.train(self._model.training), copy.deepcopy(self._surrogate)
+
+    def measure(self, x: Tensor, y: Tensor, weight: Tensor, step: int) -> Tensor:
+        """The ratio as a scalar on the device; ``weight`` is the penalty's at this step."""
+        device = self._engine.device
+        with seeded(device, self._seed, "gradient ratio", step):
+            model, surrogate = self._copies()
+            noise = make_generator(device, self._seed, "gradient ratio noise", step)
+            with self._engine.autocast():
+                z = model.encode(x)
+                ce = F.cross_entropy(model.predict(model.transmit(z, x, noise)).float(), y)
+            penalty = weight * surrogate(z, y).loss
+            return _gradient_norm(penalty, model.encoder) / _gradient_norm(ce, model.encoder).clamp_min(_SMALLEST)
+
+
+def _gradient_norm(loss: Tensor, module: nn.Module) -> Tensor:
+    """Length of the loss's gradient for all weights of the module; the graph is kept."""
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    norms = [gradient.float().norm() for gradient in found if gradient is not None]
+    return torch.stack(norms).norm() if norms else torch.zeros((), device=loss.device)

@@ -1,0 +1,67 @@
+"""docs/surrogates.md says what the schema says: every option, every valid combination, every surrogate."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from attncem.config.describe import options_table
+from attncem.config.load import load_config, packaged_configs
+from attncem.surrogates import SURROGATES
+from attncem.types import ConfigError
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/surrogates.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL))
+COMBINATION = re.compile(r"^\| `(gated|slot)` \| ([a-z_, ]+) \| ([a-z_, ]+) \| ([a-z_, ]+) \|$", re.MULTILINE)
+
+
+def listed() -> set[tuple[str, ...]]:
+    rows = [(name, *(cell.split(", ") for cell in cells)) for name, *cells in COMBINATION.findall(PAGE)]
+    return {(name, *choice) for name, *cells in rows for choice in product(*cells)}
+
+
+def test_option_tables_are_those_of_the_schema() -> None:
+    renewed = runpy.run_path(str(ROOT / "scripts/write_option_tables.py"))["renewed"]
+    assert renewed(PAGE) == PAGE, "run python3 scripts/write_option_tables.py"
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_every_surrogate_has_its_section(name: str) -> None:
+    text = SECTIONS[name]
+    if len(options_table(f"surrogate.name={name}").splitlines()) > 2:
+        assert f"<!-- options: {name} -->\n| option |" in text
+    if name != "none":
+        missing = [word for word in ("L_c", "**Cost:**", "**When:**", "**What can go wrong:**") if word not in text]
+        assert missing == []
+
+
+@pytest.mark.parametrize(
+    "combination",
+    list(
+        product(
+            ("gated", "slot"),
+            ("hinge", "softplus", "difference", "capacity"),
+            ("raw", "layernorm", "enhanced"),
+            ("penalty", "fit", "worst_case", "frozen"),
+        )
+    ),
+    ids="-".join,
+)
+def test_the_listed_combinations_are_the_valid_ones(combination: tuple[str, str, str, str]) -> None:
+    name, statistic, space, learn = combination
+    options = {"name": name, "statistic": statistic, "variance_space": space, "learn": learn}
+    if combination in listed():
+        assert load_config({"surrogate": options}).config.surrogate.name == name
+        return
+    with pytest.raises(ConfigError, match=r"needs variance_space=raw: |variance_space=\w+: must be one of: raw, "):
+        load_config({"surrogate": options})
+
+
+def test_the_page_names_every_packaged_surrogate_configuration() -> None:
+    missing = [name for name in packaged_configs() if not name.startswith("demo") and f"`{name}`" not in PAGE]
+    assert missing == []
