@@ -274,8 +274,9 @@ def fingerprint(run: RunDirectory) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    """Batch norm, noise, slots and dropout-free augmentation: all that is local or drawn."""
+    """Batch norm, noise, slots and dropout-free augmentation: all that is local or drawn; and an inner decoder."""
     settings = {**tiny, "processes": 2, "device": "cpu", "surrogate.name": "slot", "training.epochs": 3}
+    settings["penalties"] = [{"name": "adversarial", "blocks": 0, "width": 4}]
     whole = train("demo", settings, out=tmp_path / "whole", report=silent)
     with pytest.raises(KeyboardInterrupt):
         train("demo", settings, out=tmp_path / "run", report=interrupt_at(STEPS + 1))

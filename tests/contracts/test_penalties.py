@@ -544,7 +544,7 @@ def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> No
         ({"penalties": {"name": "distance_correlation", "steps": 1}}, "penalties.0.steps"),
         (
             {"penalties": {"name": "distance_correlation"}, "training": {"batch_size": 3}},
-            "training.batch_size=3: distance correlation takes 4 or more",
+            "training.batch_size=3 with processes=1: distance correlation takes 4 or more",
         ),
     ],
 )

@@ -90,9 +90,10 @@ class RunConfig(Options):
                     f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="
                     f"{self.training.epochs} with the {penalty.name} penalty"
                 )
-            if penalty.name == "distance_correlation" and self.training.batch_size < 4:
+            if penalty.name == "distance_correlation" and self.training.batch_size < 4 * self.processes:
                 raise ValueError(
-                    f"training.batch_size={self.training.batch_size}: distance correlation takes 4 or more"
+                    f"training.batch_size={self.training.batch_size} with processes={self.processes}: distance "
+                    "correlation takes 4 or more images in each process"
                 )
 
     def _check_pruning(self) -> None:
