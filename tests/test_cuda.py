@@ -207,6 +207,21 @@ def test_a_penalty_that_skips_batches_is_trained_plainly(tmp_path: Path) -> None
     assert run.manifest["steps"] == "plain"
 
 
+@pytest.mark.parametrize("fast", ["capture", "compile"])
+@pytest.mark.parametrize(
+    "few",
+    [["surrogate.memory.per_class=2"], ["training.batches.name=balanced", "training.batches.samples_per_class=2"]],
+)
+def test_fast_steps_on_small_batches(few: list[str], fast: str, tmp_path: Path) -> None:
+    """A memory is part of what is put back after the trial of a recording."""
+    overrides = [*few, "training.batch_size=16", "training.epochs=2"]
+    plain, _ = losses(tmp_path / "plain", "training.fast=off", *overrides, config="demo")
+    quick, run = losses(tmp_path / "quick", f"training.fast={fast}", *overrides, config="demo")
+    assert run.manifest["steps"] == {"capture": "captured", "compile": "compiled"}[fast], run.manifest["step_problems"]
+    assert quick[:6] == pytest.approx(plain[:6], rel=1e-3)
+    assert [record for record in run.records() if record["kind"] == "train"][-1]["skipped"] < 0.05
+
+
 class ReadsTheHost(nn.Module):
     """Scales its input by a number it has read from the device."""
 
