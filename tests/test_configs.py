@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import attncem
-from attncem.build import build_model, build_surrogate_for, check
+from attncem.build import build_model, build_penalties, build_surrogate_for, check
 from attncem.config.load import load_config, packaged_configs
 from attncem.data.specs import DATASETS
+from attncem.engine import Engine
 from attncem.surrogates import SURROGATES
+from attncem.types import Step
 
 FOLDER = Path(attncem.__file__).parent / "configs"
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -37,9 +39,30 @@ def test_a_configuration_builds(file: Path) -> None:
     surrogate = build_surrogate_for(config, model, spec)
     assert type(surrogate) is SURROGATES[config.surrogate.name]
     with torch.no_grad():
-        z = model.encode(torch.zeros(4, *spec.shape))
-        assert model.predict(model.transmit(z)).shape == (4, spec.num_classes)
-        assert bool(surrogate(z, torch.tensor([0, 0, 1, 1])).loss.isfinite())
+        x, y = torch.zeros(4, *spec.shape), torch.tensor([0, 0, 1, 1])
+        z = model.encode(x)
+        logits = model.predict(model.transmit(z))
+        assert logits.shape == (4, spec.num_classes)
+        assert bool(surrogate(z, y).loss.isfinite())
+        penalties = build_penalties(config, model, spec, Engine(torch.device("cpu")))
+        assert list(penalties) == [options.name for options in config.penalties]
+        assert all(bool(penalty(Step(x, y, z, z, logits))[0].isfinite()) for penalty in penalties.values())
+
+
+PAPER = ["none", "bottleneck", "noise", "dropout", "distcorr", "nopeek", "ressfl", "arl", "patrol", "sca"]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_rows_differ_from_their_partners_in_cem_alone(name: str) -> None:
+    plain, cem = load_config(f"paper-{name}").config, load_config(f"paper-{name}-cem").config
+    assert (plain.surrogate.name, plain.training.penalty_weight) == ("none", 0)
+    assert (cem.surrogate.name, cem.training.penalty_weight) == ("kmeans", 16)
+    parts = ["data", "model", "penalties", *(["channel"] if name != "none" else [])]
+    assert all(getattr(plain, part) == getattr(cem, part) for part in parts)
+    assert (cem.training.epochs, cem.training.batch_size, cem.training.schedule.name) == (240, 128, "multi_step")
+    assert {f"paper-{row}{end}" for row in PAPER for end in ("", "-cem")} == {
+        identifier(file) for file in FILES if file.stem.startswith("paper-")
+    }
 
 
 @pytest.mark.parametrize("file", FILES, ids=identifier)

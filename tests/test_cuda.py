@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import attncem
 from attncem.capture import WARM_STEPS, Step
 from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions, Suite
+from attncem.penalties import PENALTIES
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
 
@@ -131,6 +132,20 @@ def test_fast_steps_train_as_plain_ones(config: str, fast: str, tmp_path: Path) 
     assert run.manifest["steps"] == {"capture": "captured", "compile": "compiled"}[fast], run.manifest["step_problems"]
     assert quick[:6] == pytest.approx(plain[:6], rel=1e-3), "the same steps from the same start, the same noise"
     assert quick[-1] == pytest.approx(plain[-1], rel=0.2), "rounding drifts apart slowly"
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_penalties_are_captured(name: str, tmp_path: Path) -> None:
+    plain, _ = losses(tmp_path / "plain", "training.fast=off", f"penalties.name={name}", config="demo-kmeans")
+    quick, run = losses(tmp_path / "fast", "training.fast=capture", f"penalties.name={name}", config="demo-kmeans")
+    assert run.manifest["steps"] == "captured", run.manifest["step_problems"]
+    assert quick[:6] == pytest.approx(plain[:6], rel=1e-3)
+    assert quick[-1] == pytest.approx(plain[-1], rel=0.2)
+
+
+def test_a_penalty_that_skips_batches_is_trained_plainly(tmp_path: Path) -> None:
+    _, run = losses(tmp_path / "run", "penalties.name=adversarial", "penalties.every=2", config="demo-none")
+    assert run.manifest["steps"] == "plain"
 
 
 class ReadsTheHost(nn.Module):

@@ -17,8 +17,10 @@ from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
+from attncem.engine import Engine, seeded
 from attncem.models.networks import ARCHITECTURES, build_halves, resolve_cut
 from attncem.models.split import SplitModel, feature_shape
+from attncem.penalties import PENALTIES, Penalty
 from attncem.runs import Checkpoint, RunDirectory
 from attncem.seeding import derive_seed
 from attncem.surrogates import SURROGATES, Surrogate
@@ -49,6 +51,8 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         known("model.name", config.model.name, ARCHITECTURES)
         with torch.device("meta"):
             resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
+    elif config.model.pruning is not None:
+        raise ConfigError("model.pruning works on the packaged networks: it cannot prune your own modules")
     per_class = config.training.batch_size / spec.num_classes
     if config.surrogate.name != "none" and per_class < 2 and config.training.batches.name != "balanced":
         raise ConfigError(
@@ -118,6 +122,17 @@ def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec)
         num_classes=spec.num_classes,
         noise_std=config.noise_std,
     )
+
+
+def build_penalties(config: RunConfig, model: SplitModel, spec: DatasetSpec, engine: Engine) -> dict[str, Penalty]:
+    """The penalties by name, on the engine's device; the first weights of each come from a stream of its own."""
+    shape, built = feature_shape(model.encoder, spec.shape), dict[str, Penalty]()
+    for options in config.penalties:
+        with seeded(engine.device, config.seed, "penalty", options.name):
+            built[options.name] = PENALTIES[options.name](
+                options, feature_shape=shape, image_shape=spec.shape, engine=engine
+            )
+    return built
 
 
 def config_of(run: RunDirectory) -> RunConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 _WINDOW = 11
@@ -51,13 +50,17 @@ def _check_pair(x: Tensor, y: Tensor) -> None:
 
 
 def _smooth(stack: Tensor, zero_pad: bool) -> Tensor:
-    """Gaussian-weighted local means of [K, B, C, H, W], as two one-dimensional convolutions."""
+    """Gaussian-weighted local means of [K, B, C, H, W], as a product with a banded matrix on either side."""
+    rows, columns = (_window(size, zero_pad, stack) for size in stack.shape[-2:])
+    return rows @ stack @ columns.T
+
+
+def _window(size: int, zero_pad: bool, like: Tensor) -> Tensor:
+    """Weights [positions, size] of the pixels of one line around each window's centre."""
     radius = _WINDOW // 2
-    offsets = torch.arange(-radius, radius + 1, device=stack.device, dtype=stack.dtype)
-    kernel = torch.exp(-offsets.square() / (2 * _SIGMA**2))
-    kernel = kernel / kernel.sum()
-    padding = radius if zero_pad else 0
-    flat = stack.flatten(0, 2).unsqueeze(1)
-    flat = F.conv2d(flat, kernel.view(1, 1, -1, 1), padding=(padding, 0))
-    flat = F.conv2d(flat, kernel.view(1, 1, 1, -1), padding=(0, padding))
-    return flat.view(*stack.shape[:3], *flat.shape[-2:])
+    pixels = torch.arange(size, device=like.device, dtype=like.dtype)
+    centres = pixels if zero_pad else pixels[radius : size - radius]
+    offsets = pixels - centres.unsqueeze(1)
+    weights = torch.exp(-offsets.square() / (2 * _SIGMA**2)) * (offsets.abs() <= radius)
+    whole = torch.arange(-radius, radius + 1, device=like.device, dtype=like.dtype)
+    return weights / torch.exp(-whole.square() / (2 * _SIGMA**2)).sum()

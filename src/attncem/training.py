@@ -18,7 +18,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import attncem
-from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
+from attncem.build import (
+    Modules,
+    RunData,
+    build_model,
+    build_penalties,
+    build_surrogate_for,
+    check,
+    config_of,
+    load_data,
+)
 from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
@@ -40,6 +49,7 @@ from attncem.engine import (
 from attncem.initial import start_from_given
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
+from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
 from attncem.processes import World, joined, launched_processes
 from attncem.progress import Report, show_line, show_progress, silent
@@ -48,6 +58,7 @@ from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import derive_seed, make_generator
 from attncem.surrogates import Surrogate
 from attncem.types import ConfigError, RunError, SurrogateOutput, TrainingError
+from attncem.types import Step as Seen
 
 _EVALUATION_BATCH = 500
 _COMPILE_FROM = 50_000
@@ -200,9 +211,8 @@ class _Trainer:
         self.engine.place(self.model)
         self.surrogate.to(self.device)
         self.optimizers = self._build_optimizers()
-        self.trainable = Trainable(
-            {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}, self.optimizers
-        )
+        self.penalties = build_penalties(config, self.model, self.data.spec, self.engine)
+        self.trainable = self._build_trainable()
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         self.weight = torch.zeros((), device=self.device)
         self.fitting = torch.zeros((), device=self.device)
@@ -227,12 +237,21 @@ class _Trainer:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
 
+    def _build_trainable(self) -> Trainable:
+        """Everything that a checkpoint must hold: penalties with what they train themselves."""
+        modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
+        optimizers = dict(self.optimizers)
+        for name, penalty in self.penalties.items():
+            modules[f"penalty-{name}"] = penalty
+            optimizers |= {f"penalty-{name}-{own}": inner for own, inner in penalty.optimizers.items()}
+        return Trainable(modules, optimizers)
+
     def _build_step(self) -> Step:
         """The step, to be captured and compiled as `training.fast` says."""
         options = self.config.training
         steps = self.steps_per_epoch * options.epochs
         compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
-        fast = self.device.type == "cuda" and options.fast != "off"
+        fast = self._can_record()
         step = Step(
             partial(self._step, self.functions),
             state=lambda: [*self.trainable.tensors(), self.monitor.total],
@@ -246,6 +265,11 @@ class _Trainer:
             # Those that did not agree on how steps are taken would wait for each other.
             step.problems.append("steps are not captured: several processes take them together")
         return step
+
+    def _can_record(self) -> bool:
+        """On a GPU, unless a penalty does not do the same in every step."""
+        static = all(penalty.static for penalty in self.penalties.values())
+        return self.device.type == "cuda" and self.config.training.fast != "off" and static
 
     @property
     def cautions(self) -> list[str]:
@@ -261,19 +285,21 @@ class _Trainer:
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
             with seeded(self.device, self.config.seed, *self._stream("epoch", epoch)):
+                self._prune_when_due(progress)
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
                 validated = self._validate(progress) if self.world.first else 0.0
                 if self.surrogate.needs_refresh and self.world.first:
                     self.surrogate.refresh(features)
-                self.world.align(self.model, self.surrogate)
+                self.world.align(*self.trainable.modules.values())
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
-        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds)
+        cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
+        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
         self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
 
     def _stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
@@ -304,13 +330,34 @@ class _Trainer:
             raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
         checkpoint = self.world.from_first(checkpoint)
         if checkpoint is None:
-            self.world.align(self.model, self.surrogate)
+            self.world.align(*self.trainable.modules.values())
             self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
             return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
         facts = checkpoint.facts
         self.run.cut_back(facts["offsets"])
         return _Progress(facts["epoch"], facts["step"], facts["best"])
+
+    def _prune_when_due(self, progress: _Progress) -> None:
+        """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
+        options, seed = self.config.model.pruning, self.config.seed
+        if options is None or progress.epoch != self.config.pruning_epoch:
+            return
+        order, noise = (make_generator(self.device, seed, "pruning", name) for name in ("data", "noise"))
+        rows = self.data.train.epoch_order(self.config.training.batch_size, order, self.config.training.batches)
+        self.model.eval()
+
+        def losses() -> Iterator[Tensor]:
+            for x, y in map(self.data.train.get, rows[: options.batches]):
+                released = self.model.release(augment(x, self.config.data, order), generator=noise)
+                yield F.cross_entropy(self.model.predict(released), y)
+
+        importance = channel_importance(self.model.encoder, losses())
+        prune(self.model.encoder, importance, options.ratio, self.optimizers["model"])
+        self.world.align(self.model)
+        cost = count_cost(self.model, self.data.spec.shape)
+        numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
+        self.run.log({"kind": "pruning", "epoch": progress.epoch, "step": progress.step, **numbers})
 
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""
@@ -320,6 +367,8 @@ class _Trainer:
         if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
             self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
         features: Tensor | None = None
+        for penalty in self.penalties.values():
+            penalty.begin_epoch(epoch, options.epochs)
         self.model.train()
         order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
         part = order[:, self.world.part(options.batch_size)]
@@ -369,7 +418,7 @@ class _Trainer:
         return move(as_floats(images), moves, self.config.data)
 
     def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
-        """One backward over CE + weight · loss + fit_loss; sums its scalars on the device, returns the clean z.
+        """One backward over CE + weight · loss + fit_loss + penalties; sums its scalars there, returns the clean z.
 
         Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
         captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
@@ -381,15 +430,30 @@ class _Trainer:
             whole_z, whole_y = self.world.gather(z, y)
             penalty = functions.penalise(whole_z, whole_y)
         with self.engine.autocast():
-            logits = functions.predict(self.model.transmit(z, x, self.noise))
+            released = self.model.transmit(z, x, self.noise)
+            logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
+        terms, told = self._further_terms(Seen(x, y, z, released, logits))
+        loss = sum(terms, loss)
         self.engine.descend(loss, list(self.optimizers.values()))
-        self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics})
+        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
+        self.monitor.add(values)
         return whole_z.detach()
+
+    def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
+        terms: list[Tensor] = []
+        told: dict[str, Tensor] = {}
+        for penalty in self.penalties.values():
+            penalty.inner_step(step)
+            term, diagnostics = penalty(step)
+            terms.append(term)
+            told.update(diagnostics)
+        return terms, told
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""

@@ -49,8 +49,9 @@ def _option(schema: Schema, key: str, when: str, holder: Schema) -> Iterator[Opt
     items = items_of_options(schema)
     if items is not None:
         yield _help(schema, key, when, f"list of {key} options", holder)
-        first = next(iter(schema.get("default") or ()), None)
-        kind = f"Kind of the item; {key}.0.name, {key}.1.name ... where there are several."
+        given = next(iter(schema.get("default") or ()), None)
+        first = given or {"name": next(iter(union_members(items)))}
+        kind = f"Kind of the item{'' if given else ', none by default'}; {key}.0.name, {key}.1.name ... for several."
         yield from _option({**items, "default": first, "description": kind}, key, when, schema)
     elif union_members(schema):
         yield from _union(schema, key, when)

@@ -22,6 +22,26 @@ class BottleneckOptions(Options):
     """ReLU after it."""
 
 
+class SparseCodingOptions(Options):
+    """Wᵀ soft(W z, threshold) between bottleneck and sigmoid, W learned (the baseline's SCA layer)."""
+
+    threshold: float = Field(0.01, ge=0)
+    """What every code is shrunk by (the baseline: 0.01)."""
+
+
+class PruningOptions(Options):
+    """Once, the least important channels of the client are closed (the baseline's form of PATROL)."""
+
+    after: float = Field(0.75, gt=0, lt=1)
+    """Part of the training after which it happens, rounded to an epoch (the baseline's pruning180 of 240 epochs)."""
+    ratio: float = Field(0.05, gt=0, lt=1)
+    """Share of every layer's channels that is closed (the baseline: 0.05)."""
+    keep_up_to: int = Field(32, ge=1)
+    """Convolutions of at most so many outputs stay whole (the baseline: 32)."""
+    batches: int = Field(8, ge=1)
+    """Training batches on which the importance of channels is measured (the baseline: one image of random noise)."""
+
+
 class ModelOptions(Options):
     """The network and the layer after which it is cut between client and server."""
 
@@ -33,6 +53,12 @@ class ModelOptions(Options):
     """Channels of the first stage, with which the others scale; null: the architecture's own."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()
     """Bottleneck at the end of the client; null: none."""
+    extra_layer: bool = False
+    """vgg11_bn: one more convolution at the start, of a quarter of the width (the baseline has it with pruning)."""
+    sparse_coding: SparseCodingOptions | None = None
+    """Sparse coding layer after the bottleneck, before the sigmoid; null: none."""
+    pruning: PruningOptions | None = None
+    """Pruning of the client's channels during training; null: none."""
     sigmoid: bool = True
     """Sigmoid at the end of the client: bounds z, so that noise cannot be outgrown."""
     init_from: str | None = None

@@ -11,6 +11,7 @@ from attncem.config.base import Options
 from attncem.config.channels import Channel, GaussianOptions
 from attncem.config.data import DataOptions
 from attncem.config.model import ModelOptions
+from attncem.config.penalties import Penalty
 from attncem.config.surrogates import NoneOptions, Surrogate
 from attncem.config.training import TrainingOptions
 
@@ -37,12 +38,14 @@ class RunConfig(Options):
     """What is done to z before it leaves, in this order."""
     surrogate: Surrogate = NoneOptions()
     """Penalty on the spread of z inside a class."""
+    penalties: list[Penalty] = Field([])
+    """Further terms of the loss, each at most once."""
     training: TrainingOptions = TrainingOptions()
     """Optimiser, schedules, penalty weight."""
 
-    @field_validator("channel", mode="before")
+    @field_validator("channel", "penalties", mode="before")
     @classmethod
-    def _one_channel_is_a_list_of_one(cls, value: Any) -> Any:
+    def _one_is_a_list_of_one(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
 
     @model_validator(mode="after")
@@ -66,7 +69,38 @@ class RunConfig(Options):
                 f"training.batch_size={self.training.batch_size} cannot be shared by processes={self.processes}: "
                 "each takes the same number of images, at least 2"
             )
+        self._check_penalties()
+        self._check_pruning()
         return self
+
+    def _check_penalties(self) -> None:
+        names = [penalty.name for penalty in self.penalties]
+        for position, penalty in enumerate(self.penalties):
+            if penalty.name in names[:position]:
+                raise ValueError(f"penalties.{position}.name={penalty.name}: it stands in the list already")
+            if penalty.warmup_epochs >= self.training.epochs:
+                raise ValueError(
+                    f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="
+                    f"{self.training.epochs} with the {penalty.name} penalty"
+                )
+            if penalty.name == "distance_correlation" and self.training.batch_size < 4 * self.processes:
+                raise ValueError(
+                    f"training.batch_size={self.training.batch_size}: distance correlation takes 4 or more "
+                    "in every process"
+                )
+
+    def _check_pruning(self) -> None:
+        opens = int(self.training.epochs * (1 - self.training.selection_window))
+        if self.model.pruning is not None and not 1 <= (epoch := self.pruning_epoch or 0) <= opens:
+            raise ValueError(
+                f"model.pruning.after={self.model.pruning.after} of training.epochs={self.training.epochs} is after "
+                f"epoch {epoch}; it must be 1 to {opens}: later, the best checkpoint could be from before it"
+            )
+
+    @property
+    def pruning_epoch(self) -> int | None:
+        """Epochs that are trained before the client is pruned; None: it is not."""
+        return None if self.model.pruning is None else round(self.model.pruning.after * self.training.epochs)
 
     @property
     def noise_std(self) -> float:

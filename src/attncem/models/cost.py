@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from attncem.models.pruning import compact
+from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import SplitModel, count_parameters
 from attncem.models.vit import SelfAttention
 
@@ -33,17 +35,18 @@ def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
     """Send one blank image through both halves in evaluation mode and count.
 
     Multiply-accumulates of convolutions, linear layers and attention; normalisation, activations, pooling,
-    biases and the channel's noise are left out, as is customary.
+    biases and the channel's noise are left out, as is customary. Pruned channels of the client count for nothing.
     """
     parameter = next(model.parameters(), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
     with _evaluation(model), torch.no_grad():
-        client_macs, z = _count(model.encoder, torch.zeros(1, *image_shape, device=device))
+        client = compact(model.encoder)
+        client_macs, z = _count(client, torch.zeros(1, *image_shape, device=device))
         server_macs = _count(model.server, z)[0] if model.server is not None else 0
     return Cost(
         client_macs=client_macs,
         server_macs=server_macs,
-        client_parameters=count_parameters(model.encoder),
+        client_parameters=count_parameters(client),
         server_parameters=count_parameters(model.server),
         bytes_per_query=BYTES_PER_VALUE * z.numel(),
     )
@@ -77,6 +80,8 @@ def _macs(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
         return int(output.numel()) // layer.out_channels * layer.weight.numel()
     if isinstance(layer, nn.Linear):
         return int(output.numel()) * layer.in_features
+    if isinstance(layer, SparseCoding):
+        return 2 * layer.dictionary.numel() * int(output.shape[0])
     if isinstance(layer, SelfAttention):
         return 2 * int(output.numel()) * int(output.shape[1])
     return 0

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from attncem.config.model import BottleneckOptions, ModelOptions
 from attncem.models.architecture import Architecture, Stage
 from attncem.models.mobilenet import mobilenet_v2
+from attncem.models.pruning import add_masks
 from attncem.models.resnet import resnet18, resnet20
+from attncem.models.sparse_coding import SparseCoding
+from attncem.models.split import feature_shape
 from attncem.models.vgg import vgg11_bn
 from attncem.models.vit import vit_tiny
 from attncem.types import ConfigError, DatasetSpec
@@ -66,9 +69,11 @@ ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = 
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
     """Client and server half of the network cut as the options say.
 
-    client: normalise, stages up to the cut, bottleneck, sigmoid;
+    client: normalise, stages up to the cut, bottleneck, sparse coding, sigmoid;
     server: back to the width at the cut, the other stages, the head.
     """
+    if options.extra_layer and options.name != "vgg11_bn":
+        raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")
     network = ARCHITECTURES[options.name](spec, options)
     cut = resolve_cut(network, options)
     client: list[nn.Module] = [Normalise(spec.mean, spec.std), *(module for _, module, _ in network.stages[:cut])]
@@ -77,9 +82,14 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
         narrow, widen = _bottleneck(network, network.stages[cut - 1][2], options.bottleneck)
         client.extend([narrow, *([nn.ReLU(inplace=True)] if options.bottleneck.relu else [])])
         server.insert(0, widen)
+    if options.sparse_coding is not None:
+        shape = feature_shape(nn.Sequential(*client), spec.shape)
+        client.append(SparseCoding(shape, options.sparse_coding.threshold))
     if options.sigmoid:
         client.append(nn.Sigmoid())
     encoder = nn.Sequential(*client)
+    if options.pruning is not None:
+        add_masks(encoder, keep_up_to=options.pruning.keep_up_to)
     if network.initialise_client is not None:
         encoder.apply(network.initialise_client)
     return encoder, nn.Sequential(*server)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,13 +32,18 @@ def vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
         kind = "pool" if multiple is None else "conv"
         name = f"{kind}{1 + sum(other.startswith(kind) for other, _, _ in stages)}"
         outputs = channels if multiple is None else multiple * width
-        stages.append((name, Halve() if multiple is None else _convolution(channels, outputs), outputs))
+        extra = [width // 4] if options.extra_layer and not stages else []
+        stages.append((name, Halve() if multiple is None else _convolution(channels, *extra, outputs), outputs))
         channels = outputs
     return Architecture(tuple(stages), _classifier(channels, spec.num_classes), initialise_client=_xavier)
 
 
-def _convolution(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+def _convolution(*widths: int) -> nn.Sequential:
+    """From the first width through the others, each by a convolution, normalised and rectified."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
 
 
 def _classifier(width: int, num_classes: int) -> nn.Sequential:
