@@ -308,7 +308,7 @@ class _Trainer:
                 validated = self._validate(progress) if self.world.first else 0.0
                 if self.world.first:
                     self._refresh(features, progress)
-                self.world.align(self.model, self.surrogate, *self.penalties.values())
+                self.world.align(*self.trainable.modules.values())
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
@@ -349,7 +349,7 @@ class _Trainer:
             raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
         checkpoint = self.world.from_first(checkpoint)
         if checkpoint is None:
-            self.world.align(self.model, self.surrogate, *self.penalties.values())
+            self.world.align(*self.trainable.modules.values())
             self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
             return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
         self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
@@ -375,6 +375,7 @@ class _Trainer:
 
         importance = channel_importance(self.model.encoder, losses())
         prune(self.model.encoder, importance, options.ratio, self.optimizers["model"])
+        self.world.align(self.model)
         cost = count_cost(self.model, self.data.spec.shape)
         numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
         self.run.log({"kind": "pruning", "epoch": progress.epoch, "step": progress.step, **numbers})
