@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import attncem
-from attncem.engine import describe_device, resolve_device
+from attncem.engine import describe_device, limited_threads, resolve_device
 from attncem.runs import read_json, write_json
 from attncem.types import AttncemError, RunError
 from benchmarks.audits import audits
@@ -92,15 +92,17 @@ def _measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if unknown:
         raise RunError(f"--parts={options.parts}: {', '.join(unknown)} is unknown (allowed: {', '.join(PARTS)})")
     device = resolve_device(options.device)
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     results = _begun(options.out, _head(device, tiny=options.tiny))
     command = _command(arguments)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, limited_threads(1):
         deadline = time.monotonic() + 60 * options.minutes
         setting = Setting(device, Path(folder), options.tiny, options.cifar10, deadline)
         for name in (name for name in PARTS if name in chosen):
             part = _measure_part(name, setting, command)
-            results["parts"] = {key: {**results["parts"], name: part}.get(key) for key in PARTS}
-            results["parts"] = {key: value for key, value in results["parts"].items() if value is not None}
+            known = {**results["parts"], name: part}
+            results["parts"] = {key: known[key] for key in PARTS if key in known}
             if options.out is not None:
                 write_json(options.out, results)
             print(f"## {name}\n\n{render_part(part)}\n", flush=True)

@@ -24,7 +24,8 @@ def audits(setting: Setting) -> list[Table]:
     chosen = [(name, _bounded(options, epochs)) for name, options in SUITES["full"].attacks]
     if setting.tiny:
         chosen = [(name, options) for name, options in chosen if getattr(options, "size", "small") == "small"]
-    result = attncem.audit(run, Suite("benchmark", 1, "short", tuple(chosen)), report=silent)
+    suite = Suite("benchmark", 1, "short", tuple(chosen))
+    result = attncem.audit(run, suite, on="validation" if setting.tiny else "test", report=silent)
     ridge = next(row.seconds for row in result.attacks if row.method == "ridge")
     rows = [
         {"attack": row.name, "attack_seconds": row.seconds, "over_ridge": row.seconds / ridge} for row in result.attacks
@@ -70,7 +71,7 @@ def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:
     batch = 4 if setting.tiny else 64
     engine = Engine(setting.device)
     decoder = engine.place(DECODERS[size]((8, 8, 8), (3, 32, 32)))
-    run = _Run(decoder, engine, DecoderOptions(size=size))
+    run = _Run(decoder, engine, DecoderOptions(size=size, lr=1e-4))
     run.decoder.train()
     released = torch.rand(batch, 8, 8, 8, device=setting.device)
     target = torch.rand(batch, 3, 32, 32, device=setting.device)

@@ -80,7 +80,7 @@ class AugmentedImages(Dataset[tuple[Tensor, int]]):
     """Images cropped, mirrored, rotated and normalised one at a time on the CPU."""
 
     def __init__(self, raw: RawData, index: NDArray[np.int64]) -> None:
-        self.images = raw.train_images[index].transpose(0, 2, 3, 1)
+        self.images = np.ascontiguousarray(raw.train_images[index].transpose(0, 2, 3, 1))
         self.labels = raw.train_labels[index].tolist()
         self.mean, self.std = (torch.tensor(values).view(-1, 1, 1) for values in (raw.spec.mean, raw.spec.std))
 
@@ -201,7 +201,8 @@ class BaselineLoop:
                 spread = (z[torch.from_numpy(members).to(z.device)] - known.centres[cluster]).square().mean()
                 share, prior = known.shares[cluster].item(), known.variances[cluster].item()
                 ratio = 10 * len(members) / max(share * len(self.images) / self.num_classes, 1e-12)
-                mixed = min(ratio, 0.99) * spread + (1 - min(ratio, 0.99)) * prior
+                own_part = ratio if ratio < 1 else 0.99
+                mixed = own_part * spread + (1 - own_part) * prior
                 entropy = (mixed + GAMMA).log() - math.log(VAR_THRESHOLD * NOISE_STD**2 + GAMMA)
                 if entropy.item() > 0:
                     total = total + share * entropy

@@ -192,10 +192,15 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def milliseconds(call: Callable[[], object], setting: Setting, *, calls: int = 100, rounds: int = 5) -> float:
-    """Time of one call: the median over rounds of many calls after one another."""
-    calls, rounds = (2, 2) if setting.tiny else (calls, rounds) if setting.on_gpu else (5, 3)
-    call()
+ROUND_MS = 300.0
+"""How long a round of calls should take."""
+
+
+def milliseconds(call: Callable[[], object], setting: Setting) -> float:
+    """Time of one call: the median over rounds of calls after one another."""
+    fewest, most, rounds = (1, 2, 2) if setting.tiny else (10, 200, 5)
+    once = _round(call, fewest, setting.device)
+    calls = min(most, max(fewest, round(ROUND_MS / once)))
     return statistics.median(_round(call, calls, setting.device) for _ in range(rounds))
 
 

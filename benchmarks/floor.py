@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -72,11 +74,15 @@ def _kernel_milliseconds(now: Ready, trace: Path) -> float:
             now.step()
         synchronise(now.images.device)
     profiler.export_chrome_trace(str(trace))
-    events = json.loads(trace.read_text())["traceEvents"]
-    total = sum(event["dur"] for event in events if event.get("cat") in ON_THE_DEVICE)
+    return work_milliseconds(json.loads(trace.read_text())["traceEvents"]) / PROFILED_STEPS
+
+
+def work_milliseconds(events: Sequence[Mapping[str, Any]]) -> float:
+    """Summed time of the kernels and copies in a trace."""
+    total = float(sum(event["dur"] for event in events if event.get("cat") in ON_THE_DEVICE))
     if not total:
         raise RuntimeError("the profiler saw no kernels")
-    return float(total) / 1000 / PROFILED_STEPS
+    return total / 1000
 
 
 def _times(setting: Setting, counts: dict[str, float]) -> list[Row]:
@@ -84,10 +90,10 @@ def _times(setting: Setting, counts: dict[str, float]) -> list[Row]:
     source = torch.empty(2**28, device=setting.device)
     target = torch.empty_like(source)
     copied = 2 * source.numel() * source.element_size()
-    bandwidth = copied / milliseconds(lambda: target.copy_(source), setting, calls=20)
+    bandwidth = copied / milliseconds(lambda: target.copy_(source), setting)
     size = 8192
     a, b = (torch.randn(size, size, device=setting.device, dtype=torch.bfloat16) for _ in range(2))
-    rate = 2 * size**3 / milliseconds(lambda: a @ b, setting, calls=20)
+    rate = 2 * size**3 / milliseconds(lambda: a @ b, setting)
     return [
         _in_words("bandwidth of a copy", bandwidth / 1e9, "TB/s"),
         _in_words("rate of a bf16 matrix product", rate / 1e9, "TFLOP/s"),

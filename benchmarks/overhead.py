@@ -72,6 +72,7 @@ def _split_loads(setting: Setting, plain: Load, option: str) -> dict[int, Load]:
 
 def _rows(setting: Setting, name: str, loads: dict[int, Load]) -> list[Row]:
     rows: list[Row] = []
+    free_memory()
     for value, load in setting.in_time(loads.items()):
         row = {"surrogate": name, "value": value, **_measure(setting, name, load)}
         if "surrogate_ms" in row:
@@ -83,10 +84,9 @@ def _rows(setting: Setting, name: str, loads: dict[int, Load]) -> list[Row]:
 
 def _measure(setting: Setting, name: str, load: Load) -> Row:
     """Milliseconds; a load that does not fit says so and stops nothing else."""
-    free_memory()
     try:
         step, z, y = surrogate_step(setting, name, load)
-        time = milliseconds(lambda: step(z, y), setting, calls=50, rounds=3)
+        time = milliseconds(lambda: step(z, y), setting)
     except (RuntimeError, ValueError) as error:
         return {"problem": str(error).strip().splitlines()[0]}
     return {"steps": step.mode, "surrogate_ms": time, **({"problem": step.problems[0]} if step.problems else {})}

@@ -6,19 +6,26 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.goals import GOALS
+
 Json = Mapping[str, Any]
 
 
 def render(results: Json) -> str:
     """Every part of a result file as Markdown."""
     parts = [f"## {name}\n\n{render_part(part)}" for name, part in results["parts"].items()]
-    return "\n\n".join([render_machine(results), *parts])
+    return "\n\n".join([render_machine(results), *parts, f"## goals\n\n{render_goals(results)}"])
 
 
 def render_machine(results: Json) -> str:
     """Where and with what it was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return f"{results['machine']}; {versions}."
+
+
+def render_goals(results: Json) -> str:
+    """What was asked for and what was reached."""
+    return _render_rows([goal.row(results) for goal in GOALS])
 
 
 def render_part(part: Json) -> str:
@@ -32,15 +39,16 @@ def render_part(part: Json) -> str:
 
 
 def _render_table(table: Json) -> str:
-    lines = [f"**{table['title']}.** {table['note']}".strip()]
-    rows: Sequence[Json] = table["rows"]
-    if rows:
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        numeric = [all(isinstance(row.get(key), int | float | None) for row in rows) for key in columns]
-        lines += ["", _line([key.replace("_", " ") for key in columns])]
-        lines.append("|" + "|".join("--:" if number else "---" for number in numeric) + "|")
-        lines += [_line([_cell(row.get(key)) for key in columns]) for row in rows]
-    return "\n".join(lines)
+    head = f"**{table['title']}.** {table['note']}".strip()
+    return f"{head}\n\n{_render_rows(table['rows'])}" if table["rows"] else head
+
+
+def _render_rows(rows: Sequence[Json]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    numeric = [all(isinstance(row.get(key), int | float | None) for row in rows) for key in columns]
+    head = _line([key.replace("_", " ") for key in columns])
+    rule = "|" + "|".join("--:" if number else "---" for number in numeric) + "|"
+    return "\n".join([head, rule, *(_line([_cell(row.get(key)) for key in columns]) for row in rows)])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -57,8 +65,10 @@ def _cell(value: object) -> str:
 
 def fill_page(page: str, results: Json | None) -> str:
     """The page with the tables of a result file in their places, or with empty places."""
-    texts = {"machine": render_machine(results)} if results else {}
-    texts |= {name: render_part(part) for name, part in results["parts"].items()} if results else {}
+    texts = {}
+    if results is not None:
+        texts = {name: render_part(part) for name, part in results["parts"].items()}
+        texts |= {"machine": render_machine(results), "goals": render_goals(results)}
 
     def place(found: re.Match[str]) -> str:
         name, text = found[1], texts.get(found[1], "")
