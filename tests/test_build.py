@@ -75,6 +75,30 @@ def test_check_refuses_a_batch_too_small_for_class_statistics() -> None:
     check(load_config("demo-none", ["training.batch_size=2"]).config)
 
 
+BALANCED = ("training.batches.name=balanced", "training.batches.samples_per_class=2")
+
+
+def test_balanced_batches_may_be_smaller_than_twice_the_classes() -> None:
+    with pytest.raises(ConfigError, match=r"training\.batches\.name=balanced"):
+        check(config("training.batch_size=12"))
+    small = config("training.batch_size=12", *BALANCED)
+    check(small)
+    train = load_data(small, CPU).train
+    order = train.epoch_order(12, torch.Generator().manual_seed(0), small.training.batches)
+    assert order.shape == (4000 // 12, 12)
+    assert all(train.labels[row].bincount(minlength=10).max() == 2 for row in order)
+
+
+def test_balanced_batches_that_cannot_be_filled_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config("training.batch_size=13", *BALANCED)
+    assert "batch_size=13 must be a multiple of batches.samples_per_class=2" in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        load_data(config("training.batch_size=22", *BALANCED), CPU)
+    for words in ("samples_per_class=2 needs 11 classes", "have 10", "samples_per_class=3 or more", "20 or less"):
+        assert words in str(caught.value)
+
+
 def test_own_networks_need_no_known_architecture() -> None:
     odd = config("model.name=mine", "model.cut=77")
     check(odd, custom_network=True)

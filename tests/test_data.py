@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attncem.config.data import DataOptions
+from attncem.config.training import BalancedOptions, ShuffledOptions
 from attncem.data import readers
 from attncem.data.batches import DeviceData, augment
 from attncem.data.inspect import inspect_datasets
@@ -248,22 +249,80 @@ def test_in_order_gives_every_image_once() -> None:
     assert labels_of(device_data().in_order(4)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
+def shuffled(batch_size: int, seed: int = 0) -> Tensor:
+    return device_data().epoch_order(batch_size, torch.Generator().manual_seed(seed), ShuffledOptions())
+
+
 def test_shuffled_batches_are_full_and_do_not_repeat() -> None:
-    batches = labels_of(device_data().shuffled(4, torch.Generator().manual_seed(0)))
-    assert [len(batch) for batch in batches] == [4, 4]
-    assert len({label for batch in batches for label in batch}) == 8
-    whole = labels_of(device_data().shuffled(5, torch.Generator().manual_seed(0)))
-    assert sorted(label for batch in whole for label in batch) == list(range(10))
+    assert shuffled(4).shape == (2, 4)
+    assert len(shuffled(4).unique()) == 8
+    assert shuffled(5).flatten().sort().values.tolist() == list(range(10))
 
 
-def test_shuffled_keeps_images_with_their_labels() -> None:
-    for x, y in device_data().shuffled(5, torch.Generator().manual_seed(3)):
-        assert x[:, 0, 0, 0].tolist() == y.tolist()
+def test_shuffled_order_is_the_generators_first_permutation() -> None:
+    """Runs of earlier versions depend on it: nothing else may be drawn before."""
+    assert torch.equal(shuffled(4, 7).flatten(), torch.randperm(10, generator=torch.Generator().manual_seed(7))[:8])
 
 
-def test_the_generator_decides_the_order() -> None:
+def test_an_index_keeps_images_with_their_labels() -> None:
+    for index in shuffled(5, 3):
+        x, y = device_data().get(index)
+        assert (x[:, 0, 0, 0] * 255).round().tolist() == y.tolist()
+
+
+def balanced(labels: Tensor, batch_size: int, samples: int, seed: int = 0) -> Tensor:
+    data = DeviceData(torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8), labels)
+    options = BalancedOptions(samples_per_class=samples)
+    return data.epoch_order(batch_size, torch.Generator().manual_seed(seed), options)
+
+
+def unequal_labels(seed: int = 0) -> Tensor:
+    """200 classes of 3 to 60 images, in any order; class 7 has none."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(3, 61, (200,), generator=generator)
+    sizes[7] = 0
+    labels = torch.arange(200).repeat_interleave(sizes)
+    return labels[torch.randperm(len(labels), generator=generator)]
+
+
+@pytest.mark.parametrize(("batch_size", "samples"), [(128, 4), (128, 2), (100, 5), (32, 16), (199 * 2, 2)])
+def test_balanced_batches_hold_whole_classes(batch_size: int, samples: int) -> None:
+    labels = unequal_labels()
+    order = balanced(labels, batch_size, samples)
+    assert order.shape == (len(labels) // batch_size, batch_size)
+    for row in order:
+        _, counts = labels[row].unique(return_counts=True)
+        assert counts.tolist() == [samples] * (batch_size // samples)
+        per_class = labels.bincount()[labels[row]]
+        assert len(row.unique()) == batch_size or bool((per_class < samples).any())
+
+
+@pytest.mark.parametrize(("num_classes", "batch_size", "samples"), [(10, 32, 4), (200, 128, 4), (5, 10, 2), (7, 6, 2)])
+def test_balanced_batches_draw_every_class_equally_often(num_classes: int, batch_size: int, samples: int) -> None:
+    labels = torch.arange(6000) % num_classes
+    for seed in range(3):
+        drawn = labels[balanced(labels, batch_size, samples, seed)].flatten().bincount(minlength=num_classes)
+        assert int(drawn.max() - drawn.min()) <= 2 * samples
+
+
+def test_balanced_batches_use_every_image_of_a_class_before_one_comes_again() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 40 + [2] * 50)
+    used = balanced(labels, 4, 2).flatten().bincount(minlength=100)
+    assert set(used[:10].tolist()) <= {3, 4}
+    assert int(used[10:].max()) == 1
+
+
+def test_a_class_smaller_than_its_share_repeats_its_images() -> None:
+    labels = torch.tensor([0, *[1] * 20])
+    order = balanced(labels, 6, 3)
+    assert all(sorted(row.tolist()).count(0) == 3 for row in order)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "balanced"])
+def test_the_generator_decides_the_order(kind: str) -> None:
     def order(seed: int) -> list[list[int]]:
-        return labels_of(device_data().shuffled(5, torch.Generator().manual_seed(seed)))
+        found = shuffled(5, seed) if kind == "shuffled" else balanced(torch.arange(60) % 6, 12, 3, seed)
+        return [row.tolist() for row in found]
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -351,3 +410,21 @@ def test_rotation_keeps_shapes_rigid_on_oblong_images() -> None:
     out = moved(disc.expand(20, -1, -1, -1), rotation_degrees=90)
     assert (out - disc).abs().mean() < 0.01
     assert (out - disc).abs().max() > 0
+
+
+# streamed images
+
+
+def test_streamed_batches_are_those_of_images_on_the_device() -> None:
+    resident = device_data()
+    streamed = DeviceData(resident.images, resident.labels, streamed=True)
+    order = shuffled(3, 5)
+    for (x, y), (other, label) in zip(list(resident.batches(order)), list(streamed.batches(order)), strict=True):
+        assert torch.equal(x, other)
+        assert torch.equal(y, label)
+
+
+def test_streamed_batches_do_not_overwrite_one_another() -> None:
+    streamed = DeviceData(device_data().images, device_data().labels, streamed=True)
+    kept = list(streamed.batches(shuffled(2, 1)))
+    assert all(torch.equal(x[:, 0, 0, 0].long(), y) for x, y in kept)

@@ -26,6 +26,7 @@ FLOORS = {
     "surrogates": 3,
     "capture": 3,
     "engine": 3,
+    "initial": 3,
     "build": 4,
     "training": 5,
     "attacks": 5,

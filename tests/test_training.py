@@ -145,6 +145,11 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]
     assert other["client.safetensors"] != first["client.safetensors"]
 
 
+def test_streamed_images_give_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    first = fingerprint(train_tiny(tmp_path / "a", "demo-kmeans", tiny))
+    assert fingerprint(train_tiny(tmp_path / "b", "demo-kmeans", {**tiny, "data.placement": "host"})) == first
+
+
 def test_training_leaves_the_callers_generator_and_threads_alone(tmp_path: Path, tiny: dict[str, Any]) -> None:
     state = torch.get_rng_state()
     with limited_threads(2):
@@ -400,6 +405,7 @@ def test_default_folders_are_numbered(tmp_path: Path, tiny: dict[str, Any], monk
     [
         ({"training.batch_size": 501}, "501 is larger than the 500 training images"),
         ({"training.batch_size": 8}, "at least 2"),
+        ({"training.batches.name": "balanced", "training.batches.samples_per_class": 2}, "needs 16 classes"),
         ({"model.cut": 9}, "model.cut=9"),
         ({"data.root": "nowhere"}, "nowhere"),
         ({"device": "cuda"}, "torch sees no GPU"),
@@ -445,6 +451,24 @@ def test_an_interrupted_run_stops_and_goes_on(
     assert run.manifest["status"] == "stopped"
     assert fingerprint(train(resume=run, report=silent)) == fingerprint(kmeans_run)
     assert run.manifest["status"] == "finished"
+
+
+SMALL_BATCHES = {
+    "training.batch_size": 16,
+    "training.batches.name": "balanced",
+    "training.batches.samples_per_class": 2,
+}
+
+
+def test_balanced_batches_skip_nothing_and_resume(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    settings = {**tiny, **SMALL_BATCHES}
+    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    steps = [record for record in whole.records() if record["kind"] == "train"]
+    assert steps[-1]["step"] == 2 * (500 // 16)
+    assert max(record["skipped"] for record in steps) < 1e-6
+    with pytest.raises(KeyboardInterrupt):
+        train("demo", settings, out=tmp_path / "run", report=interrupt_at(500 // 16 + 5))
+    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
 
 
 def test_a_run_held_by_another_process_is_refused(tmp_path: Path, tiny: dict[str, Any]) -> None:

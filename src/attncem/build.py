@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,6 +13,7 @@ from attncem.channels import build_channel
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.suggest import known
+from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import Split, split_data
@@ -48,11 +50,11 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
         with torch.device("meta"):
             resolve_cut(ARCHITECTURES[config.model.name](spec, config.model), config.model)
     per_class = config.training.batch_size / spec.num_classes
-    if config.surrogate.name != "none" and per_class < 2:
+    if config.surrogate.name != "none" and per_class < 2 and config.training.batches.name != "balanced":
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} gives {per_class:.2g} samples to each of the "
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
-            f"use a batch of {2 * spec.num_classes} or more"
+            f"use training.batches.name=balanced, or a batch of {2 * spec.num_classes} or more"
         )
 
 
@@ -64,16 +66,41 @@ def load_data(config: RunConfig, device: torch.device) -> RunData:
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} is larger than the {len(split.train)} training images"
         )
-    return RunData(raw.spec, split, **_parts(raw, split, device))
+    _check_balance(config.training, len(np.unique(raw.train_labels[split.train])))
+    return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
 
 
-def _parts(raw: RawData, split: Split, device: torch.device) -> dict[str, DeviceData]:
+def _check_balance(options: TrainingOptions, num_classes: int) -> None:
+    """A balanced batch holds a class once, so it needs as many classes as it holds."""
+    if not isinstance(options.batches, BalancedOptions):
+        return
+    samples = options.batches.samples_per_class
+    if options.batch_size > num_classes * samples:
+        raise ConfigError(
+            f"training.batches.samples_per_class={samples} needs {options.batch_size // samples} classes to fill "
+            f"training.batch_size={options.batch_size}, but the training images have {num_classes}: use "
+            f"samples_per_class={-(-options.batch_size // num_classes)} or more, or a batch of "
+            f"{num_classes * samples} or less"
+        )
+
+
+def _parts(raw: RawData, split: Split, device: torch.device, placement: str) -> dict[str, DeviceData]:
+    streamed = placement == "host" or (placement == "auto" and not _fits(raw, device))
     parts: dict[str, DeviceData] = {}
-    for name in ("train", "validation", "held_out"):
-        parts[name] = DeviceData.from_arrays(raw.train_images, raw.train_labels, getattr(split, name), device)
-    for name in ("test", "infer_auxiliary", "infer_evaluation"):
-        parts[name] = DeviceData.from_arrays(raw.test_images, raw.test_labels, getattr(split, name), device)
+    for name, images, labels in (
+        *((name, raw.train_images, raw.train_labels) for name in ("train", "validation", "held_out")),
+        *((name, raw.test_images, raw.test_labels) for name in ("test", "infer_auxiliary", "infer_evaluation")),
+    ):
+        parts[name] = DeviceData.from_arrays(images, labels, getattr(split, name), device, streamed=streamed)
     return parts
+
+
+def _fits(raw: RawData, device: torch.device) -> bool:
+    """Whether the images fill at most half of the device's free memory; the test images lie there twice."""
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return raw.train_images.nbytes + 2 * raw.test_images.nbytes <= free / 2
 
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:

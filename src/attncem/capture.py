@@ -7,7 +7,9 @@ thousand launches that cost more than the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -95,6 +97,7 @@ class Step:
             difference = _relative_difference(self._watched, expected, start)
         except Exception as error:  # whatever a network does that cannot be compiled or recorded
             torch.cuda.synchronize()
+            _end_recording(self._generators)
             return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         if difference <= self._tolerance:
             return ""
@@ -104,12 +107,7 @@ class Step:
         """The graph of one step on tensors of its own; everything else is left as it was `before`."""
         self._graph, self._inputs = None, [given.clone() for given in inputs]
         before.restore()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_STEPS):
-                function(*self._inputs)
-        torch.cuda.current_stream().wait_stream(side)
+        self._warm_up(function)
         before.restore()
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -118,11 +116,69 @@ class Step:
             self._outputs = function(*self._inputs)
         self._graph = graph
 
+    def _warm_up(self, function: Function) -> None:
+        """A few steps on a stream that is not the main one, as recording will be."""
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
+            for _ in range(WARM_STEPS):
+                function(*self._inputs)
+            with _no_host_reads():
+                function(*self._inputs)
+        main.wait_stream(side)
+
+
+@contextmanager
+def _no_host_reads() -> Iterator[None]:
+    """An error where the host waits for the device: better here than in the middle of a recording."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _end_recording(generators: Sequence[torch.Generator]) -> None:
+    """Free the generators from a recording that broke off: they wait for the end of one."""
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        torch.zeros(1, device="cuda")
+
 
 def compile_function(function: Function) -> Function:
     """The function compiled on its first call, with the random numbers that it would draw uncompiled."""
-    compiled: Function = torch.compile(function, dynamic=False, options={"fallback_random": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled: Function = torch.compile(function, dynamic=False, options={"fallback_random": True})
     return compiled
+
+
+class Beside:
+    """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``join``.
+
+    Small kernels then fill the gaps that large ones leave, forwards and backwards: the backward pass of an
+    operation runs in the stream of its forward pass. Outside a recording it does nothing.
+    """
+
+    def __enter__(self) -> Beside:
+        recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        self._side = torch.cuda.Stream() if recording else None
+        if self._side is not None:
+            self._side.wait_stream(torch.cuda.current_stream())
+        self._inside = nullcontext() if self._side is None else torch.cuda.stream(self._side)
+        self._inside.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._inside.__exit__(*exception)
+
+    def join(self) -> None:
+        """What follows waits for what was done inside."""
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
 
 
 class _Snapshot:

@@ -84,6 +84,9 @@ def _add_train(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "train", "Train a split model.", overrides=True)
     parser.add_argument("--config", metavar="NAME_OR_FILE", help="packaged configuration or YAML file (default: demo)")
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the run (default: runs/NAME-001, -002 ...)")
+    parser.add_argument(
+        "--init_from", metavar="RUN_OR_FILE", help="start from a run's best weights or a .safetensors file"
+    )
     parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; takes no other option")
     parser.set_defaults(run=_train)
 
@@ -95,14 +98,14 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
         from attncem.training import train
 
         overrides = parse_cli_overrides(rest)
-        run = train(known.config, overrides, out=known.out, resume=known.resume)
+        run = train(known.config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
     else:
         loaded = load_config(known.config or "demo", parse_cli_overrides(rest))
         for note in loaded.notes:
             show_line(f"note: {note}")
         from attncem.training import train
 
-        run = train(loaded.config, out=known.out)
+        run = train(loaded.config, out=known.out, init_from=known.init_from)
     _say_trained(run.path, run.manifest)
 
 

@@ -186,9 +186,9 @@ class RunDirectory:
         """Names of the complete checkpoints, oldest first."""
         return sorted(p.name for p in (self.path / "checkpoints").glob("epoch-*"))
 
-    def load(self, which: str = "best") -> Checkpoint:
+    def load(self, which: str = "best", *, optimizer: bool = True) -> Checkpoint:
         """A checkpoint by name, or `best` or `last`; every file is checked against its SHA-256."""
-        return _read_checkpoint(self.path / "checkpoints" / self.checkpoint_name(which))
+        return _read_checkpoint(self.path / "checkpoints" / self.checkpoint_name(which), optimizer=optimizer)
 
     def checkpoint_name(self, which: str) -> str:
         """Resolve `best` and `last`."""
@@ -345,7 +345,7 @@ def _write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any]
     write_json(folder / "checkpoint.json", {**facts, "sha256": hashes})
 
 
-def _read_checkpoint(folder: Path) -> Checkpoint:
+def _read_checkpoint(folder: Path, *, optimizer: bool) -> Checkpoint:
     facts = read_json(folder / "checkpoint.json")
     hashes = facts.get("sha256")
     if not isinstance(hashes, dict) or "optimizer.pt" not in hashes:
@@ -356,13 +356,13 @@ def _read_checkpoint(folder: Path) -> Checkpoint:
             raise RunError(f"{file} is missing: the checkpoint is incomplete")
         if hash_file(file) != expected:
             raise RunError(f"{file} is damaged: its SHA-256 is not the recorded {expected[:12]}…")
-    contents = {name: _read_tensors(folder / name) for name in hashes}
-    optimizer = contents.pop("optimizer.pt")
-    weights = {name.removesuffix(".safetensors"): tensors for name, tensors in contents.items()}
-    return Checkpoint(folder.name, weights, optimizer, facts)
+    state = read_tensors(folder / "optimizer.pt") if optimizer else {}
+    files = [name for name in hashes if name != "optimizer.pt"]
+    weights = {name.removesuffix(".safetensors"): read_tensors(folder / name) for name in files}
+    return Checkpoint(folder.name, weights, state, facts)
 
 
-def _read_tensors(file: Path) -> dict[str, Any]:
+def read_tensors(file: Path) -> dict[str, Any]:
     """A .safetensors file, or a .pt file read without executing what is in it."""
     import torch
     from safetensors.torch import load_file

@@ -32,22 +32,31 @@ def _one_cycle(schedule: OneCycleOptions, progress: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (progress - schedule.rise) / (1 - schedule.rise)))
 
 
-def weight_factor(schedule: WeightSchedule, *, epochs_since_warmup: float, lr: float) -> float:
+def weight_factor(
+    schedule: WeightSchedule, *, epochs_since_warmup: float, lr: float, fine_tuning: bool = False
+) -> float:
     """Penalty weight as a part of λ; `w_lr` of the documents is the schedule cem_lr."""
     if isinstance(schedule, ConstantWeightOptions):
         return 1.0
     if isinstance(schedule, LinearRampOptions):
         return min(1.0, epochs_since_warmup / schedule.ramp_epochs)
     if isinstance(schedule, CemRateOptions):
-        return 1.0 if lr < schedule.threshold else schedule.numerator / lr
+        return 1.0 if fine_tuning or lr < schedule.threshold else schedule.numerator / lr
     raise TypeError(f"no rule for {type(schedule).__name__}")
 
 
 def penalty_weight(
-    options: TrainingOptions, *, warmup_epochs: int, loss_scale: float, epoch: float, lr: float
+    options: TrainingOptions,
+    *,
+    warmup_epochs: int,
+    loss_scale: float,
+    epoch: float,
+    lr: float,
+    fine_tuning: bool = False,
 ) -> float:
-    """λ · w(t) · scale at a (fractional) epoch; 0 during the warm-up."""
+    """λ · w(t) · scale at a (fractional) epoch; 0 during the warm-up. `fine_tuning`: begun from given weights."""
     if epoch < warmup_epochs or options.penalty_weight == 0:
         return 0.0
-    factor = weight_factor(options.penalty_schedule, epochs_since_warmup=epoch - warmup_epochs, lr=lr)
+    since = epoch - warmup_epochs
+    factor = weight_factor(options.penalty_schedule, epochs_since_warmup=since, lr=lr, fine_tuning=fine_tuning)
     return options.penalty_weight * loss_scale * factor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +19,10 @@ from torch.optim import Optimizer
 
 import attncem
 from attncem.build import Modules, RunData, build_model, build_surrogate_for, check, config_of, load_data
-from attncem.capture import TOLERANCE, Step, compile_function
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import as_floats, augment
+from attncem.data.batches import as_floats, augment, draw_moves, move
 from attncem.engine import (
     Engine,
     Monitor,
@@ -36,6 +37,7 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
+from attncem.initial import start_from_given
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.split import SplitModel, feature_shape
@@ -57,6 +59,7 @@ def train(
     *,
     out: str | Path | None = None,
     resume: str | Path | RunDirectory | None = None,
+    init_from: str | Path | RunDirectory | None = None,
     modules: Modules | None = None,
     report: Report | None = None,
 ) -> RunDirectory:
@@ -64,12 +67,14 @@ def train(
 
     `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
     `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
-    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `modules` replaces the
-    network by your own (encoder, server).
+    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
+    .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
     """
     if resume is not None:
-        if config is not None or overrides or out is not None:
-            raise RunError("resume takes everything from the run folder: give no configuration, override or out")
+        if config is not None or overrides or out is not None or init_from is not None:
+            raise RunError(
+                "resume takes everything from the run folder: give no configuration, override, out or init_from"
+            )
         run = RunDirectory.open(resume)
         if run.manifest["status"] == "finished":
             return run
@@ -77,21 +82,30 @@ def train(
         resolved = config_of(run)
     else:
         run, resolved = None, load_config(config, overrides).config
+        if init_from is not None:
+            resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     check(resolved, custom_network=modules is not None)
     with limited_threads(resolved.threads), fastest_convolutions(resolve_device(resolved.device)):
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules)
-        run = run or _new_run(resolved, out, modules)
+        # A run that has a checkpoint goes on from that.
+        if run is None or not run.checkpoints():
+            initial = start_from_given(trainer.model, resolved.model)
+            run = run or _new_run(resolved, out, modules, initial)
+            _check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, report)
     return run
 
 
-def _new_run(config: RunConfig, out: str | Path | None, modules: Modules | None) -> RunDirectory:
+def _new_run(
+    config: RunConfig, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
+) -> RunDirectory:
     path = Path(out) if out is not None else free_path("runs", config.name)
     manifest = {
         "name": config.name,
         "custom_network": modules is not None,
+        **({"init_from": initial} if initial is not None else {}),
         "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
@@ -128,13 +142,15 @@ class _Progress:
 class _Functions:
     """The parts of a step that may be compiled."""
 
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
     encode: Callable[[Tensor], Tensor]
     predict: Callable[[Tensor], Tensor]
     penalise: Callable[[Tensor, Tensor], SurrogateOutput]
 
     def compiled(self) -> _Functions:
         """The same, compiled when they are first called."""
-        return _Functions(*(compile_function(part) for part in (self.encode, self.predict, self.penalise)))
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return _Functions(*(compile_function(part) for part in parts))
 
 
 class _Trainer:
@@ -163,7 +179,7 @@ class _Trainer:
         self.order = torch.Generator(self.device)
         self.noise = torch.Generator(self.device)
         self.monitor = Monitor(self.device)
-        self.functions = _Functions(self.model.encode, self.model.predict, self.surrogate)
+        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
         self.step = self._build_step()
 
     def _server(self) -> torch.nn.Module:
@@ -255,20 +271,23 @@ class _Trainer:
         options, seed = self.config.training, self.config.seed
         self.order.manual_seed(derive_seed(seed, "data", epoch))
         self.noise.manual_seed(derive_seed(seed, "noise", epoch))
-        features: list[tuple[Tensor, Tensor]] = []
+        features: Tensor | None = None
         self.model.train()
-        batches = self.data.train.shuffled(options.batch_size, self.order)
-        for position, (images, labels) in enumerate(batches, 1):
+        order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
+        for position, (images, labels) in enumerate(self.data.train.batches(order), 1):
             now = epoch + (position - 1) / self.steps_per_epoch
             lr, weight = self._set_rates(now)
             z = self.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained":
-                features.append((z.clone(), labels))
+                features = z.new_empty(len(order), *z.shape) if features is None else features
+                features[position - 1] = z
             progress.step += 1
             if position % options.log_every == 0 or position == self.steps_per_epoch:
                 numbers = self.monitor.read()
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
-        return features if options.refresh_features == "trained" else self._second_pass()
+        if features is None:
+            return self._second_pass()
+        return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
 
     def _set_rates(self, now: float) -> tuple[float, float]:
         """Learning rate and penalty weight at a fractional epoch."""
@@ -281,6 +300,7 @@ class _Trainer:
             loss_scale=self.config.surrogate.loss_scale,
             epoch=now,
             lr=lr,
+            fine_tuning=self.config.model.init_from is not None,
         )
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
@@ -288,7 +308,12 @@ class _Trainer:
 
     def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
         """One step on a batch of images as they are stored; returns the clean z."""
-        return self._descend(functions, augment(as_floats(images), self.config.data, self.order), y)
+        moves = draw_moves(len(images), self.config.data, self.order)
+        return self._descend(functions, functions.prepare(images, moves), y)
+
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
 
     def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
         """One backward over CE + weight · loss + fit_loss; sums its scalars on the device, returns the clean z.
@@ -298,9 +323,12 @@ class _Trainer:
         """
         with self.engine.autocast():
             z = functions.encode(x)
+        with Beside() as beside:
+            penalty = functions.penalise(z, y)
+        with self.engine.autocast():
             logits = functions.predict(self.model.transmit(z, x, self.noise))
             ce = F.cross_entropy(logits.float(), y)
-        penalty = functions.penalise(z, y)
+        beside.join()
         loss = ce + self.weight * penalty.loss
         if penalty.fit_loss is not None:
             loss = loss + self.fitting * penalty.fit_loss
@@ -381,6 +409,12 @@ def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
         raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
     if modules is not None and not custom:
         raise RunError(f"{run.path} trains the network {config_of(run).model.name}: it takes no modules")
+
+
+def _check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:
+    """A run that was stopped before its first checkpoint must start again from the same weights."""
+    if initial is not None and run.manifest["init_from"]["sha256"] != initial["sha256"]:
+        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
 
 
 def _check_same_split(run: RunDirectory, data: RunData) -> None:

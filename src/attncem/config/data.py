@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from attncem.config.base import Options
@@ -16,6 +18,9 @@ class DataOptions(Options):
     """Folder of the data set, or the one above it; without it $ATTNCEM_DATA and ./data are searched."""
     image_size: int | None = Field(None, ge=8, le=1024)
     """Sets of image files: scale every image to this many pixels square; without it all must have one size."""
+    placement: Literal["auto", "device", "host"] = "auto"
+    """Where the images lie: on the device, or in the host's memory, from which batches are streamed; auto: on the
+    device where they fill at most half of its free memory."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Part of the training images kept for choosing models."""
     held_out_fraction: float = Field(0.1, ge=0, lt=1)

@@ -35,3 +35,7 @@ class ModelOptions(Options):
     """Bottleneck at the end of the client; null: none."""
     sigmoid: bool = True
     """Sigmoid at the end of the client: bounds z, so that noise cannot be outgrown."""
+    init_from: str | None = None
+    """Start from these weights: a run folder (its best checkpoint) or a .safetensors file; null: from random ones."""
+    init_parts: Literal["both", "client", "server"] = "both"
+    """Which halves init_from fills; the other one starts from random weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from attncem.config.base import Options
 
@@ -45,6 +45,23 @@ class MultiStepOptions(Options):
     """Part of the training in which the rate rises from zero (the baseline meant one epoch of 240)."""
 
 
+class ShuffledOptions(Options):
+    """Every training image once an epoch, in a random order; what fills no batch waits for another epoch."""
+
+    name: Literal["shuffled"] = "shuffled"
+
+
+class BalancedOptions(Options):
+    """As many images of every class: each batch holds batch_size / samples_per_class classes, drawn in turn.
+
+    An epoch has as many batches as before, so images of large classes wait and those of small ones come again.
+    """
+
+    name: Literal["balanced"] = "balanced"
+    samples_per_class: int = Field(4, ge=2)
+    """Images of each class in a batch; divides batch_size."""
+
+
 class ConstantRateOptions(Options):
     """The same learning rate throughout."""
 
@@ -66,7 +83,10 @@ class LinearRampOptions(Options):
 
 
 class CemRateOptions(Options):
-    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate."""
+    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate.
+
+    Always 1 in a run that starts from given weights (model.init_from).
+    """
 
     name: Literal["cem_lr"] = "cem_lr"
     threshold: float = Field(4.1e-4, gt=0)
@@ -76,6 +96,7 @@ class CemRateOptions(Options):
 
 
 RateSchedule = Annotated[OneCycleOptions | MultiStepOptions | ConstantRateOptions, Field(discriminator="name")]
+Batches = Annotated[ShuffledOptions | BalancedOptions, Field(discriminator="name")]
 WeightSchedule = Annotated[ConstantWeightOptions | LinearRampOptions | CemRateOptions, Field(discriminator="name")]
 
 
@@ -86,6 +107,8 @@ class TrainingOptions(Options):
     """Passes over the training images."""
     batch_size: int = Field(128, ge=2)
     """Images per step."""
+    batches: Batches = ShuffledOptions()
+    """Which images come together in a step."""
     optimizer: SGDOptions = SGDOptions()
     """Optimiser of client and server."""
     schedule: RateSchedule = OneCycleOptions()
@@ -114,3 +137,12 @@ class TrainingOptions(Options):
     selection_window: float = Field(1 / 6, gt=0, le=1)
     """Last part of the training among whose epochs the best by validation accuracy is kept (early epochs
     are accurate because the penalty has not acted yet)."""
+
+    @model_validator(mode="after")
+    def _divide_the_batch_into_classes(self) -> TrainingOptions:
+        if isinstance(self.batches, BalancedOptions) and self.batch_size % self.batches.samples_per_class:
+            raise ValueError(
+                f"batch_size={self.batch_size} must be a multiple of "
+                f"batches.samples_per_class={self.batches.samples_per_class}"
+            )
+        return self

@@ -1,9 +1,9 @@
-"""Device-resident images: batches and augmentations without a loader, reproducible from a generator."""
+"""Images on the device or streamed to it: batches and augmentations without a loader, all from one generator."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,39 +13,124 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.config.data import DataOptions
+from attncem.config.training import BalancedOptions, Batches
 
 
 @dataclass(frozen=True)
 class DeviceData:
-    """Images uint8 [N, C, H, W] and labels [N] that lie on the device for the whole run."""
+    """Images uint8 [N, C, H, W] and labels [N]; the labels lie on the device for the whole run.
+
+    So do the images, unless there are too many: then they stay in the host's memory and batches are streamed.
+    """
 
     images: Tensor
     labels: Tensor
+    streamed: bool = False
 
     @classmethod
     def from_arrays(
-        cls, images: NDArray[np.uint8], labels: NDArray[np.int64], index: NDArray[np.int64], device: torch.device
+        cls,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64],
+        index: NDArray[np.int64],
+        device: torch.device,
+        *,
+        streamed: bool = False,
     ) -> DeviceData:
-        """The images and labels at `index`, copied to `device`."""
-        return cls(torch.from_numpy(images[index]).to(device), torch.from_numpy(labels[index]).to(device))
+        """The images and labels at `index`, copied to `device`, or the images to memory from which it can read."""
+        chosen, targets = torch.from_numpy(images[index]), torch.from_numpy(labels[index]).to(device)
+        if not streamed:
+            return cls(chosen.to(device), targets)
+        return cls(chosen.pin_memory() if device.type == "cuda" else chosen, targets, streamed=True)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def get(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Images in [0, 1] and labels."""
-        return as_floats(self.images[index]), self.labels[index]
+        where = index.to(self.images.device) if isinstance(index, Tensor) else index
+        return as_floats(self.images[where].to(self.labels.device)), self.labels[index]
+
+    def batches(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The images, as bytes, and labels of each row of `order`."""
+        if not self.streamed:
+            for index in order:
+                yield self.images[index], self.labels[index]
+            return
+        for images, index in zip(_streamed(self.images, order.cpu(), self.labels.device), order, strict=True):
+            yield images, self.labels[index]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Every image once, in index order, the last batch as short as it comes."""
         for start in range(0, len(self), batch_size):
             yield self.get(slice(start, start + batch_size))
 
-    def shuffled(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of exactly `batch_size` in a random order, as stored; the remainder waits for another epoch."""
+    def epoch_order(self, batch_size: int, generator: torch.Generator, options: Batches) -> Tensor:
+        """An epoch's indices [steps, batch_size], drawn at once on the device: row by row for `get`.
+
+        Either kind has len // batch_size steps. See the options for what each batch holds.
+        """
+        steps = len(self) // batch_size
+        if isinstance(options, BalancedOptions):
+            return balanced_order(self.labels, steps, batch_size, options.samples_per_class, generator)
         order = torch.randperm(len(self), generator=generator, device=self.labels.device)
-        for batch in order[: len(order) // batch_size * batch_size].view(-1, batch_size):
-            yield self.images[batch], self.labels[batch]
+        return order[: steps * batch_size].view(steps, batch_size)
+
+
+def balanced_order(labels: Tensor, steps: int, batch_size: int, samples: int, generator: torch.Generator) -> Tensor:
+    """Indices [steps, batch_size] of batches with `samples` images of each of batch_size / samples classes.
+
+    No class stands twice in a batch, and over the epoch any two are drawn equally often but for two times. A class
+    gives its images in a random order and begins anew when they are used up: small classes are sampled again, and
+    one with fewer than `samples` images repeats them within a batch.
+    """
+    order = torch.randperm(len(labels), generator=generator, device=labels.device)
+    order = order[labels[order].argsort(stable=True)]
+    present, sizes = labels.unique(return_counts=True)
+    drawn = _class_order(len(present), steps, batch_size // samples, generator).flatten()
+    # How often the class of each draw was drawn before: its place among its equals.
+    by_class = drawn.argsort(stable=True)
+    times = drawn.bincount(minlength=len(present))
+    before = torch.empty_like(drawn)
+    before[by_class] = torch.arange(len(drawn), device=drawn.device) - (times.cumsum(0) - times)[drawn[by_class]]
+    place = before.unsqueeze(1) * samples + torch.arange(samples, device=drawn.device)
+    first = (sizes.cumsum(0) - sizes)[drawn].unsqueeze(1)
+    return order[first + place % sizes[drawn].unsqueeze(1)].view(steps, batch_size)
+
+
+def _class_order(num_classes: int, steps: int, width: int, generator: torch.Generator) -> Tensor:
+    """Classes [steps, width] of an epoch's batches, none twice in a row.
+
+    Rounds of all classes in a random order; where a round does not fill its last batch, classes of its first batch
+    come again, other ones in every round until all have.
+    """
+    device = generator.device
+    per_round = -(-num_classes // width)
+    rounds, extra = -(-steps // per_round), per_round * width - num_classes
+    keys = torch.rand(rounds, num_classes, generator=generator, device=device)
+    turn = torch.randperm(num_classes, generator=generator, device=device)
+    again = turn[torch.arange(rounds * extra, device=device).view(rounds, extra) % num_classes]
+    keys.scatter_add_(1, again, torch.full_like(again, -1, dtype=keys.dtype))
+    order = keys.argsort(1)
+    batches = torch.cat([order, order[:, :extra]], 1).view(-1, width)
+    return batches[:steps]
+
+
+def _streamed(images: Tensor, order: Tensor, device: torch.device) -> Iterator[Tensor]:
+    """Rows of images on their way to the device: while it works on one, the next is gathered in pinned memory."""
+    pinned = device.type == "cuda"
+    shape = (order.shape[1], *images.shape[1:])
+    buffers = [torch.empty(shape, dtype=images.dtype, pin_memory=pinned) for _ in range(2)]
+    sent = [torch.cuda.Event() for _ in buffers] if pinned else []
+    for number, index in enumerate(order):
+        turn = number % len(buffers)
+        if sent:
+            sent[turn].synchronize()  # the copy before last has left this buffer
+        torch.index_select(images, 0, index, out=buffers[turn])
+        batch = buffers[turn].to(device, non_blocking=True, copy=True)
+        if sent:
+            sent[turn].record()
+        yield batch
 
 
 def as_floats(images: Tensor) -> Tensor:
@@ -54,21 +139,35 @@ def as_floats(images: Tensor) -> Tensor:
 
 
 def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tensor:
-    """Random crop, mirror and rotation of each image, as one affine resampling; x itself if none is on.
+    """Random crop, mirror and rotation of each image, as one affine resampling; x itself if none is on."""
+    return move(x, draw_moves(len(x), options, generator), options)
+
+
+def draw_moves(count: int, options: DataOptions, generator: torch.Generator) -> list[Tensor]:
+    """Uniform numbers in [-1, 1) for `move`: shifts along x and y, mirror and rotation; none if nothing is on."""
+    if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
+        return []
+
+    def uniform() -> Tensor:
+        return torch.rand(count, generator=generator, device=generator.device) * 2 - 1
+
+    shift_x, shift_y = uniform(), uniform()
+    mirror = uniform() if options.horizontal_flip else torch.ones(count, device=generator.device)
+    return [shift_x, shift_y, mirror, uniform()]
+
+
+def move(x: Tensor, moves: Sequence[Tensor], options: DataOptions) -> Tensor:
+    """Each image shifted, mirrored and rotated as drawn.
 
     Pixels that come from outside are black; shifts are whole pixels, so without rotation nothing is blurred.
     """
-    if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
+    if not moves:
         return x
-    B, _, H, W = x.shape
-
-    def uniform() -> Tensor:
-        return torch.rand(B, generator=generator, device=x.device) * 2 - 1
-
+    H, W = x.shape[-2:]
     reach = options.crop_padding + 0.5
-    shift_x, shift_y = ((uniform() * reach).round().clamp(-reach + 0.5, reach - 0.5) for _ in range(2))
-    mirror = torch.where(uniform() < 0, -1.0, 1.0) if options.horizontal_flip else torch.ones(B, device=x.device)
-    angle = uniform() * math.radians(options.rotation_degrees)
+    shift_x, shift_y = ((move * reach).round().clamp(-reach + 0.5, reach - 0.5) for move in moves[:2])
+    mirror = torch.where(moves[2] < 0, -1.0, 1.0)
+    angle = moves[3] * math.radians(options.rotation_degrees)
     cos, sin = angle.cos(), angle.sin()
     rows = (
         torch.stack([cos * mirror, -sin * H / W, shift_x * 2 / W], dim=1),

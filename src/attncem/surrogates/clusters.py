@@ -17,6 +17,8 @@ ROUNDING = 1e-5
 """How far below 1 the ratio may be and still count as 1."""
 SEED = 0
 """Seed of the first centres: the same features give the same centres on every device."""
+CHECK_EVERY = 5
+"""Lloyd iterations between two questions to a GPU whether a label has changed."""
 CHUNK_ELEMENTS = 2**27
 """Padded feature values that one refit step holds at most (512 MB in float32)."""
 
@@ -96,15 +98,17 @@ def seed_centres(x: Tensor, mask: Tensor, num_clusters: int) -> Tensor:
 def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Lloyd's iterations in all classes at once, until no label changes: centres [R, K, D], labels [R, M].
 
-    A cluster without samples keeps its centre.
+    A cluster without samples keeps its centre. Once no label changes nothing does, so a GPU is asked only now and
+    then.
     """
+    every = CHECK_EVERY if x.is_cuda else 1
     labels = _nearest_centre(x, centres)
-    for _ in range(max_iterations):
+    for iteration in range(1, max_iterations + 1):
         chosen = one_hot(labels, mask, centres)
         hits = chosen.sum(1).unsqueeze(2)
         centres = torch.where(hits > 0, chosen.transpose(1, 2) @ x / hits.clamp_min(1), centres)
         before, labels = labels, _nearest_centre(x, centres)
-        if bool(((labels == before) | ~mask).all()):
+        if iteration % every == 0 and bool(((labels == before) | ~mask).all()):
             break
     return centres, labels
 

@@ -1,0 +1,109 @@
+"""The weights a run starts from: those of another run, or of a .safetensors file. Nothing in a file is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from attncem.config.model import ModelOptions
+from attncem.models.split import SplitModel
+from attncem.runs import RunDirectory, hash_file, read_tensors
+from attncem.types import ConfigError, RunError
+
+HALVES = ("client", "server")
+_SHOWN = 6
+"""So many mismatching names stand in an error; of the others the number."""
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """Weights by half, and the SHA-256 of every file they lay in."""
+
+    halves: dict[str, dict[str, Tensor]]
+    sha256: dict[str, str]
+
+
+def start_from_given(model: SplitModel, options: ModelOptions) -> dict[str, Any] | None:
+    """Load what model.init_from names into the model: facts for the manifest, or None where nothing is named.
+
+    Names and shapes must be exactly those of the network; ConfigError lists the ones that are not.
+    """
+    if options.init_from is None:
+        return None
+    parts = HALVES if options.init_parts == "both" else (options.init_parts,)
+    given = read_weights(options.init_from, parts)
+    modules: dict[str, nn.Module | None] = {"client": model.encoder, "server": model.server}
+    wanted = {part: module for part in parts if (module := modules[part]) is not None}
+    problems = {part: _differences(given.halves[part], module) for part, module in wanted.items()}
+    if any(problems.values()):
+        raise ConfigError(_explain(options, problems))
+    for part, module in wanted.items():
+        module.load_state_dict(given.halves[part])
+    return {"source": options.init_from, "parts": list(wanted), "sha256": given.sha256}
+
+
+def read_weights(source: str, parts: tuple[str, ...]) -> InitialWeights:
+    """The halves named in `parts`: of a run's best checkpoint, or of one .safetensors file.
+
+    A file's tensors are called client.… and server.…, or, for one half alone, as in that half.
+    """
+    path = Path(source).expanduser()
+    try:
+        return _of_run(RunDirectory.open(path), parts) if path.is_dir() else _of_file(path, parts)
+    except RunError as error:
+        raise RunError(f"model.init_from={source}: {error}") from error
+
+
+def _of_run(run: RunDirectory, parts: tuple[str, ...]) -> InitialWeights:
+    checkpoint = run.load("best", optimizer=False)
+    hashes = {f"{part}.safetensors": checkpoint.facts["sha256"][f"{part}.safetensors"] for part in parts}
+    return InitialWeights({part: checkpoint.weights[part] for part in parts}, hashes)
+
+
+def _of_file(path: Path, parts: tuple[str, ...]) -> InitialWeights:
+    if not path.is_file():
+        raise RunError("there is no such run folder or file")
+    if path.suffix != ".safetensors":
+        raise RunError(
+            "only .safetensors files are read: other weight files are pickles, which can run programs. Where you "
+            "trust it, convert it once: safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW_FILE)"
+        )
+    tensors = read_tensors(path)
+    named = all(name.startswith(tuple(f"{half}." for half in HALVES)) for name in tensors)
+    if not named and len(parts) > 1:
+        raise RunError(
+            "its tensors must be called client.… and server.… to fill both halves; "
+            "with the names of one half alone, set model.init_parts=client or server"
+        )
+    halves = {part: _half(tensors, part) if named else tensors for part in parts}
+    return InitialWeights(halves, {path.name: hash_file(path)})
+
+
+def _half(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+
+
+def _differences(given: Mapping[str, Tensor], module: nn.Module) -> list[str]:
+    """What keeps the given weights from being the module's, one phrase a name."""
+    own = module.state_dict()
+    missing = [f"{name} is missing" for name in own if name not in given]
+    unknown = [f"{name} is not in the network" for name in given if name not in own]
+    shapes = [
+        f"{name} is {list(given[name].shape)}, here {list(value.shape)}"
+        for name, value in own.items()
+        if name in given and given[name].shape != value.shape
+    ]
+    return missing + unknown + shapes
+
+
+def _explain(options: ModelOptions, problems: Mapping[str, list[str]]) -> str:
+    lines = [f"{part} {problem}" for part, found in problems.items() for problem in found]
+    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    text = f"model.init_from={options.init_from} does not fit the network: {'; '.join(lines[:_SHOWN])}{more}"
+    if "client" in problems and not problems["client"]:
+        text += ". The client fits (another number of classes?): model.init_parts=client starts from it alone"
+    return text
