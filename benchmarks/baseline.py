@@ -29,6 +29,7 @@ from attncem.config.run import RunConfig
 from attncem.data.readers import RawData, read_dataset
 from attncem.data.splits import split_data
 from attncem.models.split import SplitModel
+from attncem.surrogates.clusters import ROUNDING
 from benchmarks.common import EPOCH_IMAGES, NOISE_STD, Case, Row, Setting, Table, free_memory, synchronise
 from benchmarks.epochs import measure_epochs
 
@@ -201,7 +202,7 @@ class BaselineLoop:
                 spread = (z[torch.from_numpy(members).to(z.device)] - known.centres[cluster]).square().mean()
                 share, prior = known.shares[cluster].item(), known.variances[cluster].item()
                 ratio = 10 * len(members) / max(share * len(self.images) / self.num_classes, 1e-12)
-                own_part = ratio if ratio < 1 else 0.99
+                own_part = ratio if ratio < 1 - ROUNDING else 0.99
                 mixed = own_part * spread + (1 - own_part) * prior
                 entropy = (mixed + GAMMA).log() - math.log(VAR_THRESHOLD * NOISE_STD**2 + GAMMA)
                 if entropy.item() > 0:

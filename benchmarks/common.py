@@ -198,7 +198,7 @@ ROUND_MS = 300.0
 
 def milliseconds(call: Callable[[], object], setting: Setting) -> float:
     """Time of one call: the median over rounds of calls after one another."""
-    fewest, most, rounds = (1, 2, 2) if setting.tiny else (10, 200, 5)
+    fewest, most, rounds = (1, 2, 2) if setting.tiny else (10, 200, 5) if setting.on_gpu else (1, 20, 3)
     once = _round(call, fewest, setting.device)
     calls = min(most, max(fewest, round(ROUND_MS / once)))
     return statistics.median(_round(call, calls, setting.device) for _ in range(rounds))
