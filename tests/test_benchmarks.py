@@ -82,7 +82,7 @@ def test_a_page_is_filled_and_emptied() -> None:
     results = {"machine": "A GPU", "versions": {"torch": "2"}, "parts": {"epochs": part}}
     page = "a\n<!-- benchmark:epochs -->\n<!-- /benchmark:epochs -->\nb\n"
     filled = fill_page(page, results)
-    assert "| surrogate | step ms | count |\n|---|--:|--:|\n| none | 1.86 | 12,345 |\n| slot |  |  |\n" in filled
+    assert "| surrogate | step ms | count |\n|---|--:|--:|\n| none | 1.857 | 12,345 |\n| slot |  |  |\n" in filled
     assert "2 rows were left out" in filled
     assert fill_page(filled, results) == filled
     assert fill_page(filled, None) == page
