@@ -1,0 +1,83 @@
+"""Audit time by attack at small fixed budgets, and a decoder's step captured and plain."""
+
+from __future__ import annotations
+
+import torch
+
+import attncem
+from attncem.attacks.decoder import _Run
+from attncem.config.attacks import SUITES, DecoderOptions, Suite
+from attncem.config.base import Options
+from attncem.engine import Engine, fastest_convolutions
+from attncem.models.decoders import DECODERS
+from attncem.progress import silent
+from benchmarks.common import Row, Setting, Table, free_memory, milliseconds
+
+IMAGES = 10_000
+
+
+def audits(setting: Setting) -> list[Table]:
+    """Every attack of the suite `full`, each decoder for a fixed number of epochs."""
+    epochs = 0.1 if setting.tiny else 2
+    config = setting.config(setting.plain, IMAGES if setting.on_gpu else 1_000, epochs=2)
+    run = attncem.train(config, out=setting.folder / "audited", report=silent)
+    chosen = [(name, _bounded(options, epochs)) for name, options in SUITES["full"].attacks]
+    if setting.tiny:
+        chosen = [(name, options) for name, options in chosen if getattr(options, "size", "small") == "small"]
+    suite = Suite("benchmark", 1, "short", tuple(chosen))
+    result = attncem.audit(run, suite, on="validation" if setting.tiny else "test", report=silent)
+    ridge = next(row.seconds for row in result.attacks if row.method == "ridge")
+    rows = [
+        {"attack": row.name, "attack_seconds": row.seconds, "over_ridge": row.seconds / ridge} for row in result.attacks
+    ]
+    note = (
+        f"{result.num_auxiliary:,} images of the attacker's, {result.num_evaluation:,} attacked; "
+        f"decoders {epochs:g} epochs without doubling; scoring included."
+    )
+    return [Table("Audit", rows, note), Table("Step of a decoder", _decoder_steps(setting))]
+
+
+def _bounded(options: Options, epochs: float) -> Options:
+    """The options with a fixed budget, where they have one."""
+    if not isinstance(options, DecoderOptions):
+        return options
+    return options.model_copy(update={"epochs": epochs, "max_epochs": epochs})
+
+
+def _decoder_steps(setting: Setting) -> list[Row]:
+    sizes = ("small",) if setting.tiny else tuple(DECODERS)
+    rows = []
+    for size in setting.in_time(sizes):
+        free_memory()
+        with fastest_convolutions(setting.device):
+            plain, captured = _decoder_step(setting, size)
+        rows.append(
+            {
+                "decoder": size,
+                "plain_ms": plain,
+                "captured_ms": captured,
+                "plain_over_captured": _ratio(plain, captured),
+            }
+        )
+    return rows
+
+
+def _ratio(plain: float, captured: float | None) -> float | None:
+    return None if captured is None else plain / captured
+
+
+def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:
+    """Milliseconds of a plain step and of a captured one, where there is one."""
+    batch = 4 if setting.tiny else 64
+    engine = Engine(setting.device)
+    decoder = engine.place(DECODERS[size]((8, 8, 8), (3, 32, 32)))
+    run = _Run(decoder, engine, DecoderOptions(size=size, lr=1e-4))
+    run.decoder.train()
+    released = torch.rand(batch, 8, 8, 8, device=setting.device)
+    target = torch.rand(batch, 3, 32, 32, device=setting.device)
+    plain = milliseconds(lambda: run._descend(released, target), setting)
+    for _ in range(6):
+        run.step(released, target)
+    if run.step.mode == "plain":
+        return plain, None
+    return plain, milliseconds(lambda: run.step(released, target), setting)

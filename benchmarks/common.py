@@ -1,0 +1,257 @@
+"""What the parts share: the setting, made-up data, configurations, and how time is taken."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attncem.capture import WARM_STEPS
+from attncem.config.load import load_config
+from attncem.config.run import RunConfig
+from attncem.engine import fastest_convolutions, limited_threads
+from attncem.training import _Trainer
+
+Row = dict[str, Any]
+NOISE_STD = 0.025
+EPOCH_IMAGES = 55_560
+"""Made-up training images of which 50,000 are trained on, an epoch of CIFAR-10; the rest validates."""
+FEW_IMAGES = 2_000
+"""Enough for single steps."""
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to train."""
+
+    surrogate: str = "none"
+    batch_size: int = 128
+    precision: str = "bf16-mixed"
+    fast: str = "capture"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of results: every row has its figures by name; a note says how they came about."""
+
+    title: str
+    rows: Sequence[Row]
+    note: str = ""
+
+
+@dataclass
+class Setting:
+    """Where and how large to measure. `measured` keeps what several parts use."""
+
+    device: torch.device
+    folder: Path
+    tiny: bool = False
+    cifar10: str | None = None
+    deadline: float = float("inf")
+    left_out: int = 0
+    measured: dict[tuple[str, Case], Row] = field(default_factory=dict)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether absolute times mean something."""
+        return self.device.type == "cuda"
+
+    @property
+    def plain(self) -> Case:
+        """The undefended model as every device can train it."""
+        return Case(batch_size=128 if self.on_gpu else 32, precision="32-true", fast="off")
+
+    def in_time(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items one by one until the time is over; the others are counted as left out."""
+        for item in items:
+            if time.monotonic() > self.deadline:
+                self.left_out += 1
+            else:
+                yield item
+
+    def once(self, kind: str, case: Case, measure: Callable[[Setting, Case], Row]) -> Row:
+        """What `measure` gives for the case, measured once in a run."""
+        if (kind, case) not in self.measured:
+            self.measured[kind, case] = measure(self, case)
+        return self.measured[kind, case]
+
+    def data(self, images: int) -> dict[str, Any]:
+        """Options of the data: made-up CIFAR-10 of that many training images; tiny: a part of the embedded set."""
+        if self.tiny:
+            return {"data.name": "fashion_mnist_mini", "data.held_out_fraction": 0.85}
+        folder = self.folder / f"cifar10-{images}"
+        if not folder.exists():
+            write_cifar10(folder, images, max(500, images // 6))
+        augmented = {"data.crop_padding": 4, "data.horizontal_flip": True, "data.rotation_degrees": 15}
+        return {"data.name": "cifar10", "data.root": str(folder), "data.held_out_fraction": 0, **augmented}
+
+    def network(self) -> dict[str, Any]:
+        """Options of the network: the baseline's on a GPU, a narrow one on a CPU."""
+        if self.tiny:
+            return {"model.name": "small_cnn", "model.width": 4}
+        return {"model.name": "vgg11_bn", "model.cut": 4, **({} if self.on_gpu else {"model.width": 16})}
+
+    def config(self, case: Case, images: int, **more: Any) -> RunConfig:
+        """The configuration of a case; `more` are options of the training."""
+        values = {
+            "name": "benchmark",
+            "device": self.device.type,
+            "channel.noise_std": NOISE_STD,
+            "surrogate.name": case.surrogate,
+            "training.batch_size": case.batch_size,
+            "training.precision": case.precision,
+            "training.fast": case.fast,
+            "training.penalty_weight": 0.0 if case.surrogate == "none" else 0.1,
+            "training.warmup_epochs": 1,
+            "training.log_every": 100,
+            **self.data(images),
+            **self.network(),
+            **{f"training.{name}": value for name, value in more.items()},
+        }
+        return load_config({}, values).config
+
+
+def write_cifar10(folder: Path, train: int, test: int) -> None:
+    """Made-up images in the layout of CIFAR-10's Python version: a pattern a class under noise."""
+    place = folder / "cifar-10-batches-py"
+    place.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    patterns = random.integers(0, 128, (10, 3072), np.uint8)
+    split = np.array_split(np.arange(train), 5)
+    parts = {**{f"data_batch_{number}": part for number, part in enumerate(split, 1)}, "test_batch": np.arange(test)}
+    for name, part in parts.items():
+        labels = part % 10
+        images: NDArray[np.uint8] = patterns[labels] + random.integers(0, 128, (len(part), 3072), np.uint8)
+        content = pickle.dumps({"data": images, "labels": labels.tolist()}, protocol=4)
+        (place / name).write_bytes(content)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A trainer that has taken its first steps, and a batch for further ones."""
+
+    trainer: _Trainer
+    images: Tensor
+    labels: Tensor
+
+    def step(self) -> Tensor:
+        """One training step, as `training.fast` says."""
+        z: Tensor = self.trainer.step(self.images, self.labels)
+        return z
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Weights of client, server and surrogate."""
+        return [*self.trainer.model.parameters(), *self.trainer.surrogate.parameters()]
+
+
+@contextmanager
+def ready(setting: Setting, case: Case) -> Iterator[Ready]:
+    """The trainer of a case after its warm-up, its surrogate refit and its penalty switched on."""
+    start_anew(case)
+    config = setting.config(case, FEW_IMAGES, epochs=2)
+    with limited_threads(config.threads), fastest_convolutions(setting.device):
+        trainer = _Trainer(config, None)
+        trainer.model.train()
+        trainer.weight.fill_(0.1)
+        trainer.fitting.fill_(1)
+        part = slice(case.batch_size)
+        now = Ready(trainer, trainer.data.train.images[part].clone(), trainer.data.train.labels[part].clone())
+        for _ in range(WARM_STEPS):
+            z = now.step().clone()
+        if trainer.surrogate.needs_refresh:
+            trainer.surrogate.refresh([(z, now.labels)])
+        for _ in range(2):
+            now.step()
+        yield now
+
+
+def start_anew(case: Case) -> None:
+    """Memory given back, and earlier compilations forgotten: torch stops compiling a function after eight of them."""
+    free_memory()
+    if case.fast == "compile":
+        torch.compiler.reset()
+
+
+def free_memory() -> None:
+    """Give back what earlier measurements held."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+ROUND_MS = 300.0
+"""How long a round of calls should take."""
+
+
+def milliseconds(call: Callable[[], object], setting: Setting) -> float:
+    """Time of one call: the median over rounds of calls after one another."""
+    fewest, most, rounds = (1, 2, 2) if setting.tiny else (10, 200, 5) if setting.on_gpu else (1, 20, 3)
+    once = _round(call, fewest, setting.device)
+    calls = min(most, max(fewest, round(ROUND_MS / once)))
+    return statistics.median(_round(call, calls, setting.device) for _ in range(rounds))
+
+
+def _round(call: Callable[[], object], calls: int, device: torch.device) -> float:
+    if device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return 1000 * (time.perf_counter() - began) / calls
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(calls):
+        call()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / calls
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def bytes_kept(call: Callable[[], object], without: Iterable[Tensor]) -> int:
+    """Bytes of the tensors that a call keeps for its backward, those of `without` not counted."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in without}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        call()
+    return sum(size for place, size in kept.items() if place not in own)
+
+
+def add_ratios(rows: Sequence[Row], figure: str) -> list[Row]:
+    """Each row with its figure over that of the first row, and over that of `none` trained in the same way."""
+    plain = {_way(row): row[figure] for row in rows if row["surrogate"] == "none"}
+    return [
+        {**row, "over_first": row[figure] / rows[0][figure], "over_none": _over(row[figure], plain.get(_way(row)))}
+        for row in rows
+    ]
+
+
+def _way(row: Row) -> tuple[Any, ...]:
+    return tuple(row[key] for key in ("batch_size", "precision", "fast"))
+
+
+def _over(value: float, reference: float | None) -> float | None:
+    return None if reference is None else value / reference

@@ -1,0 +1,99 @@
+"""Epoch and step time by surrogate, batch size, precision and way of taking steps."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict
+
+import attncem
+from attncem.progress import silent
+from attncem.surrogates import SURROGATES
+from benchmarks.common import EPOCH_IMAGES, Case, Row, Setting, Table, add_ratios, milliseconds, ready, start_anew
+
+_numbers = itertools.count()
+
+
+def epochs(setting: Setting) -> list[Table]:
+    """Whole epochs through `attncem.train`, and single steps."""
+    steps = [_row(setting, case, "step", measure_step) for case in setting.in_time(_step_cases(setting))]
+    whole = [_row(setting, case, "epoch", measure_epochs) for case in setting.in_time(_epoch_cases(setting))]
+    steps += [_row(setting, case, "step", measure_step) for case in setting.in_time(_compiled_cases(setting))]
+    return [
+        Table(
+            "Epoch",
+            add_ratios(whole, "epoch_seconds"),
+            "Median of the epochs after the first; validation and refit included. The first also compiles and records.",
+        ),
+        Table("Step", add_ratios(steps, "step_ms"), "Augmentation, forward, backward and update of one batch."),
+    ]
+
+
+def _row(setting: Setting, case: Case, kind: str, measure: Callable[[Setting, Case], Row]) -> Row:
+    return {**asdict(case), **setting.once(kind, case, measure)}
+
+
+def measure_epochs(setting: Setting, case: Case) -> Row:
+    """Seconds of an epoch as the run itself writes them down."""
+    start_anew(case)
+    count = 2 if case.fast == "off" else 4
+    config = setting.config(case, EPOCH_IMAGES if setting.on_gpu else 1_000, epochs=count, checkpoint_every=count)
+    run = attncem.train(config, out=setting.folder / f"run-{next(_numbers)}", report=silent)
+    seconds = [record["seconds"] for record in run.records("timing.jsonl")]
+    manifest = run.manifest
+    shutil.rmtree(run.path)
+    return {
+        "steps": manifest["steps"],
+        "epoch_seconds": statistics.median(seconds[1:]),
+        "first_epoch_seconds": seconds[0],
+        **_problems(manifest["step_problems"]),
+    }
+
+
+def measure_step(setting: Setting, case: Case) -> Row:
+    """Milliseconds of a step."""
+    with ready(setting, case) as now:
+        step = now.trainer.step
+        return {"steps": step.mode, "step_ms": milliseconds(now.step, setting), **_problems(step.problems)}
+
+
+def _problems(found: list[str]) -> Row:
+    return {"problem": "; ".join(found)} if found else {}
+
+
+def _epoch_cases(setting: Setting) -> list[Case]:
+    """Compiling takes half a minute each: last."""
+    if not setting.on_gpu:
+        names = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
+        return [_on_cpu(setting, name) for name in names]
+    two = ("none", "kmeans")
+    return [
+        *(Case(name) for name in SURROGATES),
+        *(Case(name, batch_size=256) for name in two),
+        *(Case(name, fast="off") for name in two),
+        *(Case("kmeans", precision="32-true", fast=fast) for fast in ("off", "capture")),
+        *(Case(name, fast="compile") for name in two),
+        *(Case(name, batch_size=256, fast="compile") for name in two),
+    ]
+
+
+def _step_cases(setting: Setting) -> list[Case]:
+    if not setting.on_gpu:
+        return [_on_cpu(setting, name) for name in SURROGATES]
+    two = ("none", "kmeans")
+    return [
+        *(Case(name) for name in SURROGATES),
+        *(Case(name, precision=precision, fast="off") for precision in ("bf16-mixed", "32-true") for name in two),
+        *(Case(name, precision="32-true") for name in two),
+        *(Case(name, batch_size=256) for name in two),
+    ]
+
+
+def _compiled_cases(setting: Setting) -> list[Case]:
+    return [Case(name, fast="compile") for name in SURROGATES] if setting.on_gpu else []
+
+
+def _on_cpu(setting: Setting, name: str) -> Case:
+    return Case(name, setting.plain.batch_size, setting.plain.precision, setting.plain.fast)
