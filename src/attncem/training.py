@@ -63,6 +63,7 @@ from attncem.types import ConfigError, RunError, SurrogateOutput, TrainingError
 from attncem.types import Step as Seen
 
 _EVALUATION_BATCH = 500
+_RATIO_EVERY = {"cpu": 200, "cuda": 2000}
 _COMPILE_FROM = 50_000
 """Steps from which compiling gains more time than it takes: see docs/performance.md."""
 
@@ -281,9 +282,11 @@ class _Trainer:
     def _build_gradient_ratio(self) -> GradientRatio | None:
         """What measures the gradients, where there is a penalty and an encoder that learns."""
         options = self.config.training
+        given = options.gradient_ratio_every
+        self.gradient_ratio_every = _RATIO_EVERY[self.device.type] if given is None else given
         learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
         alone = self.world.size == 1  # of several processes each sees a part of the batch
-        if not (options.gradient_ratio_every and options.penalty_weight and learns and alone):
+        if not (self.gradient_ratio_every and options.penalty_weight and learns and alone):
             return None
         return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
 
@@ -473,7 +476,7 @@ class _Trainer:
 
     def _measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
         """Now and then, how the penalty's gradient compares with that of the cross entropy on this batch."""
-        if self.gradient_ratio is None or weight == 0 or step % self.config.training.gradient_ratio_every:
+        if self.gradient_ratio is None or weight == 0 or step % self.gradient_ratio_every:
             return
         ratio = self.gradient_ratio.measure(as_floats(images), y, self.weight, step)
         self.rare.add({"gradient_ratio": ratio})

@@ -132,8 +132,9 @@ class TrainingOptions(Options):
     where the run is long enough to gain by it. Each is checked against the plain step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
-    gradient_ratio_every: int = Field(200, ge=0)
-    """Steps between two measurements of the penalty's gradient against the cross entropy's (0: never)."""
+    gradient_ratio_every: int | None = Field(None, ge=0)
+    """Steps between two measurements of the penalty's gradient against the cross entropy's (0: never; null: 200,
+    on a GPU 2000, where a measurement takes as long as some twenty captured steps)."""
     checkpoint_every: int = Field(1, ge=1)
     """Epochs between two checkpoints."""
     selection_window: float = Field(1 / 6, gt=0, le=1)
