@@ -90,6 +90,7 @@ def test_killed_twice(tmp_path: Path, settings: dict[str, Any], reference: Calla
     out = tmp_path / "run"
     with attncem(*begin("demo-kmeans", out, settings)) as process:
         wait_for_lines(process, out, STEPS // 2)
+        process.send_signal(signal.SIGSTOP)  # it must not come to its first checkpoint meanwhile
         with pytest.raises(RunError, match="being trained by another process"):
             train(resume=out, report=silent)
         assert describe_runs(tmp_path)[0][1] == "running"

@@ -192,17 +192,7 @@ def make(
     dtype: torch.dtype = torch.float32,
     noise_std: float = NOISE_STD,
 ) -> Surrogate:
-    """A surrogate ready for use: fitted where it needs a fit, its memory filled where it has one."""
-    torch.manual_seed(0)
-    surrogate = build_surrogate(name, feature_shape=shape, num_classes=num_classes, noise_std=noise_std, **options)
-    surrogate = surrogate.to(dtype)
-    if surrogate.needs_refresh:
-        surrogate.refresh([batch(40 * num_classes, shape=shape, num_classes=num_classes, seed=0, dtype=dtype)])
-    if surrogate.memory is not None:
-        for size in (num_classes, 11):
-            call(surrogate, *batch(size, shape=shape, num_classes=num_classes, dtype=dtype))
-        surrogate.eval()
-    """A surrogate ready for use: fitted where it needs a fit, classes marked where it marks any."""
+    """A surrogate ready for use: fitted, classes marked, its memory filled, where it has any of these."""
     torch.manual_seed(0)
     surrogate = build_surrogate(name, feature_shape=shape, num_classes=num_classes, noise_std=noise_std, **options)
     surrogate = surrogate.to(dtype)
@@ -210,6 +200,10 @@ def make(
     if isinstance(surrogate, HybridCEM):
         call(surrogate, *features)
     surrogate.refresh([features])
+    if surrogate.memory is not None:
+        for size in (num_classes, 11):
+            call(surrogate, *batch(size, shape=shape, num_classes=num_classes, dtype=dtype))
+        surrogate.eval()
     return surrogate
 
 
