@@ -17,7 +17,7 @@ from typing import Any
 import attncem
 from attncem.config.attacks import ClassMeanOptions, DecoderOptions, MeanImageOptions, RidgeOptions, Suite
 
-EPOCHS = 24
+EPOCHS = 12
 SETTING = [
     "data.name=cifar10",
     "data.crop_padding=4",
@@ -35,13 +35,13 @@ SETTING = [
 ]
 SURROGATES: dict[str, list[str]] = {
     "none": [],
-    "capacity": ["surrogate.name=capacity", "training.penalty_weight=1"],
+    "capacity": ["surrogate.name=capacity", "training.penalty_weight=0.05"],
     "logdet": ["surrogate.name=logdet", "training.penalty_weight=1"],
     "kmeans": ["surrogate.name=kmeans", "training.penalty_weight=1"],
     "gmm": ["surrogate.name=gmm", "training.penalty_weight=1"],
-    "gated": ["surrogate.name=gated", "training.penalty_weight=1"],
-    "slot": ["surrogate.name=slot", "training.penalty_weight=1"],
-    "hybrid": ["surrogate.name=hybrid", "training.penalty_weight=1"],
+    "gated": ["surrogate.name=gated", "training.penalty_weight=0.05"],
+    "slot": ["surrogate.name=slot", "training.penalty_weight=0.05"],
+    "hybrid": ["surrogate.name=hybrid", "training.penalty_weight=0.05"],
     "gated-002": ["surrogate.name=gated", "surrogate.variant=002", "training.penalty_weight=1"],
     "slot-001": ["surrogate.name=slot", "surrogate.variant=001", "training.penalty_weight=1"],
 }
@@ -53,10 +53,10 @@ SUITE = Suite(
         ("mean image", MeanImageOptions()),
         ("class mean", ClassMeanOptions()),
         ("ridge", RidgeOptions()),
-        ("decoder", DecoderOptions(size="published", epochs=5, max_epochs=10, batch_size=256, lr=1e-3)),
+        ("decoder", DecoderOptions(size="published", epochs=3, max_epochs=6, batch_size=256, lr=1e-3)),
     ),
 )
-HEALTH = ("rob_loss", "intra_mse", "effective_samples", "active", "slot_usage", "latched", "gradient_ratio")
+HEALTH = ("rob_loss", "intra_mse", "effective_samples", "active", "slot_entropy", "latched", "gradient_ratio")
 
 
 def measure(name: str, overrides: list[str], data: str, folder: Path) -> dict[str, Any]:

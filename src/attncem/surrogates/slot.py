@@ -154,8 +154,7 @@ class SlotCrossAttentionCEM(Surrogate):
         groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
         drawn = self._slot_noise(noise, groups, z)
-        # Under fit the own weights learn from halves of the classes alone: no graph is kept for the whole ones.
-        own = self._view(z.detach(), groups, drawn, live=self.options.learn in ("penalty", "worst_case"))
+        own, half = self._own_views(z.detach(), groups, drawn)
         constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
         view = own.detach() if constant else self._view(z, groups, drawn, live=False)
         penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
@@ -168,7 +167,7 @@ class SlotCrossAttentionCEM(Surrogate):
             keep,
             groups,
             plain_variance,
-            fit_loss=self._fit_loss(z.detach(), own, groups, keep, drawn, shut),
+            fit_loss=self._fit_loss(z.detach(), own, half, groups, keep, shut),
             extra={
                 **self._diagnostics(penalty, view.detach(), groups, keep, shut),
                 "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
@@ -201,10 +200,33 @@ class SlotCrossAttentionCEM(Surrogate):
         # [B·N, S, d] several times over.
         return recomputed(lambda z, noise: self._attend(z, groups, noise, live=live), z, noise, values=z.numel())
 
+    def _own_views(self, z: Tensor, groups: Groups, noise: Tensor) -> tuple[View, View | None]:
+        """What the own weights see of detached z: the whole classes, and under fit, where they learn, halves of them.
+
+        Samples alone go through both in one pass, as twice the samples of twice the classes: half the kernels.
+        """
+        learn = self.options.learn
+        if learn != "fit":
+            return self._view(z, groups, noise, live=learn in ("penalty", "worst_case")), None
+        first, _ = halves(groups)
+        if self.options.tokens == "spatial" or self.options.dropout:
+            return self._view(z, groups, noise, live=False), self._view(z, first, noise, live=True)
+        x = normalise(self.projection(z, live=True))
+        both = torch.block_diag(groups.one_hot, first.one_hot)
+        view = self._look(x.repeat(2, 1), both, noise.repeat(2, 1, 1), live=True)
+        whole, half = (
+            View(*parts) for parts in zip(view.enhanced.chunk(2), view.responsibilities.chunk(2), strict=True)
+        )
+        return whole.detach(), half
+
     def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
-        one_hot = groups.one_hot.repeat_interleave(positions, 0)
+        view = self._look(x, groups.one_hot.repeat_interleave(positions, 0), noise, live=live)
+        return View(view.enhanced, view.responsibilities.unflatten(0, (-1, positions)).mean(1))
+
+    def _look(self, x: Tensor, one_hot: Tensor, noise: Tensor, *, live: bool) -> View:
+        """The view of projected rows x [R, d], members of groups by one_hot [R, G]; responsibilities [R, S]."""
         slots = self.slot_attention(x, one_hot, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
         slots = slots.detach() if detached else slots
@@ -212,7 +234,6 @@ class SlotCrossAttentionCEM(Surrogate):
         compared = enhanced if self.options.variance_space == "raw" else x
         cosine = (of_own_class(_unit(slots), one_hot) @ _unit(compared).unsqueeze(2)).squeeze(2)
         responsibilities = (self.scalar("assign_temp", live=live).to(x.dtype) * cosine).softmax(1)
-        responsibilities = responsibilities.unflatten(0, (-1, positions)).mean(1)
         return View(enhanced, responsibilities.detach() if detached else responsibilities)
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -342,19 +363,19 @@ class SlotCrossAttentionCEM(Surrogate):
         running.copy_(torch.where(value.isfinite(), moved, running))
 
     def _fit_loss(
-        self, z: Tensor, own: View, groups: Groups, keep: Tensor, noise: Tensor, shut: Tensor
+        self, z: Tensor, own: View, half: View | None, groups: Groups, keep: Tensor, shut: Tensor
     ) -> Tensor | None:
         """Loss of the own weights on detached z, or None when they stay as they are."""
         learn = self.options.learn
         if learn == "frozen":
             return None
-        if learn == "fit":
-            return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
+        if half is not None:
+            return moments.share_weighted_sum(self._negative_log_likelihood(z, half, groups), keep, groups)
         penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
         rob_loss = self._combine(penalty.per_group, keep, groups, shut)
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
-    def _negative_log_likelihood(self, z: Tensor, groups: Groups, noise: Tensor) -> Tensor:
+    def _negative_log_likelihood(self, z: Tensor, half: View, groups: Groups) -> Tensor:
         """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
 
         Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
@@ -366,7 +387,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
             x,
-            self._view(z, first, noise, live=True).responsibilities,
+            half.responsibilities,
             values=self._table_size(x, groups),
         )
 
