@@ -64,13 +64,15 @@ def measure(name: str, overrides: list[str], data: str, folder: Path) -> dict[st
     run = attncem.train(None, [*SETTING, f"data.root={data}", *overrides], out=folder / name, report=None)
     result = attncem.audit(run, SUITE)
     times = [record["seconds"] for record in run.records("timing.jsonl")][1:]
-    row: dict[str, Any] = {"surrogate": name, "accuracy": result.accuracy.mean, "steps": run.manifest["steps"]}
+    row: dict[str, Any] = {"surrogate": name, "penalty weight": result.penalty_weight}
+    row |= {"accuracy": result.accuracy.mean, "steps": run.manifest["steps"]}
     for attack in result.attacks:
         row[f"{attack.name} mse"] = attack.mse.mean
     row["decoder ssim"] = result.attacks[-1].ssim.mean
     row["gain of doubling"] = result.attacks[-1].gain_of_doubling
-    last = [record for record in run.records() if record["kind"] == "train"][-1]
-    row |= {figure: last.get(figure) for figure in HEALTH}
+    lines = [record for record in run.records() if record["kind"] == "train"]
+    for figure in HEALTH:
+        row[figure] = next((line[figure] for line in reversed(lines) if figure in line), None)
     warnings = sorted({str(record.get("cause")) for record in run.records() if record["kind"] == "warning"})
     row |= {"epoch seconds": statistics.median(times), "warnings": " ".join(warnings), "device": result.device}
     return row

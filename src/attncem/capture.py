@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -112,13 +113,13 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=_stream("recording")):
             self._outputs = function(*self._inputs)
         self._graph = graph
 
     def _warm_up(self, function: Function) -> None:
         """A few steps on a stream that is not the main one, as recording will be."""
-        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        main, side = torch.cuda.current_stream(), _stream("recording")
         side.wait_stream(main)
         with torch.cuda.stream(side), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
@@ -156,6 +157,12 @@ def compile_function(function: Function) -> Function:
     return compiled
 
 
+@cache
+def _stream(purpose: str) -> torch.cuda.Stream:
+    """The same stream every time: the libraries keep a workspace of tens of megabytes for each that they have seen."""
+    return torch.cuda.Stream()
+
+
 class Beside:
     """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``join``.
 
@@ -165,7 +172,7 @@ class Beside:
 
     def __enter__(self) -> Beside:
         recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        self._side = torch.cuda.Stream() if recording else None
+        self._side = _stream("beside") if recording else None
         if self._side is not None:
             self._side.wait_stream(torch.cuda.current_stream())
         self._inside = nullcontext() if self._side is None else torch.cuda.stream(self._side)

@@ -41,6 +41,7 @@ from attncem.engine import (
     fastest_convolutions,
     first_not_finite,
     limited_threads,
+    memory_given_back,
     resolve_device,
     seeded,
     set_rate,
@@ -103,7 +104,7 @@ def train(
     check(resolved, custom_network=modules is not None)
     device = resolve_device(resolved.device)
     others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
-    with limited_threads(resolved.threads), fastest_convolutions(device), others as world:
+    with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules, world)
         if not world.first:
@@ -115,6 +116,7 @@ def train(
             _check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, report)
+        del trainer
     return run
 
 
