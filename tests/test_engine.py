@@ -221,3 +221,12 @@ def test_device_names(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_device("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("auto") == torch.device("cuda")
+
+
+@pytest.mark.parametrize(("kernel", "stride", "last"), [(3, 2, True), (1, 1, True), (1, 2, False)])
+def test_strided_pointwise_convolutions_keep_the_plain_layout_on_a_cpu(kernel: int, stride: int, *, last: bool) -> None:
+    """Their backward in channels_last crashed with torch 2.13: an abort, not an exception."""
+    net = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 16, kernel, stride=stride))
+    placed = Engine(CPU).place(net)
+    assert placed[0].weight.is_contiguous(memory_format=torch.channels_last) == last
+    placed(torch.randn(16, 8, 64, 64)).square().mean().backward()

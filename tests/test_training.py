@@ -24,6 +24,7 @@ from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.engine import limited_threads
 from attncem.health import spans
+from attncem.models.networks import ARCHITECTURES
 from attncem.progress import silent
 from attncem.reporting import report
 from attncem.reporting.health import run_warnings
@@ -148,6 +149,15 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]
     other = fingerprint(train_tiny(tmp_path / "c", config, tiny, seed=1))
     assert other["metrics"] != first["metrics"]
     assert other["client.safetensors"] != first["client.safetensors"]
+
+
+@pytest.mark.parametrize("network", ARCHITECTURES)
+def test_every_network_trains_to_the_same_bytes(tmp_path: Path, tiny: dict[str, Any], network: str) -> None:
+    few = {"training.epochs": 1, "data.held_out_fraction": 0.87}
+    cut = {"model.name": network, "model.cut": 1, "model.width": 8, "model.bottleneck.stride": 1}
+    small = {**tiny, **few, **cut}
+    first, second = (fingerprint(train_tiny(tmp_path / name, "demo-none", small)) for name in "ab")
+    assert first == second
 
 
 def test_streamed_images_give_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
