@@ -22,7 +22,7 @@ from rich.console import Console
 
 from attncem.health import PATIENCE, spans, warning
 from attncem.reporting import figures, health, print_summary, report, summary_table, wording
-from attncem.reporting.load import Entry, entries, load_run, load_runs
+from attncem.reporting.load import Entry, Run, entries, load_run, load_runs
 from attncem.types import (
     THREAT_MODELS,
     AttackResult,
@@ -640,3 +640,14 @@ def test_a_far_floor_does_not_flatten_the_trade_off(tmp_path: Path) -> None:
     figure = figures.trade_off(entries([load_run(run)])).svg
     assert "class mean" in figure
     assert "grey" not in figure
+
+
+def test_the_surrogate_is_named_with_what_defends_beside_it() -> None:
+    config = {
+        "surrogate": {"name": "gated", "variant": "ours"},
+        "penalties": [{"name": "adversarial"}, {"name": "distance_correlation"}],
+        "model": {"sparse_coding": {"threshold": 0.01}, "pruning": None},
+    }
+    run = Run(Path("run"), "run", config, "", {}, [], [])
+    assert run.surrogate == "gated (ours) + adversarial + distance correlation + sparse coding"
+    assert replace(run, config={"surrogate": {"name": "none"}}).surrogate == "none"

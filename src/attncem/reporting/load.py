@@ -54,9 +54,11 @@ class Run:
 
     @property
     def surrogate(self) -> str:
-        """The surrogate's name, with its variant where it has one."""
+        """The surrogate's name, with its variant where it has one, and what defends beside it."""
         name, variant = self.setting("surrogate", "name"), self.setting("surrogate", "variant")
-        return f"{name} ({variant})" if variant else str(name or "none")
+        further = [str(penalty["name"]).replace("_", " ") for penalty in self.config.get("penalties") or []]
+        further += [key.replace("_", " ") for key in ("sparse_coding", "pruning") if self.setting("model", key)]
+        return " + ".join([f"{name} ({variant})" if variant else str(name or "none"), *further])
 
 
 @dataclass(frozen=True)
