@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,8 @@ from attncem.types import Step as Seen
 _EVALUATION_BATCH = 500
 _RATIO_EVERY = {"cpu": 200, "cuda": 2000}
 _COMPILE_FROM = 50_000
-"""Steps from which compiling gains more time than it takes: see docs/performance.md."""
+_COMPILE_SURROGATE_FROM = 10_000
+"""Steps from which compiling everything, or only the surrogate, gains more time than it takes."""
 
 
 def train(
@@ -257,21 +258,30 @@ class _Trainer:
     def _build_step(self) -> Step:
         """The step, to be captured and compiled as `training.fast` says."""
         options = self.config.training
-        steps = self.steps_per_epoch * options.epochs
-        compiling = options.fast == "compile" or (options.fast == "auto" and steps >= _COMPILE_FROM)
         fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
+        record = fast and not obstacle
+        faster = self._compiled_functions() if record else None
         step = Step(
             partial(self._step, self.functions),
             state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
             watched=list(self.model.parameters()),
             generators=(self.order, self.noise),
-            record=fast and not obstacle,
-            compiled=partial(self._step, self.functions.compiled()) if compiling else None,
+            record=record,
+            compiled=None if faster is None else partial(self._step, faster),
             tolerance=TOLERANCE[options.precision],
         )
         if fast and obstacle:
             step.problems.append(f"steps are not captured: {obstacle}")
         return step
+
+    def _compiled_functions(self) -> _Functions | None:
+        """The step's parts, compiled as far as the run is long enough to gain by it; None: not at all."""
+        fast, steps = self.config.training.fast, self.steps_per_epoch * self.config.training.epochs
+        if fast == "compile" or (fast == "auto" and steps >= _COMPILE_FROM):
+            return self.functions.compiled()
+        if fast == "auto" and steps >= _COMPILE_SURROGATE_FROM:
+            return replace(self.functions, penalise=compile_function(self.functions.penalise))
+        return None
 
     def _obstacle_to_recording(self) -> str:
         """Why steps cannot be replayed; nothing if they can."""

@@ -128,8 +128,8 @@ class TrainingOptions(Options):
     """Arithmetic of the networks; statistics stay in float32."""
     fast: Literal["auto", "off", "capture", "compile"] = "auto"
     """How steps are taken on a GPU: off: one kernel after the other; capture: replayed from a CUDA graph;
-    compile: the networks and the surrogate compiled too, which takes about a minute; auto: capture, and compile
-    where the run is long enough to gain by it. Each is checked against the plain step."""
+    compile: the networks and the surrogate compiled too, which takes about half a minute; auto: capture, with the
+    surrogate compiled from 10,000 steps on, the networks from 50,000. Each is checked against the plain step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
     gradient_ratio_every: int | None = Field(None, ge=0)
