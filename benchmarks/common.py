@@ -148,7 +148,7 @@ class Ready:
 
     def step(self) -> Tensor:
         """One training step, as `training.fast` says."""
-        z: Tensor = self.trainer.step(self.images, self.labels)
+        z: Tensor = self.trainer.objective.step(self.images, self.labels)
         return z
 
     @property
@@ -165,8 +165,8 @@ def ready(setting: Setting, case: Case) -> Iterator[Ready]:
     with limited_threads(config.threads), fastest_convolutions(setting.device):
         trainer = _Trainer(config, None)
         trainer.model.train()
-        trainer.weight.fill_(0.1)
-        trainer.fitting.fill_(1)
+        trainer.objective.weight.fill_(0.1)
+        trainer.objective.fitting.fill_(1)
         part = slice(case.batch_size)
         now = Ready(trainer, trainer.data.train.images[part].clone(), trainer.data.train.labels[part].clone())
         for _ in range(WARM_STEPS):

@@ -55,7 +55,7 @@ def measure_epochs(setting: Setting, case: Case) -> Row:
 def measure_step(setting: Setting, case: Case) -> Row:
     """Milliseconds of a step."""
     with ready(setting, case) as now:
-        step = now.trainer.step
+        step = now.trainer.objective.step
         return {"steps": step.mode, "step_ms": milliseconds(now.step, setting), **_problems(step.problems)}
 
 

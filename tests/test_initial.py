@@ -226,7 +226,7 @@ def test_the_baselines_weight_is_one_when_fine_tuning(tiny: dict[str, Any], give
 
     def weights(**more: str) -> list[float]:
         trainer = _Trainer(load_config("demo", {**settings, **more}).config, None)
-        return [trainer._set_rates(now)[1] for now in (0.5, 1.5)]
+        return [trainer.objective.set_rates(now)[1] for now in (0.5, 1.5)]
 
     assert weights() == pytest.approx([0, 2 * 0.001 / 0.05])
     assert weights(**{"model.init_from": str(given.path)}) == pytest.approx([0, 2])

@@ -79,11 +79,11 @@ def test_the_value(tiny: dict[str, Any]) -> None:
     """Against two whole backward passes of the model itself, without channel noise to differ in."""
     settings = {"surrogate.name": "capacity", "training.penalty_weight": 3.0, "channel.noise_std": 1e-6}
     trainer = _Trainer(load_config("demo", {**tiny, **settings}).config, None)
-    assert trainer.gradient_ratio is not None
+    assert trainer.objective.gradient_ratio is not None
     x, y = trainer.data.train.get(slice(0, 64))
     trainer.model.train()
-    trainer._set_rates(0.0)
-    found = trainer.gradient_ratio.measure(x, y, trainer.weight, 7)
+    trainer.objective.set_rates(0.0)
+    found = trainer.objective.gradient_ratio.measure(x, y, trainer.objective.weight, 7)
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
     def length(loss: Tensor) -> float:
@@ -100,13 +100,13 @@ def test_the_value(tiny: dict[str, Any]) -> None:
 
 def test_it_grows_with_the_weight_and_is_absent_without_one(tiny: dict[str, Any]) -> None:
     trainer = _Trainer(load_config("demo", tiny).config, None)
-    assert trainer.gradient_ratio is not None
+    assert trainer.objective.gradient_ratio is not None
     x, y = trainer.data.train.get(slice(0, 64))
-    one, ten = (float(trainer.gradient_ratio.measure(x, y, torch.tensor(w), 0)) for w in (1.0, 10.0))
+    one, ten = (float(trainer.objective.gradient_ratio.measure(x, y, torch.tensor(w), 0)) for w in (1.0, 10.0))
     assert ten == pytest.approx(10 * one, rel=1e-3)
-    assert float(trainer.gradient_ratio.measure(x, y, torch.tensor(0.0), 0)) == 0
+    assert float(trainer.objective.gradient_ratio.measure(x, y, torch.tensor(0.0), 0)) == 0
     for overrides in ({"training.gradient_ratio_every": 0}, {"training.penalty_weight": 0}):
-        assert _Trainer(load_config("demo", {**tiny, **overrides}).config, None).gradient_ratio is None
+        assert _Trainer(load_config("demo", {**tiny, **overrides}).config, None).objective.gradient_ratio is None
 
 
 class Uncopied(nn.Module):
@@ -134,7 +134,7 @@ def test_networks_that_cannot_be_copied_are_refused_before_a_folder_is_made(
         train("demo", overrides, out=tmp_path / "run", modules=modules, report=silent).manifest["status"] == "finished"
     )
     frozen = (Uncopied(learns=False), nn.Linear(12, 10))
-    assert _Trainer(load_config("demo", tiny).config, frozen).gradient_ratio is None
+    assert _Trainer(load_config("demo", tiny).config, frozen).objective.gradient_ratio is None
 
 
 # which classes are penalised

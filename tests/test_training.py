@@ -199,21 +199,21 @@ def test_one_backward_equals_the_documents_two(
     before = [p.detach().clone() for p in trainer.model.encoder.parameters()]
 
     taken: dict[str, list[Tensor]] = {}
-    descend = trainer.engine.descend
+    descend = trainer.objective.engine.descend
 
     def watch(loss: Tensor, optimizers: Any) -> None:
-        trainer.engine.fabric.backward(loss)
+        trainer.objective.engine.fabric.backward(loss)
         taken["encoder"] = [p.grad.clone() for p in trainer.model.encoder.parameters() if p.grad is not None]
         taken["own"] = [p.grad.clone() for p in trainer.surrogate.parameters() if p.grad is not None]
         descend(torch.zeros((), requires_grad=True), optimizers)
 
-    trainer.engine.descend = watch  # type: ignore[method-assign]
+    trainer.objective.engine.descend = watch  # type: ignore[method-assign]
     trainer.model.train()
-    rate, weight = trainer._set_rates(0.0)
+    rate, weight = trainer.objective.set_rates(0.0)
     assert rate == pytest.approx(lr)
     assert weight == pytest.approx(0.7 * lr_weight * config.surrogate.loss_scale)
-    trainer.noise.manual_seed(derive_seed(0, "noise"))
-    trainer._descend(trainer.functions, x, y)
+    trainer.objective.noise.manual_seed(derive_seed(0, "noise"))
+    trainer.objective.descend(trainer.objective.functions, x, y)
 
     assert len(expected) == len(taken["encoder"]) == len(before)
     for mine, theirs in zip(taken["encoder"], expected, strict=True):

@@ -6,16 +6,14 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.optim import Optimizer
 
 import attncem
 from attncem.build import (
@@ -28,15 +26,11 @@ from attncem.build import (
     config_of,
     load_data,
 )
-from attncem.capture import TOLERANCE, Beside, Step, compile_function
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
-from attncem.data.batches import as_floats, augment, draw_moves, move
+from attncem.data.batches import augment
 from attncem.engine import (
     Engine,
-    Monitor,
-    Trainable,
-    adam,
     describe_device,
     fastest_convolutions,
     first_not_finite,
@@ -44,8 +38,6 @@ from attncem.engine import (
     memory_given_back,
     resolve_device,
     seeded,
-    set_rate,
-    sgd,
 )
 from attncem.health import SHOWN, Watch, warning
 from attncem.initial import start_from_given
@@ -53,21 +45,15 @@ from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
-from attncem.monitoring import GradientRatio, Latch
+from attncem.objective import Objective
 from attncem.processes import World, joined, launched_processes
 from attncem.progress import Report, show_line, show_progress, silent, tell
 from attncem.runs import RunDirectory, UnwrittenRun, free_path
-from attncem.schedules import penalty_weight, rate_factor
-from attncem.seeding import derive_seed, make_generator
+from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
-from attncem.types import ConfigError, RunError, SurrogateOutput, TrainingError
-from attncem.types import Step as Seen
+from attncem.types import ConfigError, RunError, TrainingError
 
 _EVALUATION_BATCH = 500
-_RATIO_EVERY = {"cpu": 200, "cuda": 2000}
-_COMPILE_FROM = 50_000
-_COMPILE_SURROGATE_FROM = 10_000
-"""Steps from which compiling everything, or only the surrogate, gains more time than it takes."""
 
 
 def train(
@@ -184,21 +170,6 @@ class _Progress:
     best: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _Functions:
-    """The parts of a step that may be compiled."""
-
-    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
-    encode: Callable[[Tensor], Tensor]
-    predict: Callable[[Tensor], Tensor]
-    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
-
-    def compiled(self) -> _Functions:
-        """The same, compiled when they are first called."""
-        parts = (self.prepare, self.encode, self.predict, self.penalise)
-        return _Functions(*(compile_function(part) for part in parts))
-
-
 class _Trainer:
     """Everything one run needs while it trains; the folder comes with `run_all`."""
 
@@ -211,96 +182,17 @@ class _Trainer:
         self.world = world or World()
         self.device = resolve_device(config.device)
         self.data: RunData = load_data(config, self.device)
-        self.engine = Engine(self.device, config.training.precision, self.world)
+        engine = Engine(self.device, config.training.precision, self.world)
         with seeded(self.device, config.seed, "init"):
             self.model: SplitModel = build_model(config, self.data.spec, modules)
             self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
-        self.engine.place(self.model)
+        engine.place(self.model)
         self.surrogate.to(self.device)
-        self.optimizers = self._build_optimizers()
-        self.penalties = build_penalties(config, self.model, self.data.spec, self.engine)
-        self.trainable = self._build_trainable()
+        penalties = build_penalties(config, self.model, self.data.spec, engine)
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
-        self.weight = torch.zeros((), device=self.device)
-        self.fitting = torch.zeros((), device=self.device)
-        self.order = torch.Generator(self.device)
-        self.noise = torch.Generator(self.device)
-        if self.world.size > 1:
-            self.surrogate.generator = torch.Generator(self.device)
-        self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
-        self.latch = Latch(self.data.spec.num_classes, self.device)
-        self.functions = _Functions(self._prepare, self.model.encode, self.model.predict, self.surrogate)
-        self.step = self._build_step()
-        self.gradient_ratio = self._build_gradient_ratio()
-
-    def _server(self) -> torch.nn.Module:
-        if self.model.server is None:
-            raise RunError("training needs a server half")
-        return self.model.server
-
-    def _build_optimizers(self) -> dict[str, Optimizer]:
-        options = self.config.training
-        optimizers = {"model": sgd(self.model.parameters(), options.optimizer, self.device)}
-        own = [p for p in self.surrogate.parameters() if p.requires_grad]
-        if own:
-            optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
-        return optimizers
-
-    def _build_trainable(self) -> Trainable:
-        """Everything that a checkpoint must hold: penalties with what they train themselves."""
-        modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
-        optimizers = dict(self.optimizers)
-        for name, penalty in self.penalties.items():
-            modules[f"penalty-{name}"] = penalty
-            optimizers |= {f"penalty-{name}-{own}": inner for own, inner in penalty.optimizers.items()}
-        return Trainable(modules, optimizers)
-
-    def _build_step(self) -> Step:
-        """The step, to be captured and compiled as `training.fast` says."""
-        options = self.config.training
-        fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
-        record = fast and not obstacle
-        faster = self._compiled_functions() if record else None
-        step = Step(
-            partial(self._step, self.functions),
-            state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
-            watched=list(self.model.parameters()),
-            generators=(self.order, self.noise),
-            record=record,
-            compiled=None if faster is None else partial(self._step, faster),
-            tolerance=TOLERANCE[options.precision],
-        )
-        if fast and obstacle:
-            step.problems.append(f"steps are not captured: {obstacle}")
-        return step
-
-    def _compiled_functions(self) -> _Functions | None:
-        """The step's parts, compiled as far as the run is long enough to gain by it; None: not at all."""
-        fast, steps = self.config.training.fast, self.steps_per_epoch * self.config.training.epochs
-        if fast == "compile" or (fast == "auto" and steps >= _COMPILE_FROM):
-            return self.functions.compiled()
-        if fast == "auto" and steps >= _COMPILE_SURROGATE_FROM:
-            return replace(self.functions, penalise=compile_function(self.functions.penalise))
-        return None
-
-    def _obstacle_to_recording(self) -> str:
-        """Why steps cannot be replayed; nothing if they can."""
-        if self.world.size > 1:
-            # Those that did not agree on how steps are taken would wait for each other.
-            return "several processes take them together"
-        changing = [name for name, penalty in self.penalties.items() if not penalty.static]
-        return f"the penalty {changing[0]} does not do the same in every step" if changing else ""
-
-    def _build_gradient_ratio(self) -> GradientRatio | None:
-        """What measures the gradients, where there is a penalty and an encoder that learns."""
-        options = self.config.training
-        given = options.gradient_ratio_every
-        self.gradient_ratio_every = _RATIO_EVERY[self.device.type] if given is None else given
-        learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
-        alone = self.world.size == 1  # of several processes each sees a part of the batch
-        if not (self.gradient_ratio_every and options.penalty_weight and learns and alone):
-            return None
-        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
+        num_steps = self.steps_per_epoch * config.training.epochs
+        self.objective = Objective(config, self.model, self.surrogate, penalties, engine, num_steps=num_steps)
+        self.trainable = self.objective.trainable
 
     @property
     def cautions(self) -> list[str]:
@@ -316,7 +208,7 @@ class _Trainer:
         options = self.config.training
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
-            with seeded(self.device, self.config.seed, *self._stream("epoch", epoch)):
+            with seeded(self.device, self.config.seed, *self.objective.stream("epoch", epoch)):
                 self._prune_when_due(progress)
                 features = self._train_epoch(epoch, progress)
                 progress.epoch = epoch + 1
@@ -334,15 +226,12 @@ class _Trainer:
         self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
         self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
 
-    def _stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
-        """Name of a random stream of this epoch: of several processes each has its own."""
-        return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
-
     def _say_how_steps_are_taken(self) -> None:
         """Into the manifest, once it is known or has changed."""
-        if self.run.manifest.get("steps") != self.step.mode:
-            self.run.update_manifest(steps=self.step.mode, step_problems=self.step.problems)
-            for problem in self.step.problems:
+        step = self.objective.step
+        if self.run.manifest.get("steps") != step.mode:
+            self.run.update_manifest(steps=step.mode, step_problems=step.problems)
+            for problem in step.problems:
                 tell(self.report, f"{self.config.name}: {problem}")
 
     def _start(self) -> _Progress:
@@ -389,7 +278,7 @@ class _Trainer:
                 yield F.cross_entropy(self.model.predict(released), y)
 
         importance = channel_importance(self.model.encoder, losses())
-        prune(self.model.encoder, importance, options.ratio, self.optimizers["model"])
+        prune(self.model.encoder, importance, options.ratio, self.objective.optimizers["model"])
         self.world.align(self.model)
         cost = count_cost(self.model, self.data.spec.shape)
         numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
@@ -397,112 +286,26 @@ class _Trainer:
 
     def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
         """One pass over the training images; returns the features for the surrogate's refit."""
-        options, seed = self.config.training, self.config.seed
-        self.order.manual_seed(derive_seed(seed, "data", epoch))
-        self.noise.manual_seed(derive_seed(seed, *self._stream("noise", epoch)))
-        if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
-            self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
-        self.latch.clear()
+        options, objective = self.config.training, self.objective
+        objective.begin_epoch(epoch)
         features: Tensor | None = None
-        for penalty in self.penalties.values():
-            penalty.begin_epoch(epoch, options.epochs)
-        self.model.train()
-        order = self.data.train.epoch_order(options.batch_size, self.order, options.batches)
+        order = self.data.train.epoch_order(options.batch_size, objective.order, options.batches)
         part = order[:, self.world.part(options.batch_size)]
         for position, (images, labels) in enumerate(self.data.train.batches(part), 1):
-            now = epoch + (position - 1) / self.steps_per_epoch
-            lr, weight = self._set_rates(now)
-            self._measure_gradients(images, labels, weight, progress.step)
-            z = self.step(images, labels)
+            lr, weight = objective.set_rates(epoch + (position - 1) / self.steps_per_epoch)
+            objective.measure_gradients(images, labels, weight, progress.step)
+            z = objective.step(images, labels)
             if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
                 features = z.new_empty(len(order), *z.shape) if features is None else features
                 features[position - 1] = z
             progress.step += 1
-            if position % options.log_every == 0 or position == self.steps_per_epoch:
-                numbers = self.world.average(self.monitor.read(), self.device) | self.rare.read()
-                if position == self.steps_per_epoch and options.penalty_weight > 0:
-                    numbers |= self.latch.read()
+            ends = position == self.steps_per_epoch
+            if position % options.log_every == 0 or ends:
+                numbers = objective.read(epoch_ends=ends)
                 self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
         if features is None:
             return self._second_pass()
         return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
-
-    def _set_rates(self, now: float) -> tuple[float, float]:
-        """Learning rate and penalty weight at a fractional epoch."""
-        options = self.config.training
-        lr = options.optimizer.lr * rate_factor(options.schedule, now / options.epochs)
-        set_rate(self.optimizers["model"], lr)
-        weight = penalty_weight(
-            options,
-            warmup_epochs=self.config.warmup_epochs,
-            loss_scale=self.config.surrogate.loss_scale,
-            epoch=now,
-            lr=lr,
-            fine_tuning=self.config.model.init_from is not None,
-        )
-        self.weight.fill_(weight)
-        self.fitting.fill_(float(weight > 0))
-        self.surrogate.set_epoch(now - self.config.warmup_epochs)
-        return lr, weight
-
-    def _step(self, functions: _Functions, images: Tensor, y: Tensor) -> Tensor:
-        """One step on a batch of images as they are stored; returns the clean z of all processes.
-
-        Moves are drawn for the images of all, so that an image's do not depend on the number of processes.
-        """
-        total = len(images) * self.world.size
-        moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
-        return self._descend(functions, functions.prepare(images, moves), y)
-
-    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
-        """Images in [0, 1] from bytes, augmented as drawn."""
-        return move(as_floats(images), moves, self.config.data)
-
-    def _descend(self, functions: _Functions, x: Tensor, y: Tensor) -> Tensor:
-        """One backward over CE + weight · loss + fit_loss + penalties; sums its scalars there, returns the clean z.
-
-        Nothing here waits for the host, and everything it changes lies in tensors that stay: the step can be
-        captured. While the penalty is off (warm-up), the surrogate's own weights do not learn either.
-        The surrogate sees the batch of all processes.
-        """
-        with self.engine.autocast():
-            z = functions.encode(x)
-        with Beside() as beside:
-            whole_z, whole_y = self.world.gather(z, y)
-            penalty = functions.penalise(whole_z, whole_y)
-        with self.engine.autocast():
-            released = self.model.transmit(z, x, self.noise)
-            logits = functions.predict(released)
-            ce = F.cross_entropy(logits.float(), y)
-        beside.join()
-        loss = ce + self.weight * penalty.loss
-        if penalty.fit_loss is not None:
-            loss = loss + self.fitting * penalty.fit_loss
-        terms, told = self._further_terms(Seen(x, y, z, released, logits))
-        loss = sum(terms, loss)
-        self.engine.descend(loss, list(self.optimizers.values()))
-        self.latch.add(penalty.per_class, penalty.loss)
-        values = {"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told}
-        self.monitor.add(values)
-        return whole_z.detach()
-
-    def _measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
-        """Now and then, how the penalty's gradient compares with that of the cross entropy on this batch."""
-        if self.gradient_ratio is None or weight == 0 or step % self.gradient_ratio_every:
-            return
-        ratio = self.gradient_ratio.measure(as_floats(images), y, self.weight, step)
-        self.rare.add({"gradient_ratio": ratio})
-
-    def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
-        terms: list[Tensor] = []
-        told: dict[str, Tensor] = {}
-        for penalty in self.penalties.values():
-            penalty.inner_step(step)
-            term, diagnostics = penalty(step)
-            terms.append(term)
-            told.update(diagnostics)
-        return terms, told
 
     def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
         """Write one line of metrics.jsonl, unless a number in it is not finite."""
@@ -549,7 +352,7 @@ class _Trainer:
         """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
         self.model.eval()
         for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
-            yield self.model.encode(augment(images, self.config.data, self.order)), labels
+            yield self.model.encode(augment(images, self.config.data, self.objective.order)), labels
 
     @torch.no_grad()
     def _validate(self, progress: _Progress) -> float:

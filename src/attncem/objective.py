@@ -1,0 +1,253 @@
+"""One training step of a run: what is minimised, by which optimisers, and the numbers that it sums on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attncem.capture import TOLERANCE, Beside, Step, compile_function
+from attncem.config.run import RunConfig
+from attncem.data.batches import as_floats, draw_moves, move
+from attncem.engine import Engine, Monitor, Trainable, adam, set_rate, sgd
+from attncem.metrics import accuracy
+from attncem.models.split import SplitModel
+from attncem.monitoring import GradientRatio, Latch
+from attncem.penalties import Penalty
+from attncem.schedules import penalty_weight, rate_factor
+from attncem.seeding import derive_seed
+from attncem.surrogates import Surrogate
+from attncem.types import RunError, SurrogateOutput
+from attncem.types import Step as Seen
+
+_RATIO_EVERY = {"cpu": 200, "cuda": 2000}
+_COMPILE_FROM = 50_000
+_COMPILE_SURROGATE_FROM = 10_000
+"""Steps from which compiling everything, or only the surrogate, gains more time than it takes."""
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The parts of a step that may be compiled."""
+
+    prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    encode: Callable[[Tensor], Tensor]
+    predict: Callable[[Tensor], Tensor]
+    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
+
+    def compiled(self) -> Functions:
+        """The same, compiled when they are first called."""
+        parts = (self.prepare, self.encode, self.predict, self.penalise)
+        return Functions(*(compile_function(part) for part in parts))
+
+
+class Objective:
+    """CE + weight · loss + fit_loss + penalties, and one step down it.
+
+    ``num_steps`` are those of the whole run. Rates and weights lie on the device and every tensor that a step
+    changes stays where it is, so that the step can be captured.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: SplitModel,
+        surrogate: Surrogate,
+        penalties: Mapping[str, Penalty],
+        engine: Engine,
+        *,
+        num_steps: int,
+    ) -> None:
+        self.config, self.model, self.surrogate, self.penalties = config, model, surrogate, penalties
+        self.engine, self.world, self.device = engine, engine.world, engine.device
+        self.num_steps = num_steps
+        self.optimizers = self._build_optimizers()
+        self.trainable = self._build_trainable()
+        self.weight = torch.zeros((), device=self.device)
+        self.fitting = torch.zeros((), device=self.device)
+        self.order = torch.Generator(self.device)
+        self.noise = torch.Generator(self.device)
+        if self.world.size > 1:
+            surrogate.generator = torch.Generator(self.device)
+        self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
+        self.latch = Latch(surrogate.num_classes, self.device)
+        self.functions = Functions(self._prepare, model.encode, model.predict, surrogate)
+        self.step = self._build_step()
+        self.gradient_ratio = self._build_gradient_ratio()
+
+    # what it is made of
+
+    def _server(self) -> nn.Module:
+        if self.model.server is None:
+            raise RunError("training needs a server half")
+        return self.model.server
+
+    def _build_optimizers(self) -> dict[str, Optimizer]:
+        options = self.config.training
+        optimizers = {"model": sgd(self.model.parameters(), options.optimizer, self.device)}
+        own = [p for p in self.surrogate.parameters() if p.requires_grad]
+        if own:
+            optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
+        return optimizers
+
+    def _build_trainable(self) -> Trainable:
+        """Everything that a checkpoint must hold: penalties with what they train themselves."""
+        modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
+        optimizers = dict(self.optimizers)
+        for name, penalty in self.penalties.items():
+            modules[f"penalty-{name}"] = penalty
+            optimizers |= {f"penalty-{name}-{own}": inner for own, inner in penalty.optimizers.items()}
+        return Trainable(modules, optimizers)
+
+    def _build_step(self) -> Step:
+        """The step, to be captured and compiled as `training.fast` says."""
+        options = self.config.training
+        fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
+        record = fast and not obstacle
+        faster = self._compiled_functions() if record else None
+        step = Step(
+            partial(self._step, self.functions),
+            state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
+            watched=list(self.model.parameters()),
+            generators=(self.order, self.noise),
+            record=record,
+            compiled=None if faster is None else partial(self._step, faster),
+            tolerance=TOLERANCE[options.precision],
+        )
+        if fast and obstacle:
+            step.problems.append(f"steps are not captured: {obstacle}")
+        return step
+
+    def _compiled_functions(self) -> Functions | None:
+        """The step's parts, compiled as far as the run is long enough to gain by it; None: not at all."""
+        fast = self.config.training.fast
+        if fast == "compile" or (fast == "auto" and self.num_steps >= _COMPILE_FROM):
+            return self.functions.compiled()
+        if fast == "auto" and self.num_steps >= _COMPILE_SURROGATE_FROM:
+            return replace(self.functions, penalise=compile_function(self.functions.penalise))
+        return None
+
+    def _obstacle_to_recording(self) -> str:
+        """Why steps cannot be replayed; nothing if they can."""
+        if self.world.size > 1:
+            # Those that did not agree on how steps are taken would wait for each other.
+            return "several processes take them together"
+        changing = [name for name, penalty in self.penalties.items() if not penalty.static]
+        return f"the penalty {changing[0]} does not do the same in every step" if changing else ""
+
+    def _build_gradient_ratio(self) -> GradientRatio | None:
+        """What measures the gradients, where there is a penalty and an encoder that learns."""
+        options = self.config.training
+        given = options.gradient_ratio_every
+        self.gradient_ratio_every = _RATIO_EVERY[self.device.type] if given is None else given
+        learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
+        alone = self.world.size == 1  # of several processes each sees a part of the batch
+        if not (self.gradient_ratio_every and options.penalty_weight and learns and alone):
+            return None
+        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
+
+    # an epoch and its steps
+
+    def stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
+        """Name of a random stream of this epoch: of several processes each has its own."""
+        return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Seed what an epoch draws, and let penalties know."""
+        seed = self.config.seed
+        self.order.manual_seed(derive_seed(seed, "data", epoch))
+        self.noise.manual_seed(derive_seed(seed, *self.stream("noise", epoch)))
+        if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
+            self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
+        self.latch.clear()
+        for penalty in self.penalties.values():
+            penalty.begin_epoch(epoch, self.config.training.epochs)
+        self.model.train()
+
+    def set_rates(self, now: float) -> tuple[float, float]:
+        """Learning rate and penalty weight at a fractional epoch."""
+        options = self.config.training
+        lr = options.optimizer.lr * rate_factor(options.schedule, now / options.epochs)
+        set_rate(self.optimizers["model"], lr)
+        weight = penalty_weight(
+            options,
+            warmup_epochs=self.config.warmup_epochs,
+            loss_scale=self.config.surrogate.loss_scale,
+            epoch=now,
+            lr=lr,
+            fine_tuning=self.config.model.init_from is not None,
+        )
+        self.weight.fill_(weight)
+        self.fitting.fill_(float(weight > 0))
+        self.surrogate.set_epoch(now - self.config.warmup_epochs)
+        return lr, weight
+
+    def measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
+        """Now and then, how the penalty's gradient compares with that of the cross entropy on this batch."""
+        if self.gradient_ratio is None or weight == 0 or step % self.gradient_ratio_every:
+            return
+        ratio = self.gradient_ratio.measure(as_floats(images), y, self.weight, step)
+        self.rare.add({"gradient_ratio": ratio})
+
+    def read(self, *, epoch_ends: bool) -> dict[str, float]:
+        """Means since the last read; at the end of an epoch also which classes were never penalised in it."""
+        numbers = self.world.average(self.monitor.read(), self.device) | self.rare.read()
+        if epoch_ends and self.config.training.penalty_weight > 0:
+            numbers |= self.latch.read()
+        return numbers
+
+    # the step itself
+
+    def _step(self, functions: Functions, images: Tensor, y: Tensor) -> Tensor:
+        """One step on a batch of images as they are stored; returns the clean z of all processes.
+
+        Moves are drawn for the images of all, so that an image's do not depend on the number of processes.
+        """
+        total = len(images) * self.world.size
+        moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
+        return self.descend(functions, functions.prepare(images, moves), y)
+
+    def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
+        """Images in [0, 1] from bytes, augmented as drawn."""
+        return move(as_floats(images), moves, self.config.data)
+
+    def descend(self, functions: Functions, x: Tensor, y: Tensor) -> Tensor:
+        """One backward over the whole loss and one step of every optimiser; returns the clean z.
+
+        Nothing here waits for the host: the scalars are summed on the device. While the penalty is off (warm-up), the
+        surrogate's own weights do not learn either. The surrogate sees the batch of all processes.
+        """
+        with self.engine.autocast():
+            z = functions.encode(x)
+        with Beside() as beside:
+            whole_z, whole_y = self.world.gather(z, y)
+            penalty = functions.penalise(whole_z, whole_y)
+        with self.engine.autocast():
+            released = self.model.transmit(z, x, self.noise)
+            logits = functions.predict(released)
+            ce = F.cross_entropy(logits.float(), y)
+        beside.join()
+        loss = ce + self.weight * penalty.loss
+        if penalty.fit_loss is not None:
+            loss = loss + self.fitting * penalty.fit_loss
+        terms, told = self._further_terms(Seen(x, y, z, released, logits))
+        self.engine.descend(sum(terms, loss), list(self.optimizers.values()))
+        self.latch.add(penalty.per_class, penalty.loss)
+        self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
+        return whole_z.detach()
+
+    def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
+        terms: list[Tensor] = []
+        told: dict[str, Tensor] = {}
+        for penalty in self.penalties.values():
+            penalty.inner_step(step)
+            term, diagnostics = penalty(step)
+            terms.append(term)
+            told.update(diagnostics)
+        return terms, told
