@@ -9,8 +9,7 @@ import torch
 
 import attncem
 from attncem.build import build_model, build_penalties, build_surrogate_for, check
-from attncem.config.load import load_config, packaged_configs
-from attncem.config.surrogates import (
+from attncem.config.attention import (
     GATED_VARIANTS,
     HYBRID_VARIANTS,
     SLOT_VARIANTS,
@@ -18,6 +17,7 @@ from attncem.config.surrogates import (
     HybridOptions,
     SlotOptions,
 )
+from attncem.config.load import load_config, packaged_configs
 from attncem.data.specs import DATASETS
 from attncem.engine import Engine
 from attncem.surrogates import SURROGATES

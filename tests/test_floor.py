@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.config.surrogates import ScheduledFloorOptions
+from attncem.config.surrogate_base import ScheduledFloorOptions
 from attncem.progress import silent
 from attncem.surrogates import Surrogate, build_surrogate
 from attncem.surrogates.floor import VarianceFloor

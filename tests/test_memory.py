@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attncem.build import check
 from attncem.config.load import load_config
-from attncem.config.surrogates import MemoryOptions
+from attncem.config.surrogate_base import MemoryOptions
 from attncem.config.training import BalancedOptions, ShuffledOptions
 from attncem.data.batches import DeviceData
 from attncem.progress import silent

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from attncem.channels import build_channel
+from attncem.config.attention import HybridOptions
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
-from attncem.config.surrogates import HybridOptions, SurrogateOptions
+from attncem.config.surrogate_base import SurrogateOptions
 from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
 from attncem.data.readers import RawData, dataset_spec, read_dataset

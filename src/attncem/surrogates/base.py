@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from attncem.config.surrogates import MemoryOptions, SurrogateOptions
+from attncem.config.surrogate_base import MemoryOptions, SurrogateOptions
 from attncem.surrogates import moments
 from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.memory import ClassMemory

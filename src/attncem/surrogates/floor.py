@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attncem.config.surrogates import ScheduledFloorOptions, VarianceFloorOption
+from attncem.config.surrogate_base import ScheduledFloorOptions, VarianceFloorOption
 
 
 class VarianceFloor(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from attncem.config.surrogates import GatedOptions
+from attncem.config.attention import GatedOptions
 from attncem.health import SATURATED
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attncem.config.surrogates import HybridOptions
+from attncem.config.attention import HybridOptions
 from attncem.runs import read_json
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM

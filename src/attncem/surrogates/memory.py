@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attncem.config.surrogates import MemoryOptions
+from attncem.config.surrogate_base import MemoryOptions
 from attncem.surrogates import moments
 
 EMPTY = -1

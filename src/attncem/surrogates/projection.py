@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.init import kaiming_uniform_
 
-from attncem.config.surrogates import GatedOptions, SlotOptions
+from attncem.config.attention import GatedOptions, SlotOptions
 from attncem.surrogates.base import own_weight
 from attncem.types import ConfigError
 

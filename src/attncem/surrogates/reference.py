@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from attncem.config.surrogates import ScheduledFloorOptions
+from attncem.config.surrogate_base import ScheduledFloorOptions
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
 from attncem.surrogates.gated import GatedAttentionCEM

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from attncem.config.surrogates import SlotOptions
+from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.floor import VarianceFloor

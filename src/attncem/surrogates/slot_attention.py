@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, layer_norm
 
-from attncem.config.surrogates import SlotOptions
+from attncem.config.attention import SlotOptions
 from attncem.surrogates.base import own_linear, own_weight
 
 EPSILON = 1e-8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncem.config.surrogates import GatedOptions, SlotOptions
+from attncem.config.attention import GatedOptions, SlotOptions
 from attncem.surrogates.capacity import ACTIVE_SHARE, gaussian_capacity
 
 
