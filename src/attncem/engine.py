@@ -231,7 +231,9 @@ class Trainable:
         for name, module in self.modules.items():
             module.load_state_dict(dict(weights[name]))
         for name, optimizer in self.optimizers.items():
-            rates = [group["lr"] for group in optimizer.param_groups]
+            own = [dict(group) for group in optimizer.param_groups]
             optimizer.load_state_dict(optimizer_state[name])
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate.fill_(float(group["lr"]))
+            for group, before in zip(optimizer.param_groups, own, strict=True):
+                group["lr"] = before["lr"].fill_(float(group["lr"]))
+                if "capturable" in before:  # the run may have been begun on another device
+                    group["capturable"] = before["capturable"]
