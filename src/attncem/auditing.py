@@ -27,7 +27,13 @@ from attncem.config.base import Options
 from attncem.config.run import RunConfig
 from attncem.config.suggest import known
 from attncem.data.batches import DeviceData
-from attncem.engine import describe_device, limited_threads, resolve_device
+from attncem.engine import (
+    describe_device,
+    fastest_convolutions,
+    limited_threads,
+    memory_given_back,
+    resolve_device,
+)
 from attncem.health import NEAR_CHANCE, spans
 from attncem.metrics import accuracy, mse, psnr, ssim
 from attncem.models.cost import count_cost
@@ -76,8 +82,8 @@ def audit(
     model_of_threat = THREAT_MODELS[known("threat", threat, THREAT_MODELS)]
     known("on", on, ("test", "validation"))
     config, model, checkpoint = restore(directory, weights=weights, modules=modules)
-    with limited_threads(config.threads):
-        place = resolve_device(device or config.device)
+    place = resolve_device(device or config.device)
+    with memory_given_back(place), limited_threads(config.threads), fastest_convolutions(place):
         auditor = _Auditor(
             directory, config, model.to(place), place, model_of_threat, on, config.seed if seed is None else seed
         )
