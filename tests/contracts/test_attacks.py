@@ -382,18 +382,20 @@ def test_similarity_is_part_of_the_perceptual_loss_alone(
 
 
 class FakeTrunk:
-    """Gives the validation errors it was told, budget by budget."""
+    """Gives what it was told, budget by budget: a validation error, or one with another loss."""
 
-    script: Sequence[float] = ()
+    script: Sequence[float | tuple[float, float]] = ()
 
     def __init__(self, *_: object) -> None:
         self.errors = iter(self.script)
         self.standardise = lambda released: released
 
-    def annealed_at(self, budget: float, tell: Any) -> tuple[nn.Module, float]:
+    def annealed_at(self, budget: float, tell: Any) -> tuple[nn.Module, float, float]:
         made = nn.Linear(1, 1)
         made.budget = budget  # type: ignore[assignment]
-        return made, next(self.errors)
+        told = next(self.errors)
+        error, loss = told if isinstance(told, tuple) else (told, told)
+        return made, error, loss
 
 
 @pytest.mark.parametrize(
@@ -581,3 +583,19 @@ def test_a_bare_oracle_and_options_by_name_are_enough(name: str) -> None:
     assert images.shape == AUXILIARY[0][:7].shape
     if name == "ridge":
         assert (images - AUXILIARY[0][:7]).square().mean() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("script", "best", "gain"), [([(0.1, 0.5), (0.2, 0.3)], 2, 0.4), ([(0.2, 0.3), (0.1, 0.36)], 1, -0.2)]
+)
+def test_a_decoder_is_judged_by_the_loss_it_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, float]], best: float, gain: float
+) -> None:
+    """With a perceptual loss, the validation MSE may say something else."""
+    monkeypatch.setattr(decoder, "_Trunk", FakeTrunk)
+    monkeypatch.setattr(FakeTrunk, "script", script)
+    attack = decoder.DecoderAttack(loss="mse_ssim", epochs=1, max_epochs=2)
+    attack.fit(None, seed=0)  # type: ignore[arg-type]
+    assert attack._decoder.budget == best
+    assert attack.fit_report.gain_of_doubling == pytest.approx(gain)
+    assert [point.validation_mse for point in attack.fit_report.curve] == [error for error, _ in script]

@@ -30,8 +30,8 @@ class DecoderAttack(FittedAttack):
     """A decoder of one of three sizes.
 
     A trunk trains at a constant rate. For a budget of E epochs it is copied at (1 - anneal)·E and the copy's
-    rate falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` on the
-    attacker's own validation images: then the attack has converged. The best copy is kept.
+    rate falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` of its loss on
+    the attacker's own validation images: then the attack has converged. The best copy is kept.
     """
 
     options_type = DecoderOptions
@@ -43,16 +43,18 @@ class DecoderAttack(FittedAttack):
         trunk = _Trunk(oracle, self.options, seed)
         self._standardise = trunk.standardise
         curve: list[BudgetPoint] = []
+        losses: list[float] = []
         budget, gain = self.options.epochs, None
         while True:
-            decoder, error = trunk.annealed_at(budget, self._progress)
-            if not math.isfinite(error):
+            decoder, error, loss = trunk.annealed_at(budget, self._progress)
+            if not math.isfinite(loss):
                 break
-            if not curve or error < min(point.validation_mse for point in curve):
+            if not losses or loss < min(losses):
                 self._decoder = decoder
-            if curve:
-                gain = 1 - error / curve[-1].validation_mse
+            if losses:
+                gain = 1 - loss / losses[-1]
             curve.append(BudgetPoint(budget, error))
+            losses.append(loss)
             if (gain is not None and gain < self.options.tolerance) or 2 * budget > self.options.max_epochs:
                 break
             budget *= 2
@@ -149,8 +151,8 @@ class _Trunk:
         self.step = 0
         self.error = math.nan
 
-    def annealed_at(self, budget: float, tell: Tell) -> tuple[nn.Module, float]:
-        """A copy of the trunk, annealed so that it has had `budget` epochs, and its validation error."""
+    def annealed_at(self, budget: float, tell: Tell) -> tuple[nn.Module, float, float]:
+        """A copy of the trunk, annealed so that it has had `budget` epochs; its validation MSE, and its own loss."""
         total = max(2, round(budget * self.steps_per_epoch))
         until = round((1 - self.options.anneal) * total)
         while self.step < until:
@@ -161,8 +163,8 @@ class _Trunk:
         for step in range(until, total):
             annealing.take(*self._batch(), self.options.lr * (total - step) / (total - until))
             self._tell(tell, step + 1)
-        self.error = self._validate(annealing.final)
-        return annealing.final, self.error
+        self.error, loss = self._validate(annealing.final)
+        return annealing.final, self.error, loss
 
     def _tell(self, tell: Tell, step: int) -> None:
         if step % 20 == 0:
@@ -181,7 +183,15 @@ class _Trunk:
         return self.standardise(self.own.release(index, self.noise)), self.x[index]
 
     @torch.no_grad()
-    def _validate(self, decoder: nn.Module) -> float:
+    def _validate(self, decoder: nn.Module) -> tuple[float, float]:
+        """MSE, and the loss the decoder was trained on, of the attacker's validation images."""
         decoder.eval()
         parts = zip(self.held_z.split(500), self.held_x.split(500), strict=True)
-        return float(torch.cat([mse(decoder(z), x) for z, x in parts]).mean())
+        scores = torch.cat([self._scores(decoder(z), x) for z, x in parts], 1).mean(1)
+        return float(scores[0]), float(scores[1])
+
+    def _scores(self, images: Tensor, x: Tensor) -> Tensor:
+        """MSE and loss of each image, [2, B]."""
+        errors = mse(images, x)
+        perceptual = self.options.loss == "mse_ssim"
+        return torch.stack([errors, errors + _SSIM_SHARE * (1 - ssim(images, x)) if perceptual else errors])
