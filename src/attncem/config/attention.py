@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from attncem.config.surrogate_base import Memory, VarianceFloorOption, VariantOptions, relative_floor
+
+
+class AttentionOptions(VariantOptions):
+    """What the fields that gated and slot both have mean to training; each class states them in its own words."""
+
+    if TYPE_CHECKING:
+        statistic: str
+        variance_floor: VarianceFloorOption
+        attention_loss_scale: float
+        attention_warmup_epochs: int
+
+    @property
+    def loss_scale(self) -> float:
+        """The documents' attention_loss_scale."""
+        return self.attention_loss_scale
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """The documents' attention_warmup_epochs."""
+        return self.attention_warmup_epochs
+
+    def relative_floor_key(self) -> str | None:
+        """The statistic capacity, or a floor that is not absolute."""
+        if self.statistic == "capacity":
+            return "surrogate.statistic=capacity"
+        return relative_floor(self.variance_floor)
+
 
 GATED_VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
@@ -42,7 +69,7 @@ GATED_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named variant of ``gated`` sets; an option given beside it wins."""
 
 
-class GatedOptions(VariantOptions):
+class GatedOptions(AttentionOptions):
     """Gated attention pooling over the samples of a class (Ilse et al. 2018)."""
 
     variants = GATED_VARIANTS
@@ -125,22 +152,6 @@ class GatedOptions(VariantOptions):
             raise ValueError("learn=worst_case needs uniform_mix above 0: without it nothing bounds the weights")
         return self
 
-    @property
-    def loss_scale(self) -> float:
-        """The documents' attention_loss_scale."""
-        return self.attention_loss_scale
-
-    @property
-    def default_warmup_epochs(self) -> int:
-        """The documents' attention_warmup_epochs."""
-        return self.attention_warmup_epochs
-
-    def relative_floor_key(self) -> str | None:
-        """The statistic capacity, or a floor that is not absolute."""
-        if self.statistic == "capacity":
-            return "surrogate.statistic=capacity"
-        return relative_floor(self.variance_floor)
-
 
 SLOT_VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
@@ -173,7 +184,7 @@ SLOT_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named variant of ``slot`` sets; an option given beside it wins."""
 
 
-class SlotOptions(VariantOptions):
+class SlotOptions(AttentionOptions):
     """Slot attention over the samples of a class, then gated cross attention (Locatello 2020, Flamingo 2022)."""
 
     variants = SLOT_VARIANTS
@@ -300,22 +311,6 @@ class SlotOptions(VariantOptions):
     def projection_dim(self) -> int:
         """Dimensions after the projection: those of the slots."""
         return self.slot_dim
-
-    @property
-    def loss_scale(self) -> float:
-        """The documents' attention_loss_scale."""
-        return self.attention_loss_scale
-
-    @property
-    def default_warmup_epochs(self) -> int:
-        """The documents' attention_warmup_epochs."""
-        return self.attention_warmup_epochs
-
-    def relative_floor_key(self) -> str | None:
-        """The statistic capacity, or a floor that is not absolute."""
-        if self.statistic == "capacity":
-            return "surrogate.statistic=capacity"
-        return relative_floor(self.variance_floor)
 
 
 HYBRID_VARIANTS: dict[str, dict[str, Any]] = {
