@@ -153,24 +153,6 @@ def test_fewer_samples_than_components(covariance: str) -> None:
     assert output.loss.isfinite() and z.grad is not None and z.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_features_that_are_not_finite_are_refused(value: float) -> None:
-    z, y = features([5, 5, 5])
-    z[3, 1] = value
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        build().refresh([(z, y)])
-
-
-def test_wrong_features_are_refused() -> None:
-    z, y = features([5, 5, 5])
-    with pytest.raises(ValueError, match="at least one"):
-        build().refresh([])
-    with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
-        build(2).refresh([(z, y)])
-    with pytest.raises(ValueError, match="z: expected shape"):
-        build().refresh([(z[:, :3], y)])
-
-
 def by_hand(**options: Any) -> GaussianMixtureCEM:
     """One class, one component at 0 with variance 0.5."""
     surrogate = build(1, num_clusters=1, **options).double()

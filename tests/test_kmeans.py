@@ -106,24 +106,6 @@ def test_an_empty_cluster_keeps_its_centre_with_weight_zero() -> None:
     assert surrogate.variances[0, 1] == 0 and surrogate.variances[0, 2] > 0
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_features_that_are_not_finite_are_refused(value: float) -> None:
-    z, y = features([5, 5, 5])
-    z[3, 1] = value
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        build().refresh([(z, y)])
-
-
-def test_wrong_features_are_refused() -> None:
-    z, y = features([5, 5, 5])
-    with pytest.raises(ValueError, match="at least one"):
-        build().refresh([])
-    with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
-        build(2).refresh([(z, y)])
-    with pytest.raises(ValueError, match="z: expected shape"):
-        build().refresh([(z[:, :3], y)])
-
-
 def test_shrinkage_by_hand() -> None:
     surrogate = build(1, num_clusters=1, gamma=0.01, var_threshold=0.125).double()
     surrogate.centres.zero_()

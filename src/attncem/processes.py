@@ -323,6 +323,7 @@ def _help(told: Connection, rank: int, size: int, device: torch.device, store: s
     """A helper's life: ready, joined, at work; its last word is why it failed."""
     threading.Thread(target=_end_with_parent, args=(Path(store).parent,), daemon=True).start()
     try:
+        # What the first process packed in memory, own modules included; never a file.
         arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
         told.send("")
         with _group(device, rank, rank, size, store):

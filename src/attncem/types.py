@@ -84,18 +84,6 @@ class Step:
     logits: Tensor
 
 
-class Penalty(Protocol):
-    """A further term of the loss; may own modules and an inner optimiser."""
-
-    def inner_step(self, step: Step) -> None:
-        """Train what the penalty owns, before the model's own step."""
-        ...
-
-    def __call__(self, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The term and its diagnostics."""
-        ...
-
-
 @dataclass(frozen=True)
 class ThreatModel:
     """What an adversary knows and owns."""

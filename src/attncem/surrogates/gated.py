@@ -90,7 +90,7 @@ class DimensionGate(nn.Module):
 
 @dataclass(frozen=True)
 class ClassPenalty:
-    """L_c of every group [G], which variances are above the floor [G, D] ([G, 1] for a scalar), the gates' values."""
+    """L_c of every group [G], which of its variances are above the floor [G, ·], the gates' values."""
 
     per_group: Tensor
     above: Tensor

@@ -15,7 +15,7 @@ from torch import Tensor
 from attncem.config.surrogate_base import ScheduledFloorOptions
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.capacity import CapacityPenalty
-from attncem.surrogates.gated import GatedAttentionCEM
+from attncem.surrogates.gated import DimensionGate, GatedAttentionCEM
 from attncem.surrogates.gmm import GaussianMixtureCEM
 from attncem.surrogates.hybrid import HybridCEM
 from attncem.surrogates.kmeans import KMeansCEM
@@ -191,9 +191,7 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tenso
         variance = variance.sum().reshape(1)
     entries = _statistic(surrogate, variance)
     if surrogate.dimension_gate is not None:
-        inner, outer = surrogate.dimension_gate.inner, surrogate.dimension_gate.outer
-        hidden = torch.relu(inner.weight @ _normalise(torch.log(variance + options.gamma)) + inner.bias)
-        entries = entries * torch.sigmoid(outer.weight @ hidden + outer.bias)
+        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
     if options.snr_gate:
         ratio = variance / (mean**2 + options.gamma)
         entries = entries * torch.sigmoid(options.snr_sharp * (ratio - options.snr_thresh))
@@ -356,15 +354,18 @@ def _responsibilities(surrogate: SlotCrossAttentionCEM, x: Tensor, slots: Tensor
     return torch.stack(rows)
 
 
+def _dimension_gate(gate: DimensionGate, variance: Tensor, gamma: float) -> Tensor:
+    hidden = torch.relu(gate.inner.weight @ _normalise(torch.log(variance + gamma)) + gate.inner.bias)
+    return torch.sigmoid(gate.outer.weight @ hidden + gate.outer.bias)
+
+
 def _slot_entries(surrogate: SlotCrossAttentionCEM, mean: Tensor, variance: Tensor) -> Tensor:
     options = surrogate.options
     if options.statistic != "capacity":
         variance = torch.clamp(variance, min=options.eps_var)
     entries = _slot_statistic(surrogate, variance)
     if surrogate.dimension_gate is not None:
-        inner, outer = surrogate.dimension_gate.inner, surrogate.dimension_gate.outer
-        hidden = torch.relu(inner.weight @ _normalise(torch.log(variance + options.gamma)) + inner.bias)
-        entries = entries * torch.sigmoid(outer.weight @ hidden + outer.bias)
+        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
     if options.snr_gate:
         ratio = variance / (mean**2 + options.gamma)
         sharp, threshold = _scalar(surrogate, "snr_sharp"), _scalar(surrogate, "snr_thresh")

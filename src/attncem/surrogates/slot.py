@@ -14,7 +14,7 @@ from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.floor import VarianceFloor
-from attncem.surrogates.gated import DimensionGate, gate_values
+from attncem.surrogates.gated import ClassPenalty, DimensionGate, gate_values
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
 from attncem.surrogates.recompute import recomputed
@@ -65,15 +65,6 @@ class SlotMoments:
     variance: Tensor
     mass: Tensor
     centre: Tensor
-
-
-@dataclass(frozen=True)
-class SlotPenalty:
-    """L_c of every group [G], which variances are above the floor [G, S·D], the gates' values by group."""
-
-    per_group: Tensor
-    above: Tensor
-    gates: dict[str, Tensor]
 
 
 class SlotCrossAttentionCEM(Surrogate):
@@ -268,7 +259,7 @@ class SlotCrossAttentionCEM(Surrogate):
     def _clamp(self, variance: Tensor) -> Tensor:
         return variance if self.options.statistic == "capacity" else variance.clamp_min(self.options.eps_var)
 
-    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool, again: bool) -> SlotPenalty:
+    def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool, again: bool) -> ClassPenalty:
         """L_c of every group; ``live`` lets a gradient into gates and scalars, ``again`` keeps no large table."""
         values = self._table_size(x, groups) if again else 0
         return recomputed(
@@ -279,7 +270,7 @@ class SlotCrossAttentionCEM(Surrogate):
         """Values of the larger of the tables [B, D] and [G·S, D]."""
         return max(x.shape[0], len(groups.counts) * self.options.num_slots) * x.shape[1]
 
-    def _penalise(self, x: Tensor, responsibilities: Tensor, groups: Groups, *, live: bool) -> SlotPenalty:
+    def _penalise(self, x: Tensor, responsibilities: Tensor, groups: Groups, *, live: bool) -> ClassPenalty:
         found = self._moments(x, responsibilities, groups)
         softplus_used = self.options.statistic == "softplus"
         entries = variance_statistic(
@@ -300,7 +291,7 @@ class SlotCrossAttentionCEM(Surrogate):
             per_group = per_group * gates["gate_class"]
         by_group = {name: gate.reshape(len(groups.counts), -1) for name, gate in gates.items()}
         above = above_floor(found.variance.detach(), self.options, self.floor.value, self.noise_std)
-        return SlotPenalty(per_group, above.reshape(len(groups.counts), -1), by_group)
+        return ClassPenalty(per_group, above.reshape(len(groups.counts), -1), by_group)
 
     def _slot_weights(self, mass: Tensor, groups: Groups, *, live: bool) -> Tensor:
         """w̃_k = (w_k/M)^slot_power, normalised, [G, S]."""
@@ -338,7 +329,7 @@ class SlotCrossAttentionCEM(Surrogate):
         share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
         return torch.where(share > 0, share, torch.ones_like(share))
 
-    def _shut_off(self, penalty: SlotPenalty, keep: Tensor) -> Tensor:
+    def _shut_off(self, penalty: ClassPenalty, keep: Tensor) -> Tensor:
         """Whether the loss is replaced by 0: in the first calls, or while a gate's running mean is high (001 §4.1)."""
         options = self.options
         if not options.early_shut_off:
@@ -426,7 +417,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return moments.share_weighted_sum(entries.mean(1), keep, groups)
 
     def _diagnostics(
-        self, penalty: SlotPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
+        self, penalty: ClassPenalty, view: View, groups: Groups, keep: Tensor, shut: Tensor
     ) -> dict[str, Tensor]:
         usage = moments.uniform_weights(groups).T @ view.responsibilities
         entropy = -(usage * usage.clamp_min(SMALLEST_MASS).log()).sum(1)
