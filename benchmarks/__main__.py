@@ -24,6 +24,7 @@ from attncem.runs import read_json, write_json
 from attncem.types import AttncemError, RunError
 from benchmarks.audits import audits
 from benchmarks.baseline import baseline
+from benchmarks.classes import classes
 from benchmarks.common import Row, Setting, Table
 from benchmarks.epochs import epochs
 from benchmarks.floor import floor
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Setting], list[Table]]] = {
     "floor": floor,
     "memory": memory,
     "overhead": overhead,
+    "classes": classes,
     "audits": audits,
     "processes": processes,
     "baseline": baseline,

@@ -6,10 +6,11 @@ import gc
 import pickle
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -158,10 +159,10 @@ class Ready:
 
 
 @contextmanager
-def ready(setting: Setting, case: Case) -> Iterator[Ready]:
+def ready(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Ready]:
     """The trainer of a case after its warm-up, its surrogate refit and its penalty switched on."""
     start_anew(case)
-    config = setting.config(case, FEW_IMAGES, epochs=2)
+    config = load_config(setting.config(case, FEW_IMAGES, epochs=2), dict(options)).config
     with limited_threads(config.threads), fastest_convolutions(setting.device):
         trainer = _Trainer(config, None)
         trainer.model.train()
@@ -181,14 +182,15 @@ def ready(setting: Setting, case: Case) -> Iterator[Ready]:
 def start_anew(case: Case) -> None:
     """Memory given back, and earlier compilations forgotten: torch stops compiling a function after eight of them."""
     free_memory()
-    if case.fast == "compile":
+    if case.fast.startswith("compile"):
         torch.compiler.reset()
 
 
 def free_memory() -> None:
-    """Give back what earlier measurements held."""
+    """Give back what earlier measurements held, the matrix library's workspaces (one a stream) included."""
     if torch.cuda.is_available():
         gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
 
 

@@ -20,7 +20,6 @@ def epochs(setting: Setting) -> list[Table]:
     """Whole epochs through `attncem.train`, and single steps."""
     steps = [_row(setting, case, "step", measure_step) for case in setting.in_time(_step_cases(setting))]
     whole = [_row(setting, case, "epoch", measure_epochs) for case in setting.in_time(_epoch_cases(setting))]
-    steps += [_row(setting, case, "step", measure_step) for case in setting.in_time(_compiled_cases(setting))]
     return [
         Table(
             "Epoch",
@@ -64,18 +63,19 @@ def _problems(found: list[str]) -> Row:
 
 
 def _epoch_cases(setting: Setting) -> list[Case]:
-    """Compiling takes half a minute each: last."""
+    """What matters most comes first."""
     if not setting.on_gpu:
         names = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
         return [_on_cpu(setting, name) for name in names]
     two = ("none", "kmeans")
     return [
-        *(Case(name) for name in SURROGATES),
-        *(Case(name, batch_size=256) for name in two),
-        *(Case(name, fast="off") for name in two),
-        *(Case("kmeans", precision="32-true", fast=fast) for fast in ("off", "capture")),
+        *(Case(name) for name in two),
         *(Case(name, fast="compile") for name in two),
-        *(Case(name, batch_size=256, fast="compile") for name in two),
+        *(Case(name, batch_size=256) for name in two),
+        *(Case(name) for name in SURROGATES if name not in two),
+        Case("kmeans", batch_size=256, fast="compile"),
+        *(Case("kmeans", precision="32-true", fast=fast) for fast in ("capture", "off")),
+        Case("kmeans", fast="off"),
     ]
 
 
@@ -85,14 +85,12 @@ def _step_cases(setting: Setting) -> list[Case]:
     two = ("none", "kmeans")
     return [
         *(Case(name) for name in SURROGATES),
+        *(Case(name, fast="compile_surrogate") for name in SURROGATES),
+        *(Case(name, fast="compile") for name in ("none", "kmeans", "gated", "slot", "hybrid")),
         *(Case(name, precision=precision, fast="off") for precision in ("bf16-mixed", "32-true") for name in two),
         *(Case(name, precision="32-true") for name in two),
         *(Case(name, batch_size=256) for name in two),
     ]
-
-
-def _compiled_cases(setting: Setting) -> list[Case]:
-    return [Case(name, fast="compile") for name in SURROGATES] if setting.on_gpu else []
 
 
 def _on_cpu(setting: Setting, name: str) -> Case:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from attncem.capture import WARM_STEPS, Step
 from attncem.surrogates import SURROGATES
-from benchmarks.common import NOISE_STD, Case, Row, Setting, Table, free_memory, milliseconds
-from benchmarks.epochs import measure_step
+from benchmarks.common import NOISE_STD, Row, Setting, Table, free_memory, milliseconds
 
 Shape = tuple[int, int, int]
 SPLITS = ("num_slots", "num_clusters")
@@ -33,22 +32,7 @@ class Load:
 
 def overhead(setting: Setting) -> list[Table]:
     """One table for each series; ratios to the first row of the same surrogate."""
-    series = dict(_series(setting))
-    if setting.on_gpu:
-        step = setting.once("step", Case(batch_size=Load.batch), measure_step)["step_ms"]
-        series["classes"] = [_in_a_step(rows, step) for rows in series["classes"]]
-    return [Table(f"Surrogate alone against {name}", list(chain(*found))) for name, found in series.items()]
-
-
-def _in_a_step(rows: list[Row], step: float) -> list[Row]:
-    """Rows with the ratio that a whole step would show: one without surrogate and the surrogate after it."""
-    if not rows or "surrogate_ms" not in rows[0]:
-        return rows
-    first = step + rows[0]["surrogate_ms"]
-    return [
-        {**row, "step_over_first": (step + row["surrogate_ms"]) / first} if "surrogate_ms" in row else row
-        for row in rows
-    ]
+    return [Table(f"Surrogate alone against {name}", list(chain(*found))) for name, found in _series(setting)]
 
 
 def _series(setting: Setting) -> Iterator[tuple[str, list[list[Row]]]]:

@@ -94,7 +94,8 @@ def test_goals_take_the_worst_row_that_fits() -> None:
         way = {"batch_size": 128, "precision": "bf16-mixed", "steps": steps}
         return {"surrogate": surrogate, **way, "over_none": ratio}
 
-    rows = [step("capacity", "captured", 1.02), step("gated", "captured", 1.3), step("gated", "plain", 9.0)]
+    own = "surrogate compiled"
+    rows = [step("capacity", own, 1.02), step("gated", own, 1.3), step("gated", "captured", 9.0)]
     parts = {
         "epochs": {"command": "", "left_out": 0, "tables": [{"title": "Step", "note": "", "rows": rows}]},
         "memory": {"error": "Traceback\nRuntimeError: no"},

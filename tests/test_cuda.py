@@ -182,15 +182,36 @@ def losses(path: Path, *overrides: str, config: str = "demo", **given: Any) -> t
     return [line["ce"] for line in run.records() if line["kind"] == "train"], run
 
 
+MODES = {"capture": "captured", "compile_surrogate": "surrogate compiled", "compile": "compiled"}
+"""What `training.fast` asks for, and what a manifest then says."""
+
+
 @pytest.mark.parametrize("fast", ["capture", "compile"])
 @pytest.mark.parametrize("config", ["demo-none", "demo-kmeans", "demo"])
 def test_fast_steps_train_as_plain_ones(config: str, fast: str, tmp_path: Path) -> None:
     plain, run = losses(tmp_path / "plain", "training.fast=off", config=config)
     assert run.manifest["steps"] == "plain"
     quick, run = losses(tmp_path / "fast", f"training.fast={fast}", config=config)
-    assert run.manifest["steps"] == {"capture": "captured", "compile": "compiled"}[fast], run.manifest["step_problems"]
+    assert run.manifest["steps"] == MODES[fast], run.manifest["step_problems"]
     assert quick[:6] == pytest.approx(plain[:6], rel=1e-3), "the same steps from the same start, the same noise"
     assert quick[-1] == pytest.approx(plain[-1], rel=0.2), "rounding drifts apart slowly"
+
+
+@pytest.mark.parametrize("fast", ["capture", "compile_surrogate"])
+@pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
+def test_a_surrogate_beside_the_networks_learns_as_one_before_them(name: str, fast: str, tmp_path: Path) -> None:
+    """Its penalty and its own loss run on streams of their own: what one reads too early would show."""
+    own = {"gated": "effective_samples", "slot": "assign_temp", "hybrid": "slot_active"}[name]
+    options = (f"surrogate.name={name}", "training.surrogate_lr=0.01", "training.penalty_weight=0.5")
+    records = []
+    for way in ("off", fast):
+        _, run = losses(tmp_path / way, *options, f"training.fast={way}", config="demo-none")
+        records.append([line for line in run.records() if line["kind"] == "train"])
+    assert run.manifest["steps"] == MODES[fast], run.manifest["step_problems"]
+    for figure in ("ce", "rob_loss", "plain_loss", own):
+        plain, quick = ([line[figure] for line in lines] for lines in records)
+        assert quick[:8] == pytest.approx(plain[:8], rel=2e-3, abs=1e-6), figure
+        assert quick[-1] == pytest.approx(plain[-1], rel=0.2, abs=1e-3), figure
 
 
 @pytest.mark.parametrize("name", PENALTIES)
@@ -217,7 +238,7 @@ def test_fast_steps_on_small_batches(few: list[str], fast: str, tmp_path: Path) 
     overrides = [*few, "training.batch_size=16", "training.epochs=2"]
     plain, _ = losses(tmp_path / "plain", "training.fast=off", *overrides, config="demo")
     quick, run = losses(tmp_path / "quick", f"training.fast={fast}", *overrides, config="demo")
-    assert run.manifest["steps"] == {"capture": "captured", "compile": "compiled"}[fast], run.manifest["step_problems"]
+    assert run.manifest["steps"] == MODES[fast], run.manifest["step_problems"]
     assert quick[:6] == pytest.approx(plain[:6], rel=1e-3)
     assert [record for record in run.records() if record["kind"] == "train"][-1]["skipped"] < 0.05
 
@@ -300,7 +321,7 @@ def test_a_compiled_step_that_fails_is_captured_uncompiled() -> None:
     def broken(x: Tensor) -> None:
         raise RuntimeError("no compiler here")
 
-    step = a_step(add, weight, compiled=broken)
+    step = a_step(add, weight, faster={"compiled": broken})
     for _ in range(WARM_STEPS + 3):
         step(torch.ones(4, device="cuda"))
     assert step.mode == "captured"

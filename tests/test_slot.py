@@ -74,7 +74,7 @@ def test_responsibilities_of_001_are_a_softmax_of_cosines() -> None:
     groups = group_by_class(torch.zeros(5, dtype=torch.int64), 3, DOUBLE)
     noise = torch.randn(3, 8, 4, dtype=DOUBLE)
     x = normalise(surrogate.projection(z))
-    slots = surrogate.slot_attention(x, groups.one_hot, noise)[0]
+    slots = surrogate.slot_attention(x, groups, noise)[0]
     cosines = cosine_similarity(x.unsqueeze(1), slots.unsqueeze(0), dim=2)
     view = surrogate._view(z, groups, noise, live=True)
     torch.testing.assert_close(view.responsibilities, (10 * cosines).softmax(1), rtol=1e-5, atol=1e-7)

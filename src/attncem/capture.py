@@ -8,9 +8,10 @@ thousand launches that cost more than the arithmetic.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,9 +27,9 @@ TOLERANCE = {"32-true": 0.02, "bf16-mixed": 0.2}
 class Step:
     """A training step: run as it is written, or recorded after WARM_STEPS and replayed from then on.
 
-    ``state`` gives every tensor that a step changes, ``watched`` those whose change is compared. ``compiled`` is the
-    same function compiled; it is recorded first. A recording that fails, or does not do what the plain step
-    does, is dropped, and ``problems`` says why.
+    ``state`` gives every tensor that a step changes, ``watched`` those whose change is compared. ``faster`` are other
+    forms of the function by name, such as compiled, recorded in preference to it. A recording that fails, or does not
+    do what the plain step does, is dropped, and ``problems`` says why.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Step:
         watched: Sequence[Tensor],
         generators: Sequence[torch.Generator] = (),
         record: bool = True,
-        compiled: Function | None = None,
+        faster: Mapping[str, Function] = MappingProxyType({}),
         tolerance: float = TOLERANCE["32-true"],
     ) -> None:
         self._function = function
-        self._candidates = {"compiled": compiled, "captured": function} if compiled else {"captured": function}
+        self._candidates = {**faster, "captured": function}
         self._state = state
         self._watched = watched
         self._generators = generators
@@ -53,7 +54,7 @@ class Step:
         self._inputs: list[Tensor] = []
         self._outputs: Any = None
         self.mode = "plain"
-        """How steps are taken now: plain, captured, or compiled and captured."""
+        """How steps are taken now: plain, captured, or a name of ``faster``, captured too."""
         self.problems: list[str] = []
         """Why a faster way was not taken."""
 
@@ -164,28 +165,43 @@ def _stream(purpose: str) -> torch.cuda.Stream:
 
 
 class Beside:
-    """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``join``.
+    """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``backward`` is over.
 
     Small kernels then fill the gaps that large ones leave, forwards and backwards: the backward pass of an
-    operation runs in the stream of its forward pass. Outside a recording it does nothing.
+    operation runs in the stream of its forward pass. It does nothing but in a recording and its warm-up; there too,
+    as a compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
     """
 
     def __enter__(self) -> Beside:
-        recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        self._side = _stream("beside") if recording else None
-        if self._side is not None:
-            self._side.wait_stream(torch.cuda.current_stream())
-        self._inside = nullcontext() if self._side is None else torch.cuda.stream(self._side)
+        recording = torch.cuda.is_initialized() and torch.cuda.current_stream() == _stream("recording")
+        self._streams: dict[str, torch.cuda.Stream] | None = {} if recording else None
+        self.fork("roots")
+        self._inside: AbstractContextManager[Any] = self.fork("beside")
         self._inside.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._inside.__exit__(*exception)
 
-    def join(self) -> None:
-        """What follows waits for what was done inside."""
-        if self._side is not None:
-            torch.cuda.current_stream().wait_stream(self._side)
+    def fork(self, name: str) -> AbstractContextManager[Any]:
+        """A context of its own: what is done there waits for what was done before this call, and for no more."""
+        if self._streams is None:
+            return nullcontext()
+        stream = self._streams[name] = _stream(name)
+        stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(stream)
+
+    def backward(self, losses: Sequence[Tensor]) -> None:
+        """One backward pass over the sum of losses, those from inside, from forks and from beside.
+
+        It begins on a stream that waits for none, so that each loss waits for its own forward pass alone. What
+        follows waits for all of it.
+        """
+        streams = self._streams or {}
+        with torch.cuda.stream(streams["roots"]) if streams else nullcontext():
+            torch.autograd.backward(losses)
+        for stream in streams.values():
+            torch.cuda.current_stream().wait_stream(stream)
 
 
 class _Snapshot:

@@ -68,8 +68,12 @@ class Engine:
         return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     def descend(self, loss: Tensor, optimizers: Sequence[Optimizer]) -> None:
-        """One backward over the whole loss, one step of every optimiser with the mean gradient, gradients cleared."""
+        """One backward over the whole loss and one step of every optimiser."""
         self.fabric.backward(loss)
+        self.update(optimizers)
+
+    def update(self, optimizers: Sequence[Optimizer]) -> None:
+        """One step of every optimiser with the gradient averaged over the processes; gradients cleared."""
         self.world.average_gradients(optimizers)
         for optimizer in optimizers:
             optimizer.step()

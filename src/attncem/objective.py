@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from attncem.penalties import Penalty
 from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import derive_seed
 from attncem.surrogates import Surrogate
+from attncem.surrogates.base import Batch
 from attncem.types import RunError, SurrogateOutput
 from attncem.types import Step as Seen
 
@@ -38,12 +40,17 @@ class Functions:
     prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
     encode: Callable[[Tensor], Tensor]
     predict: Callable[[Tensor], Tensor]
-    penalise: Callable[[Tensor, Tensor], SurrogateOutput]
+    penalise: Callable[[Batch], SurrogateOutput]
+    fit: Callable[[Batch], Tensor | None]
 
     def compiled(self) -> Functions:
         """The same, compiled when they are first called."""
-        parts = (self.prepare, self.encode, self.predict, self.penalise)
-        return Functions(*(compile_function(part) for part in parts))
+        networks = {name: compile_function(getattr(self, name)) for name in ("prepare", "encode", "predict")}
+        return replace(self.with_compiled_surrogate(), **networks)
+
+    def with_compiled_surrogate(self) -> Functions:
+        """The same, only what is the surrogate's compiled."""
+        return replace(self, penalise=compile_function(self.penalise), fit=compile_function(self.fit))
 
 
 class Objective:
@@ -76,7 +83,7 @@ class Objective:
             surrogate.generator = torch.Generator(self.device)
         self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
         self.latch = Latch(surrogate.num_classes, self.device)
-        self.functions = Functions(self._prepare, model.encode, model.predict, surrogate)
+        self.functions = Functions(self._prepare, model.encode, model.predict, surrogate.penalise, surrogate.fit)
         self.step = self._build_step()
         self.gradient_ratio = self._build_gradient_ratio()
 
@@ -109,28 +116,29 @@ class Objective:
         options = self.config.training
         fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
         record = fast and not obstacle
-        faster = self._compiled_functions() if record else None
+        faster = self._compiled_functions() if record else {}
         step = Step(
             partial(self._step, self.functions),
             state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
             watched=list(self.model.parameters()),
             generators=(self.order, self.noise),
             record=record,
-            compiled=None if faster is None else partial(self._step, faster),
+            faster={name: partial(self._step, functions) for name, functions in faster.items()},
             tolerance=TOLERANCE[options.precision],
         )
         if fast and obstacle:
             step.problems.append(f"steps are not captured: {obstacle}")
         return step
 
-    def _compiled_functions(self) -> Functions | None:
-        """The step's parts, compiled as far as the run is long enough to gain by it; None: not at all."""
+    def _compiled_functions(self) -> dict[str, Functions]:
+        """The step's parts, compiled as asked for or as far as the run is long enough to gain by it."""
         fast = self.config.training.fast
         if fast == "compile" or (fast == "auto" and self.num_steps >= _COMPILE_FROM):
-            return self.functions.compiled()
-        if fast == "auto" and self.num_steps >= _COMPILE_SURROGATE_FROM:
-            return replace(self.functions, penalise=compile_function(self.functions.penalise))
-        return None
+            return {"compiled": self.functions.compiled()}
+        long = self.num_steps >= _COMPILE_SURROGATE_FROM and self.config.training.penalty_weight > 0
+        if fast == "compile_surrogate" or (fast == "auto" and long):
+            return {"surrogate compiled": self.functions.with_compiled_surrogate()}
+        return {}
 
     def _obstacle_to_recording(self) -> str:
         """Why steps cannot be replayed; nothing if they can."""
@@ -226,17 +234,21 @@ class Objective:
             z = functions.encode(x)
         with Beside() as beside:
             whole_z, whole_y = self.world.gather(z, y)
-            penalty = functions.penalise(whole_z, whole_y)
+            batch = self.surrogate.prepare(whole_z, whole_y)
+            apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
+            penalty = functions.penalise(batch)
+            losses = [self.weight * penalty.loss]
+            with apart:
+                fit_loss = functions.fit(batch)
+                own = penalty.fit_loss if fit_loss is None else fit_loss
+                losses += [] if own is None else [self.fitting * own]
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
-        beside.join()
-        loss = ce + self.weight * penalty.loss
-        if penalty.fit_loss is not None:
-            loss = loss + self.fitting * penalty.fit_loss
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
-        self.engine.descend(sum(terms, loss), list(self.optimizers.values()))
+        beside.backward([sum(terms, ce), *(loss for loss in losses if loss.requires_grad)])
+        self.engine.update(list(self.optimizers.values()))
         self.latch.add(penalty.per_class, penalty.loss)
         self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
         return whole_z.detach()

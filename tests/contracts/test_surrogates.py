@@ -405,6 +405,11 @@ SMALL_SLOT = {**SLOT, "num_slots": 2, "slot_iterations": 1}
 COMPILED: dict[str, dict[str, Any]] = {"slot": SMALL_SLOT, "hybrid": {"slot": SMALL_SLOT}}
 
 
+TRACER = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+"""Torch's own tracer instantiates the autograd functions that it meets, and is told off by torch."""
+
+
+@TRACER
 @pytest.mark.parametrize("name", SURROGATES)
 def test_compiles_to_one_graph(name: str) -> None:
     compiled_equals_plain(name, COMPILED.get(name, {}), "eager", 1e-6)
@@ -418,6 +423,7 @@ def test_compiles_to_machine_code(name: str) -> None:
     compiled_equals_plain(name, COMPILED.get(name, {}), "inductor", 1e-4)
 
 
+@TRACER
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("gated", {"variant": "002"}), ("slot", {**SLOT, "variant": "001"})])
 def test_the_documents_variants_compile_with_their_backward(name: str, options: dict[str, Any]) -> None:

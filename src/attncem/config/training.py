@@ -126,10 +126,11 @@ class TrainingOptions(Options):
     in evaluation mode as the baseline does."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Arithmetic of the networks; statistics stay in float32."""
-    fast: Literal["auto", "off", "capture", "compile"] = "auto"
+    fast: Literal["auto", "off", "capture", "compile_surrogate", "compile"] = "auto"
     """How steps are taken on a GPU: off: one kernel after the other; capture: replayed from a CUDA graph;
-    compile: the networks and the surrogate compiled too, which takes about half a minute; auto: capture, with the
-    surrogate compiled from 10,000 steps on, the networks from 50,000. Each is checked against the plain step."""
+    compile_surrogate: that with the surrogate compiled, some seconds; compile: the networks too, about half a minute;
+    auto: capture, from 10,000 steps on compile_surrogate, from 50,000 compile. Each is checked against the plain
+    step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
     gradient_ratio_every: int | None = Field(None, ge=0)

@@ -6,7 +6,8 @@ import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +20,22 @@ from attncem.surrogates.moments import Groups
 from attncem.types import ConfigError, SurrogateOutput
 
 
+class Batch(NamedTuple):
+    """What a surrogate looks at: z in float32 or float64, y int64, remembered rows included; and what it drew."""
+
+    z: Tensor
+    y: Tensor
+    noise: Any
+
+
 class Surrogate(nn.Module, abc.ABC):
     """An estimate of the spread of z inside a class, H(z | y), as a differentiable penalty.
 
     ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all
     state is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its
-    sample counts as skipped. A subclass writes ``_evaluate``. With a ``memory`` the batch that it sees is followed
-    by what is stored of its classes: samples without a gradient, which count in no share.
+    sample counts as skipped. A subclass writes ``_evaluate`` and, if it has weights that learn, ``_fit``. With a
+    ``memory`` the batch that they see is followed by what is stored of its classes: samples without a gradient,
+    which count in no share.
     """
 
     options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
@@ -58,25 +68,50 @@ class Surrogate(nn.Module, abc.ABC):
         self.memory = None if given is None else ClassMemory(given, **sizes)
 
     @abc.abstractmethod
-    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Any) -> SurrogateOutput:
         """The penalty of one checked batch: z [B, *feature_shape] in float32 or float64, y [B] int64."""
+
+    def _fit(self, z: Tensor, y: Tensor, noise: Any) -> Tensor | None:
+        """Loss of the own weights on the same batch, z detached; None where they do not learn or there are none."""
+        return None
+
+    fit_reads_penalty: bool = False
+    """Whether ``_fit`` reads what ``_evaluate`` has written, so that the one must follow the other."""
 
     def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
         """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
+        batch = self.prepare(z, y, noise=noise)
+        output, fit_loss = self.penalise(batch), self.fit(batch)
+        return output if fit_loss is None else replace(output, fit_loss=fit_loss)
+
+    def prepare(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> Batch:
+        """What ``penalise`` and ``fit`` take, either of which may run beside the other and be compiled."""
         self._check_batch(z, y)
-        with exact_arithmetic(z):
-            z, y = in_statistics_precision(z), y.long()
-            if self.memory is None:
-                return self._evaluate(z, y, noise)
-            recalled, labels = self.memory.recall(y, z)
-            rows = torch.cat([z, recalled.view(-1, *self.feature_shape)])
-            output = self._evaluate(rows, torch.cat([y, labels]), noise)
-            if self.training:
-                self.memory.store(z.detach().flatten(1), y)
-            return output
+        z, y = in_statistics_precision(z), y.long()
+        if self.memory is None:
+            return Batch(z, y, self._draw(noise, z, y))
+        recalled, labels = self.memory.recall(y, z)
+        rows, joined = torch.cat([z, recalled.view(-1, *self.feature_shape)]), torch.cat([y, labels])
+        if self.training:
+            self.memory.store(z.detach().flatten(1), y)
+        return Batch(rows, joined, self._draw(noise, rows, joined))
+
+    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Any:
+        """What ``_evaluate`` and ``_fit`` get as noise: what was given, or what a surrogate draws."""
+        return noise
+
+    def penalise(self, batch: Batch) -> SurrogateOutput:
+        """The penalty alone."""
+        with exact_arithmetic(batch.z):
+            return self._evaluate(batch.z, batch.y, batch.noise)
+
+    def fit(self, batch: Batch) -> Tensor | None:
+        """The loss of the own weights alone."""
+        with exact_arithmetic(batch.z):
+            return self._fit(batch.z.detach(), batch.y, batch.noise)
 
     def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
-        """Groups of the labels given to ``_evaluate``."""
+        """Groups of the labels given to ``_evaluate`` and ``_fit``."""
         num_own = None if self.memory is None else self.memory.num_own(len(y))
         return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own)
 
@@ -120,12 +155,11 @@ class Surrogate(nn.Module, abc.ABC):
         groups: Groups,
         plain_variance: Tensor,
         *,
-        fit_loss: Tensor | None = None,
         extra: Mapping[str, Tensor] | None = None,
     ) -> SurrogateOutput:
         """Σ p_c L_c over the groups kept, with p_c = m_c / B, and the diagnostics every surrogate has."""
         loss = moments.share_weighted_sum(per_group, keep, groups)
-        return self._report(loss, per_group, keep, groups, plain_variance, fit_loss=fit_loss, extra=extra)
+        return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
 
     def _report(
         self,
@@ -135,7 +169,6 @@ class Surrogate(nn.Module, abc.ABC):
         groups: Groups,
         plain_variance: Tensor,
         *,
-        fit_loss: Tensor | None = None,
         extra: Mapping[str, Tensor] | None = None,
     ) -> SurrogateOutput:
         """Wrap a loss with the per-class values and the diagnostics every surrogate has.
@@ -153,7 +186,7 @@ class Surrogate(nn.Module, abc.ABC):
         if self.memory is not None:
             diagnostics["recalled"] = (groups.counts - groups.own_counts).sum() / groups.batch_size
         per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
-        return SurrogateOutput(loss, fit_loss, per_class, diagnostics)
+        return SurrogateOutput(loss, None, per_class, diagnostics)
 
     def _scheduled(self) -> dict[str, Tensor]:
         """Where a scheduled floor stands."""

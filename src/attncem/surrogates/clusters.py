@@ -75,6 +75,13 @@ def store(buffer: Tensor, rows: Tensor, present: Tensor, value: Tensor) -> None:
     buffer[rows] = torch.where(present, value.to(buffer.dtype), buffer[rows])
 
 
+def first_centres(x: Tensor, mask: Tensor, stored: Tensor, known: Tensor) -> Tensor:
+    """Where Lloyd's iterations begin: at the stored centres [R, K, D] of the classes known [R], the others' seeded."""
+    if bool(known.all()):
+        return stored
+    return torch.where(known.view(-1, 1, 1), stored, seed_centres(x, mask, stored.shape[1]))
+
+
 def seed_centres(x: Tensor, mask: Tensor, num_clusters: int) -> Tensor:
     """First centres [R, K, D]: samples drawn one by one with probability ∝ distance to the nearest one drawn.
 

@@ -132,9 +132,8 @@ class GatedAttentionCEM(Surrogate):
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
-        own = self._attention(z.detach(), groups, live=True)
         through = self.options.weights_gradient == "through"
-        weights = self._attention(z, groups, live=False) if through else own.detach()
+        weights = self._attention(z if through else z.detach(), groups, live=False)
         penalty = self._penalty(self._space(z), weights, groups, live=False)
         _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
         return self._output(
@@ -142,7 +141,6 @@ class GatedAttentionCEM(Surrogate):
             keep,
             groups,
             plain_variance,
-            fit_loss=self._fit_loss(self._space(z.detach()), own, groups, keep),
             extra={
                 **self._diagnostics(penalty, weights.detach(), groups, keep),
                 "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
@@ -210,11 +208,13 @@ class GatedAttentionCEM(Surrogate):
             gates["gate_class"] = (options.class_gate_a * (groups.share - options.class_gate_b)).sigmoid()
         return gates
 
-    def _fit_loss(self, x: Tensor, weights: Tensor, groups: Groups, keep: Tensor) -> Tensor | None:
-        """Loss of the own weights on detached x [B, D], or None when they stay as they are."""
+    def _fit(self, z: Tensor, y: Tensor, noise: Tensor | None) -> Tensor | None:
         learn = self.options.learn
         if learn == "frozen":
             return None
+        groups = self._groups(y, z.dtype)
+        keep = groups.counts >= 2
+        x, weights = self._space(z), self._attention(z, groups, live=True)
         if learn == "fit":
             per_group = recomputed(
                 lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()

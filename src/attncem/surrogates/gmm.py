@@ -176,7 +176,7 @@ class GaussianMixtureCEM(Surrogate):
         # One component at a time: [B, K, D] is hundreds of MB for large features.
         for k in range(self.options.num_clusters):
             mean, factor = self.means[row, k].to(x.dtype), self.factors[row, k].to(x.dtype)
-            deviation = x - groups.one_hot @ mean
+            deviation = x - moments.rows_of_samples(mean, groups)
             weights = groups.one_hot * responsibility[:, k : k + 1]
             total = hits[:, k].clamp_min(torch.finfo(x.dtype).tiny)
             a = shrinkage[:, k]
@@ -222,9 +222,8 @@ class GaussianMixtureCEM(Surrogate):
     def _refit(self, rows: Tensor, x: Tensor, mask: Tensor) -> None:
         """Fit the classes in ``rows`` on x [R, M, d], padded; mask [R, M] marks the real samples."""
         x, mean = clusters.centred(x, mask)
-        known = (self.class_counts[rows] > 0).view(-1, 1, 1)
-        seeds = clusters.seed_centres(x, mask, self.options.num_clusters)
-        centres = torch.where(known, self.means[rows].to(x.dtype) - mean, seeds)
+        stored = self.means[rows].to(x.dtype) - mean
+        centres = clusters.first_centres(x, mask, stored, self.class_counts[rows] > 0)
         centres, labels = clusters.lloyd(x, mask, centres, self.options.max_iterations)
         chosen = clusters.one_hot(labels, mask, centres)
         start = maximise(x, chosen, centres, reg_covar=self.options.reg_covar, full=self.is_full)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attncem.config.attention import HybridOptions
 from attncem.runs import read_json
-from attncem.surrogates.base import Surrogate
+from attncem.surrogates.base import Batch, Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.slot import SlotCrossAttentionCEM
 from attncem.types import AuditResult, ConfigError, RunError, SurrogateOutput, audit_from_dict
@@ -70,10 +70,13 @@ class HybridCEM(Surrogate):
             )
         return size
 
-    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
-        place = self._place_of(y)
-        gated: SurrogateOutput = self.gated(z, y)
-        slot: SurrogateOutput = self.slot(z, place, noise=None if noise is None else self._noise_of_marked(noise))
+    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> tuple[Batch, Batch]:
+        """What each part looks at."""
+        own = None if noise is None else self._noise_of_marked(noise)
+        return self.gated.prepare(z, y), self.slot.prepare(z, self._place_of(y), noise=own)
+
+    def _evaluate(self, z: Tensor, y: Tensor, noise: tuple[Batch, Batch]) -> SurrogateOutput:
+        gated, slot = self.gated.penalise(noise[0]), self.slot.penalise(noise[1])
         if self.training and self.options.risk_audit is None:
             self._track(gated.per_class)
         weight = self.options.slot_weight
@@ -81,15 +84,24 @@ class HybridCEM(Surrogate):
         loss = gated.loss + weight * slot.loss
         return SurrogateOutput(
             loss,
-            _sum(gated.fit_loss, slot.fit_loss),
+            None,
             gated.per_class + weight * added,
             {
                 **_merged(gated.diagnostics, slot.diagnostics),
                 "rob_loss": loss.detach(),
                 "plain_loss": gated.diagnostics["plain_loss"] + weight * slot.diagnostics["plain_loss"],
-                "risk_share": (place >= 0).to(loss.dtype).mean(),
+                "risk_share": (self._place_of(y) >= 0).to(loss.dtype).mean(),
             },
         )
+
+    @property
+    def fit_reads_penalty(self) -> bool:  # type: ignore[override]
+        """As the slot part's."""
+        return self.slot.fit_reads_penalty
+
+    def _fit(self, z: Tensor, y: Tensor, noise: tuple[Batch, Batch]) -> Tensor | None:
+        losses = [loss for loss in (self.gated.fit(noise[0]), self.slot.fit(noise[1])) if loss is not None]
+        return sum(losses[1:], losses[0]) if losses else None
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         return self.gated._explain(z, y)
@@ -162,12 +174,6 @@ def _risk_of(audit: AuditResult, num_classes: int) -> list[float]:
             f"this model has {num_classes}"
         )
     return [-math.inf if error is None else -error for error in errors]
-
-
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
 
 
 def _merged(gated: Mapping[str, Tensor], slot: Mapping[str, Tensor]) -> dict[str, Tensor]:

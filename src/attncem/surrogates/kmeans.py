@@ -126,9 +126,7 @@ class KMeansCEM(Surrogate):
     def _refit(self, rows: Tensor, x: Tensor, mask: Tensor) -> None:
         """Fit the classes in ``rows`` on x [R, M, D], padded; mask [R, M] marks the real samples."""
         x, mean = clusters.centred(x, mask)
-        known = (self.class_counts[rows] > 0).view(-1, 1, 1)
-        seeds = clusters.seed_centres(x, mask, self.options.num_clusters)
-        centres = torch.where(known, self.centres[rows] - mean, seeds)
+        centres = clusters.first_centres(x, mask, self.centres[rows] - mean, self.class_counts[rows] > 0)
         centres, labels = clusters.lloyd(x, mask, centres, self.options.max_iterations)
         chosen = clusters.one_hot(labels, mask, centres)
         hits = chosen.sum(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,14 +20,15 @@ from torch import Tensor
 class Groups:
     """Which samples of a batch share a class.
 
-    ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``counts`` [G] samples a group;
-    ``class_of_group`` [G] int64, num_classes for a group without samples. A sample whose label is out of range
-    is a member of no group. ``own_counts`` [G] and ``batch_size`` leave out the rows that a memory added: they join
-    the moments, a class's share is that of the batch.
+    ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``index`` [B] the group of each sample;
+    ``counts`` [G] samples a group; ``class_of_group`` [G] int64, num_classes for a group without samples. A sample
+    whose label is out of range is a member of no group, whatever its index. ``own_counts`` [G] and ``batch_size`` leave
+    out the rows that a memory added: they join the moments, a class's share is that of the batch.
     """
 
     members: Tensor
     one_hot: Tensor
+    index: Tensor
     counts: Tensor
     class_of_group: Tensor
     own_counts: Tensor
@@ -55,7 +57,28 @@ def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: 
     one_hot = members.to(dtype)
     counts = one_hot.sum(0)
     own_counts = counts if num_own is None else one_hot[:num_own].sum(0)
-    return Groups(members, one_hot, counts, class_of_group, own_counts, batch if num_own is None else num_own)
+    place = torch.where(in_range, group, 0)
+    return Groups(members, one_hot, place, counts, class_of_group, own_counts, batch if num_own is None else num_own)
+
+
+def rows_of_samples(table: Tensor, groups: Groups) -> Tensor:
+    """Rows [B, …] of table [G, …]: that of each sample's group; a sample of no group gets any, without a gradient."""
+    rows: Tensor = _Rows.apply(table, groups.one_hot, groups.index)  # type: ignore[no-untyped-call]
+    return rows
+
+
+class _Rows(torch.autograd.Function):
+    """table[index]. Its backward is a product, as scattered additions come in any order on CUDA."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, one_hot: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(one_hot)
+        return table[index]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (one_hot,) = ctx.saved_tensors
+        return (one_hot.T @ gradient.flatten(1)).view(-1, *gradient.shape[1:]), None, None
 
 
 def uniform_weights(groups: Groups) -> Tensor:
@@ -86,7 +109,7 @@ def weighted_moments(x: Tensor, weights: Tensor, groups: Groups) -> tuple[Tensor
 
 def second_moment(x: Tensor, centre: Tensor, weights: Tensor, groups: Groups) -> Tensor:
     """Σ_m w_m (x_m − centre of its class)², [G, D]; centre [G, D]."""
-    return weights.T @ (x - groups.one_hot @ centre).square()
+    return weights.T @ (x - rows_of_samples(centre, groups)).square()
 
 
 def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:

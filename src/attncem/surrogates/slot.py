@@ -22,7 +22,6 @@ from attncem.surrogates.slot_attention import (
     GatedCrossAttention,
     SlotAttention,
     normalise,
-    of_own_class,
     spread_over_classes,
 )
 from attncem.surrogates.statistic import above_floor, above_noise, variance_statistic
@@ -141,15 +140,14 @@ class SlotCrossAttentionCEM(Surrogate):
         value = self.scalars[name] if live else self.scalars[name].detach()
         return softplus(value) if name in POSITIVE else value
 
-    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor) -> SurrogateOutput:
         groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
-        drawn = self._slot_noise(noise, groups, z)
-        own, half = self._own_views(z.detach(), groups, drawn)
         constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
-        view = own.detach() if constant else self._view(z, groups, drawn, live=False)
+        view = self._view(z.detach() if constant else z, groups, noise, live=False)
         penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
-        shut = self._shut_off(penalty, keep)
+        self._track_gates(penalty, keep)
+        shut = self._is_shut()
         loss = self._combine(penalty.per_group, keep, groups, shut)
         _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
         return self._report(
@@ -158,7 +156,6 @@ class SlotCrossAttentionCEM(Surrogate):
             keep,
             groups,
             plain_variance,
-            fit_loss=self._fit_loss(z.detach(), own, half, groups, keep, shut),
             extra={
                 **self._diagnostics(penalty, view.detach(), groups, keep, shut),
                 "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
@@ -172,17 +169,18 @@ class SlotCrossAttentionCEM(Surrogate):
         gated = options.dimension_gate or options.snr_gate
         return gated or options.statistic != "capacity" or options.weights_gradient == "through"
 
-    def _slot_noise(self, noise: Tensor | None, groups: Groups, z: Tensor) -> Tensor:
+    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Tensor:
         """Noise of the slots of every group, [G, S, d]."""
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
-            shape = (len(groups.counts), *size)
+            shape = (min(len(y), self.num_classes), *size)
             if not self.training:
                 return torch.zeros(shape, dtype=z.dtype, device=z.device)
             return torch.randn(shape, generator=self.generator, dtype=z.dtype, device=z.device)
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
-        return noise.to(z)[groups.class_of_group.clamp_max(self.num_classes - 1)]
+        classes = self._groups(y, z.dtype).class_of_group
+        return noise.to(z)[classes.clamp_max(self.num_classes - 1)]
 
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
@@ -191,45 +189,23 @@ class SlotCrossAttentionCEM(Surrogate):
         # [B·N, S, d] several times over.
         return recomputed(lambda z, noise: self._attend(z, groups, noise, live=live), z, noise, values=z.numel())
 
-    def _own_views(self, z: Tensor, groups: Groups, noise: Tensor) -> tuple[View, View | None]:
-        """What the own weights see of detached z: the whole classes, and under fit, where they learn, halves of them.
-
-        Samples alone go through both in one pass, as twice the samples of twice the classes: half the kernels.
-        """
-        learn = self.options.learn
-        if learn != "fit":
-            return self._view(z, groups, noise, live=learn in ("penalty", "worst_case")), None
-        first, _ = halves(groups)
-        if self.options.tokens == "spatial" or self.options.dropout:
-            return self._view(z, groups, noise, live=False), self._view(z, first, noise, live=True)
-        x = normalise(self.projection(z, live=True))
-        both = torch.block_diag(groups.one_hot, first.one_hot)
-        view = self._look(x.repeat(2, 1), both, noise.repeat(2, 1, 1), live=True)
-        whole, half = (
-            View(*parts) for parts in zip(view.enhanced.chunk(2), view.responsibilities.chunk(2), strict=True)
-        )
-        return whole.detach(), half
-
     def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
-        view = self._look(x, groups.one_hot.repeat_interleave(positions, 0), noise, live=live)
-        return View(view.enhanced, view.responsibilities.unflatten(0, (-1, positions)).mean(1))
-
-    def _look(self, x: Tensor, one_hot: Tensor, noise: Tensor, *, live: bool) -> View:
-        """The view of projected rows x [R, d], members of groups by one_hot [R, G]; responsibilities [R, S]."""
-        slots = self.slot_attention(x, one_hot, noise, live=live)
+        groups = _of_positions(groups, positions)
+        slots = self.slot_attention(x, groups, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
         slots = slots.detach() if detached else slots
-        enhanced = self.cross_attention(x, slots, one_hot, live=live)
+        enhanced = self.cross_attention(x, slots, groups, live=live)
         compared = enhanced if self.options.variance_space == "raw" else x
-        cosine = (of_own_class(_unit(slots), one_hot) @ _unit(compared).unsqueeze(2)).squeeze(2)
+        cosine = (moments.rows_of_samples(_unit(slots), groups) @ _unit(compared).unsqueeze(2)).squeeze(2)
         responsibilities = (self.scalar("assign_temp", live=live).to(x.dtype) * cosine).softmax(1)
+        responsibilities = responsibilities.unflatten(0, (-1, positions)).mean(1)
         return View(enhanced, responsibilities.detach() if detached else responsibilities)
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        view = self._view(z, groups, self._slot_noise(None, groups, z), live=False)
+        view = self._view(z, groups, self._draw(None, z, y), live=False)
         gates = self._penalty(self._space(z, view), view, groups, live=False, again=False).gates
         return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
@@ -240,7 +216,7 @@ class SlotCrossAttentionCEM(Surrogate):
     def _moments(self, x: Tensor, responsibilities: Tensor, groups: Groups) -> SlotMoments:
         """Moments of x [B, D] inside every slot, centred at the class first; two products, no [B, S, D]."""
         centre, class_variance = moments.class_moments(x, groups)
-        centred = x - groups.one_hot @ centre
+        centred = x - moments.rows_of_samples(centre, groups)
         if self.options.moments == "class":
             unbiased = groups.counts / (groups.counts - 1).clamp_min(1)
             variance = class_variance * unbiased.unsqueeze(1)
@@ -329,21 +305,24 @@ class SlotCrossAttentionCEM(Surrogate):
         share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
         return torch.where(share > 0, share, torch.ones_like(share))
 
-    def _shut_off(self, penalty: ClassPenalty, keep: Tensor) -> Tensor:
+    def _track_gates(self, penalty: ClassPenalty, keep: Tensor) -> None:
+        """Running means of the gates that shut the loss off, and the calls so far."""
+        if not (self.options.early_shut_off and self.training):
+            return
+        for name in ("gate_snr", "gate_dimension"):
+            if name in penalty.gates:
+                self._track(getattr(self, f"mean_{name}"), moments.mean_over_kept(penalty.gates[name].detach(), keep))
+        self.calls.add_(1)
+
+    def _is_shut(self) -> Tensor:
         """Whether the loss is replaced by 0: in the first calls, or while a gate's running mean is high (001 §4.1)."""
         options = self.options
         if not options.early_shut_off:
-            return torch.zeros((), dtype=torch.bool, device=keep.device)
-        thresholds = {"gate_snr": options.early_hard_thresh, "gate_dimension": options.early_gate_thresh}
-        if self.training:
-            for name in thresholds.keys() & penalty.gates.keys():
-                self._track(getattr(self, f"mean_{name}"), moments.mean_over_kept(penalty.gates[name].detach(), keep))
-            self.calls.add_(1)
-        shut = self.calls <= options.early_shut_steps
+            return torch.zeros((), dtype=torch.bool, device=self.calls.device)
         return (
-            shut
-            | (self.mean_gate_snr > thresholds["gate_snr"])
-            | (self.mean_gate_dimension > thresholds["gate_dimension"])
+            (self.calls <= options.early_shut_steps)
+            | (self.mean_gate_snr > options.early_hard_thresh)
+            | (self.mean_gate_dimension > options.early_gate_thresh)
         )
 
     def _track(self, running: Tensor, value: Tensor) -> None:
@@ -353,20 +332,25 @@ class SlotCrossAttentionCEM(Surrogate):
         moved = torch.where(self.calls == 0, value, momentum * running + (1 - momentum) * value)
         running.copy_(torch.where(value.isfinite(), moved, running))
 
-    def _fit_loss(
-        self, z: Tensor, own: View, half: View | None, groups: Groups, keep: Tensor, shut: Tensor
-    ) -> Tensor | None:
-        """Loss of the own weights on detached z, or None when they stay as they are."""
+    @property
+    def fit_reads_penalty(self) -> bool:  # type: ignore[override]
+        """The shut-off acts on both."""
+        return self.options.early_shut_off and self.options.learn != "fit"
+
+    def _fit(self, z: Tensor, y: Tensor, noise: Tensor) -> Tensor | None:
         learn = self.options.learn
         if learn == "frozen":
             return None
-        if half is not None:
-            return moments.share_weighted_sum(self._negative_log_likelihood(z, half, groups), keep, groups)
+        groups = self._groups(y, z.dtype)
+        keep = groups.counts >= 2
+        if learn == "fit":
+            return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
+        own = self._view(z, groups, noise, live=True)
         penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
-        rob_loss = self._combine(penalty.per_group, keep, groups, shut)
+        rob_loss = self._combine(penalty.per_group, keep, groups, self._is_shut())
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
-    def _negative_log_likelihood(self, z: Tensor, half: View, groups: Groups) -> Tensor:
+    def _negative_log_likelihood(self, z: Tensor, groups: Groups, noise: Tensor) -> Tensor:
         """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
 
         Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
@@ -375,10 +359,11 @@ class SlotCrossAttentionCEM(Surrogate):
         """
         x = z.flatten(1)
         first, second = halves(groups)
+        view = self._view(z, first, noise, live=True)
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
             x,
-            half.responsibilities,
+            view.responsibilities,
             values=self._table_size(x, groups),
         )
 
@@ -386,7 +371,7 @@ class SlotCrossAttentionCEM(Surrogate):
         found = self._moments(x, responsibilities, first)
         added = self.noise_std**2 + self.options.gamma
         total = found.variance + added
-        centred = x - second.one_hot @ found.centre
+        centred = x - moments.rows_of_samples(found.centre, second)
         inverse = 1 / total
         squares = centred.square() @ inverse.T - 2 * centred @ (found.mean * inverse).T
         constant = (found.mean.square() * inverse + (2 * math.pi * total).log() + added * inverse).sum(1)
@@ -450,6 +435,14 @@ def halves(groups: Groups) -> tuple[Groups, Groups]:
     rank = (groups.one_hot.cumsum(0) * groups.one_hot).sum(1)
     odd = (rank % 2 == 1).unsqueeze(1)
     return _only(groups, odd), _only(groups, ~odd)
+
+
+def _of_positions(groups: Groups, positions: int) -> Groups:
+    """Groups of the positions of all samples: each belongs where its sample does."""
+    if positions == 1:
+        return groups
+    one_hot, index = (table.repeat_interleave(positions, 0) for table in (groups.one_hot, groups.index))
+    return replace(groups, one_hot=one_hot, index=index)
 
 
 def _only(groups: Groups, chosen: Tensor) -> Groups:

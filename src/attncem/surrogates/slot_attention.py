@@ -1,6 +1,6 @@
 """The two attentions of the slot surrogate: samples compete for slots, then samples read from slots.
 
-All classes of a batch at once: slots are [G, S, d], and ``one_hot`` [B, G] says which class a sample belongs to.
+All classes of a batch at once: slots are [G, S, d], and ``groups`` say which class a sample belongs to.
 Nothing larger than [B, S, d] is built, with d = slot_dim. LayerNorms have no affine: the linear map after each has it.
 """
 
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, layer_norm
 
 from attncem.config.attention import SlotOptions
+from attncem.surrogates import moments
 from attncem.surrogates.base import own_linear, own_weight
+from attncem.surrogates.moments import Groups
 
 EPSILON = 1e-8
 """Added to the attention after its softmax, so that no slot is without a sample."""
@@ -63,23 +65,27 @@ class SlotAttention(nn.Module):
         self.gru = nn.GRUCell(size, size)
         self.mlp = FeedForward(size)
 
-    def forward(self, x: Tensor, one_hot: Tensor, noise: Tensor, *, live: bool = True) -> Tensor:
-        """Slots [G, S, d] of samples x [B, d] under one_hot [B, G] and noise [G, S, d]."""
-        keys = own_linear(self.to_k, normalise(x), live=live)
-        values = own_linear(self.to_v, normalise(x), live=live)
+    def forward(self, x: Tensor, groups: Groups, noise: Tensor, *, live: bool = True) -> Tensor:
+        """Slots [G, S, d] of samples x [B, d] under noise [G, S, d]."""
+        keys, values = (normalise(x) @ self._keys_and_values(x, live=live)).chunk(2, 1)
         mean, log_scale = (own_weight(weight, live=live, like=x) for weight in (self.slot_mu, self.slot_log_sigma))
         slots = mean + log_scale.exp() * noise
-        size = x.shape[1]
         for _ in range(self.rounds):
-            queries = own_linear(self.to_q, normalise(slots), live=live) / math.sqrt(size)
-            logits = (of_own_class(queries, one_hot) @ keys.unsqueeze(2)).squeeze(2) / size**0.25
-            attention = spread_over_classes(logits.softmax(1) + EPSILON, one_hot)
+            own = moments.rows_of_samples(normalise(slots), groups)
+            logits = (own @ keys.unsqueeze(2)).squeeze(2)
+            attention = spread_over_classes(logits.softmax(1) + EPSILON, groups.one_hot)
             if self.renormalise:
                 attention = attention / attention.sum(0).clamp_min(EPSILON)
             updates = (attention.flatten(1).T @ values).view_as(slots)
             slots = self._recur(updates, slots, live=live)
             slots = slots + self.mlp(normalise(slots), live=live)
         return slots
+
+    def _keys_and_values(self, like: Tensor, *, live: bool) -> Tensor:
+        """The map [d, 2d] of LN(x) to keys, the queries' own map and scale taken in (k·W_q s = W_qᵀk·s), and values."""
+        layers = (self.to_q, self.to_k, self.to_v)
+        into_q, into_k, into_v = (own_weight(layer.weight, live=live, like=like) for layer in layers)
+        return torch.cat([into_k.T @ into_q / like.shape[1] ** 0.75, into_v.T], 1)
 
     def _recur(self, updates: Tensor, slots: Tensor, *, live: bool) -> Tensor:
         """The GRU cell's new state."""
@@ -111,24 +117,20 @@ class GatedCrossAttention(nn.Module):
         self.alpha_xattn = nn.Parameter(torch.tensor(START_ALPHA))
         self.alpha_ffn = nn.Parameter(torch.tensor(START_ALPHA))
 
-    def forward(self, x: Tensor, slots: Tensor, one_hot: Tensor, *, live: bool = True) -> Tensor:
-        """Enhanced samples [B, d] of x [B, d], slots [G, S, d] and one_hot [B, G]."""
+    def forward(self, x: Tensor, slots: Tensor, groups: Groups, *, live: bool = True) -> Tensor:
+        """Enhanced samples [B, d] of x [B, d] and slots [G, S, d]."""
         context = normalise(slots)
         heads = (self.num_heads, x.shape[1] // self.num_heads)
         queries = own_linear(self.to_q, normalise(x), live=live).unflatten(1, heads)
-        keys = of_own_class(own_linear(self.to_k, context, live=live), one_hot).unflatten(2, heads)
-        values = of_own_class(own_linear(self.to_v, context, live=live), one_hot).unflatten(2, heads)
+        maps = [own_weight(layer.weight, live=live, like=x) for layer in (self.to_k, self.to_v)]
+        both = moments.rows_of_samples(context @ torch.cat(maps).T, groups)
+        keys, values = (part.unflatten(2, heads) for part in both.chunk(2, 2))
         scores = torch.einsum("bhd,bshd->bhs", queries, keys) / math.sqrt(heads[1])
         read = torch.einsum("bhs,bshd->bhd", scores.softmax(2), values).flatten(1)
         read = dropout(own_linear(self.proj, read, live=live), self.dropout, self.training)
         y = x + own_weight(self.alpha_xattn, live=live, like=x).tanh() * read
         further: Tensor = self.ffn(normalise(y), live=live)
         return y + own_weight(self.alpha_ffn, live=live, like=x).tanh() * further
-
-
-def of_own_class(slots: Tensor, one_hot: Tensor) -> Tensor:
-    """Rows [B, S, d] of slots [G, S, d]: those of each sample's class (a product, deterministic backward)."""
-    return (one_hot @ slots.flatten(1)).view(-1, *slots.shape[1:])
 
 
 def spread_over_classes(values: Tensor, one_hot: Tensor) -> Tensor:

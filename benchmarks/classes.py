@@ -1,0 +1,53 @@
+"""A whole training step against the number of classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from attncem.surrogates import SURROGATES
+from benchmarks.common import FEW_IMAGES, Case, Row, Setting, Table, milliseconds, ready
+
+BATCH = 256
+PIXELS = 32
+
+
+def classes(setting: Setting) -> list[Table]:
+    """Steps on folders of made-up images; ratios to the fewest classes."""
+    counts = (4, 8) if setting.tiny else (10, 1000)
+    data = {count: _folder(setting, count) for count in counts}
+    rows = [row for name in setting.in_time(SURROGATES) for row in _rows(setting, name, data)]
+    note = f"Batch {_case(setting, 'none').batch_size}; the classifier has as many outputs as there are classes."
+    return [Table("Step against classes", rows, note)]
+
+
+def _case(setting: Setting, name: str) -> Case:
+    return Case(name, batch_size=BATCH) if setting.on_gpu else replace(setting.plain, surrogate=name)
+
+
+def _rows(setting: Setting, name: str, data: dict[int, Path]) -> list[Row]:
+    rows: list[Row] = []
+    for count, folder in data.items():
+        options = {"data.name": "image_folder", "data.root": str(folder), "data.held_out_fraction": 0}
+        with ready(setting, _case(setting, name), options) as now:
+            time = milliseconds(now.step, setting)
+            mode = now.trainer.objective.step.mode
+        rows.append({"surrogate": name, "classes": count, "steps": mode, "step_ms": time})
+    return [{**row, "over_first": row["step_ms"] / rows[0]["step_ms"]} for row in rows]
+
+
+def _folder(setting: Setting, count: int) -> Path:
+    """Images of noise in folders by class: a few thousand to train on, one of each class to test."""
+    folder = setting.folder / f"classes-{count}"
+    random = np.random.default_rng(0)
+    images = {"train": max(2, (200 if setting.tiny else FEW_IMAGES) // count), "test": 1}
+    for part, each in images.items():
+        for label in range(count):
+            place = folder / part / f"{label:04}"
+            place.mkdir(parents=True)
+            for number in range(each):
+                Image.fromarray(random.integers(0, 256, (PIXELS, PIXELS, 3), np.uint8)).save(place / f"{number}.png")
+    return folder
