@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from attncem.surrogates import build_surrogate
-from attncem.surrogates.clusters import lloyd, seed_centres
+from attncem.surrogates.clusters import first_centres, lloyd, seed_centres
 from attncem.surrogates.kmeans import KMeansCEM
 
 
@@ -142,6 +142,16 @@ def test_single_samples_are_kept_and_classes_count_alike() -> None:
     output = surrogate(few, torch.tensor([0] * 7 + [1]))
     assert not output.per_class[:2].isnan().any()
     torch.testing.assert_close(output.loss, output.per_class[:2].mean())
+
+
+def test_only_classes_not_seen_before_are_seeded() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, mask = torch.randn(2, 9, 3, generator=generator), torch.ones(2, 9, dtype=torch.bool)
+    stored = torch.full((2, 2, 3), 7.0)
+    assert first_centres(x, mask, stored, torch.tensor([True, True])) is stored
+    centres = first_centres(x, mask, stored, torch.tensor([True, False]))
+    assert torch.equal(centres[0], stored[0])
+    assert torch.equal(centres[1], seed_centres(x, mask, 2)[1])
 
 
 def test_seeds_are_samples_far_apart() -> None:

@@ -101,3 +101,20 @@ def test_share_weighted_sum_and_mean_over_kept() -> None:
     assert moments.share_weighted_sum(values, keep, groups) == 3
     assert moments.mean_over_kept(values, keep) == 4
     assert moments.mean_over_kept(values, torch.zeros(3, dtype=torch.bool)) == 0
+
+
+@pytest.mark.parametrize("num_classes", [3, 100])
+def test_rows_of_samples_are_a_product_with_the_one_hot_table(num_classes: int) -> None:
+    _, y = labelled(num_classes)
+    y[5] = -1
+    groups = moments.group_by_class(y, num_classes, torch.float64)
+    inside = groups.members.any(1)
+    table = torch.randn(len(groups.counts), 2, 3, dtype=torch.float64, requires_grad=True)
+    rows = moments.rows_of_samples(table, groups)
+    product = torch.einsum("bg,gsd->bsd", groups.one_hot, table)
+    assert rows.shape == (24, 2, 3)
+    torch.testing.assert_close(rows[inside], product[inside], rtol=0, atol=0)
+    weights = torch.randn_like(rows)
+    (gradient,) = torch.autograd.grad((rows * weights).sum(), table)
+    (expected,) = torch.autograd.grad((product * weights).sum(), table)
+    torch.testing.assert_close(gradient, expected)

@@ -165,7 +165,7 @@ def _stream(purpose: str) -> torch.cuda.Stream:
 
 
 class Beside:
-    """While a step is recorded, what is done inside ``with`` runs beside what follows, until ``backward`` is over.
+    """While a step is recorded, what is done inside ``with`` and in forks runs beside what follows, until ``join``.
 
     Small kernels then fill the gaps that large ones leave, forwards and backwards: the backward pass of an
     operation runs in the stream of its forward pass. It does nothing but in a recording and its warm-up; there too,
@@ -192,15 +192,22 @@ class Beside:
         return torch.cuda.stream(stream)
 
     def backward(self, losses: Sequence[Tensor]) -> None:
-        """One backward pass over the sum of losses, those from inside, from forks and from beside.
+        """One backward pass over the sum of losses, those from inside and those from what follows.
 
-        It begins on a stream that waits for none, so that each loss waits for its own forward pass alone. What
-        follows waits for all of it.
+        It begins on a stream that waits for neither, so that each loss waits for its own forward pass alone. What
+        comes after waits for all of it.
         """
-        streams = self._streams or {}
-        with torch.cuda.stream(streams["roots"]) if streams else nullcontext():
+        if self._streams is None:
             torch.autograd.backward(losses)
-        for stream in streams.values():
+            return
+        with torch.cuda.stream(self._streams["roots"]):
+            torch.autograd.backward(losses)
+        for name in ("roots", "beside"):
+            torch.cuda.current_stream().wait_stream(self._streams[name])
+
+    def join(self) -> None:
+        """What comes after waits for everything."""
+        for stream in (self._streams or {}).values():
             torch.cuda.current_stream().wait_stream(stream)
 
 

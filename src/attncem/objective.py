@@ -228,7 +228,8 @@ class Objective:
         """One backward over the whole loss and one step of every optimiser; returns the clean z.
 
         Nothing here waits for the host: the scalars are summed on the device. While the penalty is off (warm-up), the
-        surrogate's own weights do not learn either. The surrogate sees the batch of all processes.
+        surrogate's own weights do not learn either. The surrogate sees the batch of all processes. Its own loss shares
+        no gradient with the rest: its backward is apart, and only its update waits for both.
         """
         with self.engine.autocast():
             z = functions.encode(x)
@@ -237,21 +238,31 @@ class Objective:
             batch = self.surrogate.prepare(whole_z, whole_y)
             apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
             penalty = functions.penalise(batch)
-            losses = [self.weight * penalty.loss]
+            losses = self._weighted(penalty)
             with apart:
                 fit_loss = functions.fit(batch)
-                own = penalty.fit_loss if fit_loss is None else fit_loss
-                losses += [] if own is None else [self.fitting * own]
+                if fit_loss is not None:
+                    (self.fitting * fit_loss).backward()
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
-        beside.backward([sum(terms, ce), *(loss for loss in losses if loss.requires_grad)])
-        self.engine.update(list(self.optimizers.values()))
+        beside.backward([sum(terms, ce), *losses])
+        self.engine.update([self.optimizers["model"]])
+        beside.join()
+        if "surrogate" in self.optimizers:
+            self.engine.update([self.optimizers["surrogate"]])
         self.latch.add(penalty.per_class, penalty.loss)
         self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
         return whole_z.detach()
+
+    def _weighted(self, penalty: SurrogateOutput) -> list[Tensor]:
+        """What of the surrogate's output is minimised; its own loss is there where it was not computed apart."""
+        losses = [self.weight * penalty.loss]
+        if penalty.fit_loss is not None:
+            losses.append(self.fitting * penalty.fit_loss)
+        return [loss for loss in losses if loss.requires_grad]
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""

@@ -317,6 +317,26 @@ def test_fit_loss_moves_own_weights_and_not_z(name: str, options: dict[str, Any]
     assert all(not torch.equal(old, new) for old, new in zip(before, trainable, strict=True))
 
 
+@pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
+def test_the_penalty_and_the_own_loss_do_not_wait_for_each_other(name: str, options: dict[str, Any]) -> None:
+    """On a GPU they run side by side: in either order both give the same, but where one says that it reads the other."""
+    results = []
+    z, y = batch()
+    for own_first in (False, True):
+        surrogate = make(name, options).train()
+        torch.manual_seed(3)
+        prepared = surrogate.prepare(z, y)
+        first = surrogate.fit(prepared) if own_first else None
+        output = surrogate.penalise(prepared)
+        results.append((output, first if own_first else surrogate.fit(prepared)))
+    (output, own), (other, own_before) = results
+    torch.testing.assert_close(other.loss, output.loss, rtol=0, atol=0)
+    torch.testing.assert_close(dict(other.diagnostics), dict(output.diagnostics), rtol=0, atol=0, equal_nan=True)
+    assert (own is None) == (own_before is None)
+    if own is not None and not surrogate.fit_reads_penalty:
+        torch.testing.assert_close(own_before, own, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("learn", ["fit", "worst_case"])
 def test_gates_stay_frozen_unless_trained_on_the_penalty(learn: str) -> None:
     surrogate = make("gated", {"variant": "002", "learn": learn})

@@ -67,7 +67,8 @@ class SlotAttention(nn.Module):
 
     def forward(self, x: Tensor, groups: Groups, noise: Tensor, *, live: bool = True) -> Tensor:
         """Slots [G, S, d] of samples x [B, d] under noise [G, S, d]."""
-        keys, values = (normalise(x) @ self._keys_and_values(x, live=live)).chunk(2, 1)
+        size = x.shape[1]
+        keys, news = (normalise(x) @ self._keys_and_news(x, live=live)).split([size, 3 * size], 1)
         mean, log_scale = (own_weight(weight, live=live, like=x) for weight in (self.slot_mu, self.slot_log_sigma))
         slots = mean + log_scale.exp() * noise
         for _ in range(self.rounds):
@@ -76,23 +77,26 @@ class SlotAttention(nn.Module):
             attention = spread_over_classes(logits.softmax(1) + EPSILON, groups.one_hot)
             if self.renormalise:
                 attention = attention / attention.sum(0).clamp_min(EPSILON)
-            updates = (attention.flatten(1).T @ values).view_as(slots)
-            slots = self._recur(updates, slots, live=live)
+            new = (attention.flatten(1).T @ news).unflatten(0, slots.shape[:2])
+            slots = self._recur(new, slots, live=live)
             slots = slots + self.mlp(normalise(slots), live=live)
         return slots
 
-    def _keys_and_values(self, like: Tensor, *, live: bool) -> Tensor:
-        """The map [d, 2d] of LN(x) to keys, the queries' own map and scale taken in (k·W_q s = W_qᵀk·s), and values."""
-        layers = (self.to_q, self.to_k, self.to_v)
-        into_q, into_k, into_v = (own_weight(layer.weight, live=live, like=like) for layer in layers)
-        return torch.cat([into_k.T @ into_q / like.shape[1] ** 0.75, into_v.T], 1)
+    def _keys_and_news(self, like: Tensor, *, live: bool) -> Tensor:
+        """The map [d, 4d] of LN(x) to what the rounds read of a sample: maps that follow each other are one.
 
-    def _recur(self, updates: Tensor, slots: Tensor, *, live: bool) -> Tensor:
-        """The GRU cell's new state."""
+        Keys have taken in the queries' map and scale, k·W_q s = W_qᵀ k·s; values the GRU's map of its input.
+        """
+        weights = (self.to_q.weight, self.to_k.weight, self.to_v.weight, self.gru.weight_ih)
+        queries, keys, values, into = (own_weight(weight, live=live, like=like) for weight in weights)
+        return torch.cat([keys.T @ queries / like.shape[1] ** 0.75, values.T @ into.T], 1)
+
+    def _recur(self, new_input: Tensor, slots: Tensor, *, live: bool) -> Tensor:
+        """The GRU cell's new state; its input [G, S, 3d] has been through its weights."""
         gru = self.gru
-        weights = (gru.weight_ih, gru.bias_ih, gru.weight_hh, gru.bias_hh)
-        into, into_bias, back, back_bias = (own_weight(weight, live=live, like=slots) for weight in weights)
-        new = (updates @ into.T + into_bias).chunk(3, dim=-1)
+        weights = (gru.bias_ih, gru.weight_hh, gru.bias_hh)
+        into_bias, back, back_bias = (own_weight(weight, live=live, like=slots) for weight in weights)
+        new = (new_input + into_bias).chunk(3, dim=-1)
         old = (slots @ back.T + back_bias).chunk(3, dim=-1)
         reset, update = (new[0] + old[0]).sigmoid(), (new[1] + old[1]).sigmoid()
         candidate = (new[2] + reset * old[2]).tanh()
