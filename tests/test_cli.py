@@ -138,6 +138,7 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["train", "--training.epoch", "3"], "did you mean training.epochs?"),
         (["train", "seed=abc"], "seed=abc: must be an integer"),
         (["train", "stray"], "stray"),
+        (["train", "--fast", "quick"], "training.fast=quick: must be one of: auto, off"),
         (["train", "model.cut=9"], "model.cut=9"),
         (["train", "--conf", "demo"], "conf"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
@@ -174,7 +175,7 @@ def test_a_mistake_shows_no_traceback_in_a_real_process(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("other", [["seed=1"], ["--config", "demo"], ["--out", "elsewhere"]])
+@pytest.mark.parametrize("other", [["seed=1"], ["--config", "demo"], ["--out", "elsewhere"], ["--fast", "off"]])
 def test_resume_refuses_other_options(run_cli: Any, run_folder: Path, other: list[str]) -> None:
     before = {p: p.read_bytes() for p in run_folder.rglob("*") if p.is_file()}
     shown = run_cli("train", "--resume", str(run_folder), *other)
@@ -218,9 +219,9 @@ def test_train_takes_the_demo_unless_told_otherwise(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = {**tiny, "training.epochs": 1}
-    assert run_cli("train", *words_of(settings), "--seed", "3").code == 0
+    assert run_cli("train", *words_of(settings), "--seed", "3", "--fast", "off").code == 0
     config = load_config(Path("runs/demo-gated-001/config.yaml")).config
-    assert config == load_config("demo", {**settings, "seed": 3}).config
+    assert config == load_config("demo", {**settings, "seed": 3, "training.fast": "off"}).config
 
 
 def test_a_changed_name_is_noted(run_cli: Any, tmp_path: Path, tiny: dict[str, Any]) -> None:

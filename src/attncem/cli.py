@@ -89,6 +89,7 @@ def _add_train(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser.add_argument(
         "--init_from", metavar="RUN_OR_FILE", help="start from a run's best weights or a .safetensors file"
     )
+    parser.add_argument("--fast", metavar="WAY", help="short for training.fast: how steps are taken on a GPU")
     parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; takes no other option")
     parser.set_defaults(run=_train)
 
@@ -96,13 +97,13 @@ def _add_train(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.load import load_config, parse_cli_overrides
 
+    overrides = parse_cli_overrides([*rest, *([f"training.fast={known.fast}"] if known.fast else [])])
     if known.resume:
         from attncem.training import train
 
-        overrides = parse_cli_overrides(rest)
         run = train(known.config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
     else:
-        loaded = load_config(known.config or "demo", parse_cli_overrides(rest))
+        loaded = load_config(known.config or "demo", overrides)
         for note in loaded.notes:
             show_line(f"note: {note}")
         from attncem.training import train

@@ -319,7 +319,7 @@ def test_fit_loss_moves_own_weights_and_not_z(name: str, options: dict[str, Any]
 
 @pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
 def test_the_penalty_and_the_own_loss_do_not_wait_for_each_other(name: str, options: dict[str, Any]) -> None:
-    """On a GPU they run side by side: in either order both give the same, but where one says that it reads the other."""
+    """On a GPU they run side by side: in either order both give the same, unless one says that it reads the other."""
     results = []
     z, y = batch()
     for own_first in (False, True):
