@@ -128,8 +128,8 @@ class TrainingOptions(Options):
     """Arithmetic of the networks; statistics stay in float32."""
     fast: Literal["auto", "off", "capture", "compile_surrogate", "compile"] = "auto"
     """How steps are taken on a GPU: off: one kernel after the other; capture: replayed from a CUDA graph;
-    compile_surrogate: that with the surrogate compiled, some seconds; compile: the networks too, about half a minute;
-    auto: capture, from 10,000 steps on compile_surrogate, from 50,000 compile. Each is checked against the plain
+    compile_surrogate: that with the surrogate compiled, some seconds (slot and hybrid half a minute); compile: the
+    networks too, half a minute more; auto: capture, from 50,000 steps on compile. Each is checked against the plain
     step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
