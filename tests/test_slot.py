@@ -84,7 +84,7 @@ def test_slot_attention_recurs_like_torch() -> None:
     attention = SlotAttention(build().options).double()
     updates, slots = torch.randn(2, 8, 4, dtype=DOUBLE), torch.randn(2, 8, 4, dtype=DOUBLE)
     expected = attention.gru(updates.flatten(0, 1), slots.flatten(0, 1)).view(2, 8, 4)
-    given = updates @ attention.gru.weight_ih.T
+    given = updates @ attention.gru.weight_ih.T + attention.gru.bias_ih
     torch.testing.assert_close(attention._recur(given, slots, live=True), expected)
 
 

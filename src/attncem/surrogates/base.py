@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from attncem.config.surrogate_base import MemoryOptions, SurrogateOptions
 from attncem.surrogates import moments
@@ -235,10 +236,10 @@ def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
 
 def own_linear(layer: nn.Linear, x: Tensor, *, live: bool) -> Tensor:
     """A surrogate's own linear layer, with or without a gradient for its weights."""
-    product = x @ own_weight(layer.weight, live=live, like=x).T
     # nn.Linear's annotation leaves out that bias=False makes it None.
     bias: Tensor | None = layer.bias
-    return product if bias is None else product + own_weight(bias, live=live, like=x)
+    given = None if bias is None else own_weight(bias, live=live, like=x)
+    return linear(x, own_weight(layer.weight, live=live, like=x), given)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, layer_norm
+from torch.nn.functional import dropout, layer_norm, linear
 
 from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
@@ -71,13 +71,14 @@ class SlotAttention(nn.Module):
         keys, news = (normalise(x) @ self._keys_and_news(x, live=live)).split([size, 3 * size], 1)
         mean, log_scale = (own_weight(weight, live=live, like=x) for weight in (self.slot_mu, self.slot_log_sigma))
         slots = mean + log_scale.exp() * noise
+        bias = own_weight(self.gru.bias_ih, live=live, like=x)
         for _ in range(self.rounds):
             own = moments.rows_of_samples(normalise(slots), groups)
             logits = (own @ keys.unsqueeze(2)).squeeze(2)
             attention = spread_over_classes(logits.softmax(1) + EPSILON, groups.one_hot)
             if self.renormalise:
                 attention = attention / attention.sum(0).clamp_min(EPSILON)
-            new = (attention.flatten(1).T @ news).unflatten(0, slots.shape[:2])
+            new = torch.addmm(bias, attention.flatten(1).T, news).unflatten(0, slots.shape[:2])
             slots = self._recur(new, slots, live=live)
             slots = slots + self.mlp(normalise(slots), live=live)
         return slots
@@ -91,16 +92,15 @@ class SlotAttention(nn.Module):
         queries, keys, values, into = (own_weight(weight, live=live, like=like) for weight in weights)
         return torch.cat([keys.T @ queries / like.shape[1] ** 0.75, values.T @ into.T], 1)
 
-    def _recur(self, new_input: Tensor, slots: Tensor, *, live: bool) -> Tensor:
-        """The GRU cell's new state; its input [G, S, 3d] has been through its weights."""
-        gru = self.gru
-        weights = (gru.bias_ih, gru.weight_hh, gru.bias_hh)
-        into_bias, back, back_bias = (own_weight(weight, live=live, like=slots) for weight in weights)
-        new = (new_input + into_bias).chunk(3, dim=-1)
-        old = (slots @ back.T + back_bias).chunk(3, dim=-1)
-        reset, update = (new[0] + old[0]).sigmoid(), (new[1] + old[1]).sigmoid()
-        candidate = (new[2] + reset * old[2]).tanh()
-        return candidate + update * (slots - candidate)
+    def _recur(self, new: Tensor, slots: Tensor, *, live: bool) -> Tensor:
+        """The GRU cell's new state; its input ``new`` [G, S, 3d] has been through its layer."""
+        weights = (self.gru.weight_hh, self.gru.bias_hh)
+        old = linear(slots, *(own_weight(weight, live=live, like=slots) for weight in weights))
+        size = slots.shape[-1]
+        (new_gates, new_state), (old_gates, old_state) = (part.split([2 * size, size], -1) for part in (new, old))
+        reset, update = (new_gates + old_gates).sigmoid().chunk(2, -1)
+        candidate = (new_state + reset * old_state).tanh()
+        return torch.lerp(candidate, slots, update)
 
 
 class GatedCrossAttention(nn.Module):
