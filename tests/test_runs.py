@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -462,6 +463,15 @@ def test_an_audit_is_never_overwritten(run: RunDirectory) -> None:
     files = [run.save_audit("quick-train", {"number": number}) for number in range(3)]
     assert [file.name for file in files] == ["quick-train.json", "quick-train-2.json", "quick-train-3.json"]
     assert [read_json(file)["number"] for file in files] == [0, 1, 2]
+
+
+def test_audits_that_end_at_the_same_instant_are_all_kept(run: RunDirectory) -> None:
+    numbers = range(40)
+    with ThreadPoolExecutor(8) as pool:
+        files = list(pool.map(lambda number: run.save_audit("quick-train", {"number": number}), numbers))
+    assert [read_json(file)["number"] for file in files] == list(numbers)
+    assert len(set(files)) == len(numbers)
+    assert sorted((run.path / "audits").iterdir()) == sorted(files), "nothing else is left behind"
 
 
 # locks

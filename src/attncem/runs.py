@@ -20,6 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,11 +222,8 @@ class RunDirectory:
         folder = self.path / "audits"
         with _explain_os_error(self.path):
             folder.mkdir(exist_ok=True)
-            number = 1
-            while (file := folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json")).exists():
-                number += 1
-            write_json(file, data)
-        return file
+            files = (folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json") for number in count(1))
+            return next(file for file in files if write_new_json(file, data))
 
 
 class UnwrittenRun(RunDirectory):
@@ -350,6 +348,22 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON object with its schema_version, atomically."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, text.encode())
+
+
+def write_new_json(path: Path, data: Mapping[str, Any]) -> bool:
+    """Write a JSON object where none is, whoever else tries the same at this instant; False: the place is taken."""
+    claim = path.with_name(f".{path.name}.claim")
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    try:
+        if path.exists():
+            return False
+        write_json(path, data)
+        return True
+    finally:
+        claim.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
