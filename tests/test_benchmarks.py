@@ -101,8 +101,8 @@ def test_goals_take_the_worst_row_that_fits() -> None:
         "memory": {"error": "Traceback\nRuntimeError: no"},
     }
     text = render({"machine": "", "versions": {}, "parts": parts})
-    assert "| captured step with capacity over one without | 1.03 | 1.02 | yes |" in text
-    assert "| captured step with gated over one without | 1.06 | 1.3 | no |" in text
+    assert "| captured step with capacity, itself compiled, over one without | 1.03 | 1.02 | yes |" in text
+    assert "| captured step with gated, itself compiled, over one without | 1.06 | 1.3 | no |" in text
     assert "| peak memory with any surrogate over none | 1.1 |  | not measured |" in text
     assert "failed: RuntimeError: no" in text
 
