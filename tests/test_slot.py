@@ -88,6 +88,25 @@ def test_slot_attention_recurs_like_torch() -> None:
     torch.testing.assert_close(attention._recur(given, slots, live=True), expected)
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_the_last_round_alone_can_teach(rounds: int) -> None:
+    """The value is that of all rounds; so is the gradient when there is one round, else every weight has one still."""
+    found = {}
+    z, y = samples()
+    for gradient in ("all", "last"):
+        torch.manual_seed(0)
+        surrogate = build(rounds_gradient=gradient, slot_iterations=rounds).double()
+        fit_loss = surrogate(z, y, noise=torch.randn(3, 8, 4, dtype=DOUBLE)).fit_loss
+        assert fit_loss is not None
+        own = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
+        found[gradient] = fit_loss.detach(), torch.autograd.grad(fit_loss, own)
+    (value, gradients), (same, others) = found["all"], found["last"]
+    assert torch.equal(value, same)
+    equal = [torch.allclose(one, other, rtol=1e-9, atol=1e-15) for one, other in zip(gradients, others, strict=True)]
+    assert all(equal) == (rounds == 1)
+    assert all(other.abs().sum() > 0 for other in others)
+
+
 def test_classes_do_not_see_each_other() -> None:
     z, y = samples()
     surrogate = build().double().eval()

@@ -100,6 +100,8 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, "variant": "001", "early_shut_off": False, "learnable_scalars": False, "renormalise": True},
         {**SLOT, "variant": "001", **OPEN, "weights_gradient": "detached", "learn": "frozen"},
         {**SLOT, "weights_gradient": "through", "learn": "worst_case"},
+        {**SLOT, "rounds_gradient": "all"},
+        {**SLOT, "variant": "001", **OPEN, "rounds_gradient": "last"},
         {**SLOT, "small_slot_correction": False, "slot_iterations": 1, "slot_power": 2.0},
         {**SLOT, "statistic": "softplus", "dimension_gate": True, "snr_gate": True, "class_gate": True},
         {**SLOT, "num_slots": 1, "learn": "frozen"},
@@ -678,6 +680,20 @@ def test_truth_of_slots(learn: str, ratio: float, components: int) -> None:
     whole = float(0.5 * variance.log1p().mean())
     assert reported >= 0.8 * (mixture if learn == "fit" else whole)
     assert reported <= 1.1 * whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learn", ["fit", "worst_case"])
+def test_the_last_round_teaches_as_all_rounds_do(learn: str) -> None:
+    z, y, _ = draw_law(25.0, 3)
+    values = []
+    for rounds in ("all", "last"):
+        surrogate = truth_surrogate("slot", {"learn": learn, "rounds_gradient": rounds})
+        _, reported = learn_on_frozen_features(surrogate, z, y)
+        fit_loss = surrogate.eval()(z, y).fit_loss
+        assert fit_loss is not None
+        values.append((reported, float(fit_loss.detach())))
+    assert values[1] == pytest.approx(values[0], rel=0.01)
 
 
 @pytest.mark.slow

@@ -159,6 +159,7 @@ SLOT_VARIANTS: dict[str, dict[str, Any]] = {
         "statistic": "softplus",
         "variance_space": "enhanced",
         "learn": "penalty",
+        "rounds_gradient": "all",
         "weights_gradient": "through",
         "renormalise": False,
         "small_slot_correction": False,
@@ -176,6 +177,7 @@ SLOT_VARIANTS: dict[str, dict[str, Any]] = {
         "statistic": "hinge",
         "variance_space": "enhanced",
         "learn": "frozen",
+        "rounds_gradient": "all",
         "weights_gradient": "through",
         "small_slot_correction": False,
         "divide_by_processed": True,
@@ -203,6 +205,9 @@ class SlotOptions(AttentionOptions):
     """Heads of the cross attention; divides slot_dim (ours)."""
     slot_iterations: int = Field(3, ge=1)
     """Rounds of the slot attention (001)."""
+    rounds_gradient: Literal["all", "last"] = "last"
+    """Which rounds the own weights' gradient passes: all (001, 003), or the last, what it is given taken as settled
+    (ours, after Chang 2022); of three rounds' backward one is left."""
     renormalise: bool = True
     """Attention renormalised over the samples (003; 001's equation 6 leaves it out)."""
     dropout: float = Field(0.0, ge=0, lt=1)

@@ -57,6 +57,7 @@ class SlotAttention(nn.Module):
         super().__init__()
         size = options.slot_dim
         self.rounds, self.renormalise = options.slot_iterations, options.renormalise
+        self.last_round_learns = options.rounds_gradient == "last"
         self.slot_mu = nn.Parameter(torch.randn(options.num_slots, size))
         self.slot_log_sigma = nn.Parameter(torch.full((options.num_slots, size), START_LOG_SIGMA))
         self.to_q = nn.Linear(size, size, bias=False)
@@ -70,9 +71,18 @@ class SlotAttention(nn.Module):
         size = x.shape[1]
         keys, news = (normalise(x) @ self._keys_and_news(x, live=live)).split([size, 3 * size], 1)
         mean, log_scale = (own_weight(weight, live=live, like=x) for weight in (self.slot_mu, self.slot_log_sigma))
-        slots = mean + log_scale.exp() * noise
-        bias = own_weight(self.gru.bias_ih, live=live, like=x)
-        for _ in range(self.rounds):
+        start = mean + log_scale.exp() * noise
+        if not (live and self.last_round_learns):
+            return self._rounds(start, keys, news, groups, self.rounds, live=live)
+        with torch.no_grad():
+            settled = self._rounds(start, keys, news, groups, self.rounds - 1, live=live)
+        # The start's gradient is that of what the last round is given.
+        return self._rounds(settled.detach() + (start - start.detach()), keys, news, groups, 1, live=live)
+
+    def _rounds(self, slots: Tensor, keys: Tensor, news: Tensor, groups: Groups, number: int, *, live: bool) -> Tensor:
+        """Slots after so many rounds."""
+        bias = own_weight(self.gru.bias_ih, live=live, like=slots)
+        for _ in range(number):
             own = moments.rows_of_samples(normalise(slots), groups)
             logits = (own @ keys.unsqueeze(2)).squeeze(2)
             attention = spread_over_classes(logits.softmax(1) + EPSILON, groups.one_hot)
