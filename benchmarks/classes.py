@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from attncem.surrogates import SURROGATES
-from benchmarks.common import FEW_IMAGES, Case, Row, Setting, Table, milliseconds, ready
+from benchmarks.common import FEW_IMAGES, Case, Row, Setting, Table
+from benchmarks.epochs import measure_step
 
 BATCH = 256
 PIXELS = 32
@@ -32,10 +33,8 @@ def _rows(setting: Setting, name: str, data: dict[int, Path]) -> list[Row]:
     rows: list[Row] = []
     for count, folder in data.items():
         options = {"data.name": "image_folder", "data.root": str(folder), "data.held_out_fraction": 0}
-        with ready(setting, _case(setting, name), options) as now:
-            time = milliseconds(now.step, setting)
-            mode = now.trainer.objective.step.mode
-        rows.append({"surrogate": name, "classes": count, "steps": mode, "step_ms": time})
+        row = measure_step(setting, _case(setting, name), options)
+        rows.append({"surrogate": name, "classes": count, **row})
     return [{**row, "over_first": row["step_ms"] / rows[0]["step_ms"]} for row in rows]
 
 

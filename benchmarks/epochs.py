@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import shutil
 import statistics
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from types import MappingProxyType
+from typing import Any
 
 import attncem
 from attncem.progress import silent
@@ -51,9 +53,9 @@ def measure_epochs(setting: Setting, case: Case) -> Row:
     }
 
 
-def measure_step(setting: Setting, case: Case) -> Row:
+def measure_step(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProxyType({})) -> Row:
     """Milliseconds of a step."""
-    with ready(setting, case) as now:
+    with ready(setting, case, options) as now:
         step = now.trainer.objective.step
         return {"steps": step.mode, "step_ms": milliseconds(now.step, setting), **_problems(step.problems)}
 
@@ -66,7 +68,7 @@ def _epoch_cases(setting: Setting) -> list[Case]:
     """What matters most comes first."""
     if not setting.on_gpu:
         names = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
-        return [_on_cpu(setting, name) for name in names]
+        return [replace(setting.plain, surrogate=name) for name in names]
     two = ("none", "kmeans")
     return [
         *(Case(name) for name in two),
@@ -81,7 +83,7 @@ def _epoch_cases(setting: Setting) -> list[Case]:
 
 def _step_cases(setting: Setting) -> list[Case]:
     if not setting.on_gpu:
-        return [_on_cpu(setting, name) for name in SURROGATES]
+        return [replace(setting.plain, surrogate=name) for name in SURROGATES]
     two = ("none", "kmeans")
     return [
         *(Case(name) for name in SURROGATES),
@@ -91,7 +93,3 @@ def _step_cases(setting: Setting) -> list[Case]:
         *(Case(name, precision="32-true") for name in two),
         *(Case(name, batch_size=256) for name in two),
     ]
-
-
-def _on_cpu(setting: Setting, name: str) -> Case:
-    return Case(name, setting.plain.batch_size, setting.plain.precision, setting.plain.fast)

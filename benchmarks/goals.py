@@ -35,14 +35,8 @@ class Goal:
 def _step_goal(surrogate: str, limit: float) -> Goal:
     """Captured, with the surrogate compiled."""
     match = {"surrogate": surrogate, "steps": "surrogate compiled", "batch_size": 128, "precision": "bf16-mixed"}
-    return Goal(
-        f"captured step with {surrogate}, itself compiled, over one without",
-        limit,
-        "epochs",
-        "Step",
-        "over_none",
-        match,
-    )
+    text = f"captured step with {surrogate}, itself compiled, over one without"
+    return Goal(text, limit, "epochs", "Step", "over_none", match)
 
 
 _EPOCH = {"surrogate": "kmeans", "batch_size": 128, "precision": "bf16-mixed"}

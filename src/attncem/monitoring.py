@@ -80,7 +80,7 @@ class GradientRatio:
             with self._engine.autocast():
                 z = model.encode(x)
                 ce = F.cross_entropy(model.predict(model.transmit(z, x, noise)).float(), y)
-            penalty = weight * surrogate(z, y).loss
+            penalty = weight * surrogate.penalise(surrogate.prepare(z, y)).loss
             return _gradient_norm(penalty, model.encoder) / _gradient_norm(ce, model.encoder).clamp_min(_SMALLEST)
 
 

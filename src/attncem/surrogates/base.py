@@ -76,8 +76,10 @@ class Surrogate(nn.Module, abc.ABC):
         """Loss of the own weights on the same batch, z detached; None where they do not learn or there are none."""
         return None
 
-    fit_reads_penalty: bool = False
-    """Whether ``_fit`` reads what ``_evaluate`` has written, so that the one must follow the other."""
+    @property
+    def fit_reads_penalty(self) -> bool:
+        """Whether ``_fit`` reads what ``_evaluate`` has written, so that the one must follow the other."""
+        return False
 
     def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
         """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""

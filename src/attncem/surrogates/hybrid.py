@@ -90,12 +90,12 @@ class HybridCEM(Surrogate):
                 **_merged(gated.diagnostics, slot.diagnostics),
                 "rob_loss": loss.detach(),
                 "plain_loss": gated.diagnostics["plain_loss"] + weight * slot.diagnostics["plain_loss"],
-                "risk_share": (self._place_of(y) >= 0).to(loss.dtype).mean(),
+                "risk_share": (noise[1].y[: len(y)] >= 0).to(loss.dtype).mean(),
             },
         )
 
     @property
-    def fit_reads_penalty(self) -> bool:  # type: ignore[override]
+    def fit_reads_penalty(self) -> bool:
         """As the slot part's."""
         return self.slot.fit_reads_penalty
 

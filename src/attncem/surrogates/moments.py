@@ -9,7 +9,7 @@ row of z per class of the data set is built.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,6 +59,26 @@ def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: 
     own_counts = counts if num_own is None else one_hot[:num_own].sum(0)
     place = torch.where(in_range, group, 0)
     return Groups(members, one_hot, place, counts, class_of_group, own_counts, batch if num_own is None else num_own)
+
+
+def halves(groups: Groups) -> tuple[Groups, Groups]:
+    """Every second sample of each class, and the others."""
+    rank = (groups.one_hot.cumsum(0) * groups.one_hot).sum(1)
+    odd = (rank % 2 == 1).unsqueeze(1)
+    return _only(groups, odd), _only(groups, ~odd)
+
+
+def _only(groups: Groups, chosen: Tensor) -> Groups:
+    one_hot = groups.one_hot * chosen
+    return replace(groups, members=groups.members & chosen, one_hot=one_hot, counts=one_hot.sum(0))
+
+
+def of_positions(groups: Groups, positions: int) -> Groups:
+    """Groups of the positions of all samples: each belongs where its sample does."""
+    if positions == 1:
+        return groups
+    one_hot, index = (table.repeat_interleave(positions, 0) for table in (groups.one_hot, groups.index))
+    return replace(groups, one_hot=one_hot, index=index)
 
 
 def rows_of_samples(table: Tensor, groups: Groups) -> Tensor:

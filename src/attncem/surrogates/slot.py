@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -192,7 +192,7 @@ class SlotCrossAttentionCEM(Surrogate):
     def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
-        groups = _of_positions(groups, positions)
+        groups = moments.of_positions(groups, positions)
         slots = self.slot_attention(x, groups, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
         slots = slots.detach() if detached else slots
@@ -215,8 +215,11 @@ class SlotCrossAttentionCEM(Surrogate):
 
     def _moments(self, x: Tensor, responsibilities: Tensor, groups: Groups) -> SlotMoments:
         """Moments of x [B, D] inside every slot, centred at the class first; two products, no [B, S, D]."""
-        centre, class_variance = moments.class_moments(x, groups)
+        uniform = moments.uniform_weights(groups)
+        centre = uniform.T @ x
         centred = x - moments.rows_of_samples(centre, groups)
+        squares = centred.square()
+        class_variance = uniform.T @ squares
         if self.options.moments == "class":
             unbiased = groups.counts / (groups.counts - 1).clamp_min(1)
             variance = class_variance * unbiased.unsqueeze(1)
@@ -225,7 +228,7 @@ class SlotCrossAttentionCEM(Surrogate):
         mass = table.sum(0)
         weights = (table / mass.clamp_min(SMALLEST_MASS)).flatten(1)
         mean = weights.T @ centred
-        variance = (weights.T @ centred.square() - mean.square()).clamp_min(0)
+        variance = (weights.T @ squares - mean.square()).clamp_min(0)
         if self.options.small_slot_correction:
             # On one Gaussian σ²_k is too low by a factor 1 − Σr²/w_k²: the missing part is the class's own.
             rows = class_variance.repeat_interleave(responsibilities.shape[1], 0)
@@ -333,7 +336,7 @@ class SlotCrossAttentionCEM(Surrogate):
         running.copy_(torch.where(value.isfinite(), moved, running))
 
     @property
-    def fit_reads_penalty(self) -> bool:  # type: ignore[override]
+    def fit_reads_penalty(self) -> bool:
         """The shut-off acts on both."""
         return self.options.early_shut_off and self.options.learn != "fit"
 
@@ -358,7 +361,7 @@ class SlotCrossAttentionCEM(Surrogate):
         the variance minus the noise's.
         """
         x = z.flatten(1)
-        first, second = halves(groups)
+        first, second = moments.halves(groups)
         view = self._view(z, first, noise, live=True)
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
@@ -428,26 +431,6 @@ class SlotCrossAttentionCEM(Surrogate):
             intra = moments.share_weighted_sum(spread.mean(1), keep, groups)
             values["intra_mse"] = intra / self._processed(keep, groups) if self.options.divide_by_processed else intra
         return values
-
-
-def halves(groups: Groups) -> tuple[Groups, Groups]:
-    """Every second sample of each class, and the others."""
-    rank = (groups.one_hot.cumsum(0) * groups.one_hot).sum(1)
-    odd = (rank % 2 == 1).unsqueeze(1)
-    return _only(groups, odd), _only(groups, ~odd)
-
-
-def _of_positions(groups: Groups, positions: int) -> Groups:
-    """Groups of the positions of all samples: each belongs where its sample does."""
-    if positions == 1:
-        return groups
-    one_hot, index = (table.repeat_interleave(positions, 0) for table in (groups.one_hot, groups.index))
-    return replace(groups, one_hot=one_hot, index=index)
-
-
-def _only(groups: Groups, chosen: Tensor) -> Groups:
-    one_hot = groups.one_hot * chosen
-    return replace(groups, members=groups.members & chosen, one_hot=one_hot, counts=one_hot.sum(0))
 
 
 def _unit(x: Tensor) -> Tensor:
