@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from attncem.surrogates import build_surrogate
-from attncem.surrogates.moments import group_by_class
-from attncem.surrogates.slot import SlotCrossAttentionCEM, halves
+from attncem.surrogates.moments import group_by_class, halves
+from attncem.surrogates.slot import SlotCrossAttentionCEM
 from attncem.surrogates.slot_attention import SlotAttention, normalise
 
 DOUBLE = torch.float64
