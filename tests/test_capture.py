@@ -53,28 +53,6 @@ def machine(monkeypatch: pytest.MonkeyPatch, current: str) -> Machine:
     return made
 
 
-class Backward(torch.autograd.Function):
-    """A loss whose backward notes on which stream it was begun, and works on another: that of its forward."""
-
-    @staticmethod
-    def forward(ctx: object, x: torch.Tensor, made: Machine, name: str) -> torch.Tensor:
-        ctx.made, ctx.own, ctx.name = made, made.current, name  # type: ignore[attr-defined]
-        made.current.work(name)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # type: ignore[override]
-        own: Clock = ctx.own  # type: ignore[attr-defined]
-        own.wait_stream(ctx.made.current)  # type: ignore[attr-defined]
-        own.work(f"{ctx.name} backward")  # type: ignore[attr-defined]
-        return gradient, None, None
-
-
-def loss(made: Machine, name: str) -> torch.Tensor:
-    result: torch.Tensor = Backward.apply(torch.ones((), requires_grad=True), made, name)  # type: ignore[no-untyped-call]
-    return result
-
-
 def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(monkeypatch, "recording")
     main = made.current
@@ -82,29 +60,29 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
     with Beside() as beside:
         made.current.work("prepared")
         apart = beside.fork("fit")
-        penalty = loss(made, "penalty")
+        made.current.work("penalty")
         with apart:
             assert made.current.seen == {"encoder", "prepared"}, "not for the penalty"
-            loss(made, "own loss").backward()
+            made.current.work("own loss")
+            beside.wait_for_inside()
+            assert "penalty" in made.current.seen, "the weights that it reads are updated after it"
+            made.current.work("own update")
     assert made.current is main
     assert main.seen == {"encoder"}, "the server's half waits for none of it"
-    ce = loss(made, "server")
-    beside.backward([ce, penalty])
-    assert made.get("beside").seen == {"encoder", "prepared", "penalty", "penalty backward"}, "not for the server"
-    assert {"penalty backward", "server backward"} <= main.seen
-    assert "own loss backward" not in main.seen, "the networks are updated meanwhile"
+    beside.wait_for_inside()
+    assert main.seen == {"encoder", "prepared", "penalty"}, "the encoder's backward waits for the penalty alone"
     beside.join()
-    assert "own loss backward" in main.seen, "the own weights are updated after their gradient, and after the penalty"
+    assert main.seen == {"encoder", "prepared", "penalty", "own loss", "own update"}
+    assert "own loss" not in made.get("beside").seen
 
 
 def test_outside_a_recording_everything_is_done_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(monkeypatch, "default")
     with Beside() as beside:
-        penalty = loss(made, "penalty")
+        made.current.work("penalty")
         with beside.fork("fit"):
-            loss(made, "own loss").backward()
-    beside.backward([loss(made, "server"), penalty])
+            made.current.work("own loss")
+            beside.wait_for_inside()
     beside.join()
-    names = ("penalty", "own loss", "server")
-    assert made.current.seen == {*names, *(f"{name} backward" for name in names)}
+    assert made.current.seen == {"penalty", "own loss"}
     assert not any(stream.seen for name, stream in made.streams.items() if name != "default")

@@ -45,6 +45,24 @@ def test_groups_partition_the_labels_in_range(labels: list[int], num_classes: in
         assert all(groups.class_of_group[member] == value)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-3, 12), min_size=1, max_size=20), st.integers(1, 10))
+def test_groups_of_pairs_are_those_of_all_but_for_single_samples(labels: list[int], num_classes: int) -> None:
+    y = torch.tensor(labels)
+    groups = moments.group_by_class(y, num_classes, torch.float64, pairs=True)
+    assert len(groups.counts) == min(num_classes, max(1, len(labels) // 2))
+    counts = {value: labels.count(value) for value in labels if 0 <= value < num_classes}
+    if num_classes > len(groups.counts):
+        counts = {value: count for value, count in counts.items() if count >= 2}
+    found = dict(zip(groups.class_of_group.tolist(), groups.counts.tolist(), strict=True))
+    assert {label: count for label, count in found.items() if count} == counts
+    assert all(label == num_classes for label, count in found.items() if not count)
+    for value, member, place in zip(labels, groups.members, groups.index.tolist(), strict=True):
+        assert member.sum() == (value in counts)
+        assert 0 <= place < len(groups.counts)
+        assert value not in counts or (groups.class_of_group[place] == value and member[place])
+
+
 @pytest.mark.parametrize("num_classes", [4, 100])
 def test_softmax_within_class(num_classes: int) -> None:
     _, y = labelled(4)

@@ -198,14 +198,13 @@ def test_one_backward_equals_the_documents_two(
     expected, expected_own = two_pass_gradients(trainer, x, y, lr_weight)
     before = [p.detach().clone() for p in trainer.model.encoder.parameters()]
 
-    taken: dict[str, list[Tensor]] = {}
+    taken: dict[str, list[Tensor]] = {"encoder": [], "own": []}
     update = trainer.objective.engine.update
 
     def watch(optimizers: Any) -> None:
         parts = {"encoder": trainer.model.encoder, "own": trainer.surrogate}
-        if not taken:  # the first update of two; every gradient is there
-            for name, part in parts.items():
-                taken[name] = [p.grad.clone() for p in part.parameters() if p.grad is not None]
+        for name, part in parts.items():  # each update clears the gradients that it used
+            taken[name] += [p.grad.clone() for p in part.parameters() if p.grad is not None]
         update(optimizers)
 
     trainer.objective.engine.update = watch  # type: ignore[method-assign]
@@ -219,6 +218,7 @@ def test_one_backward_equals_the_documents_two(
     assert len(expected) == len(taken["encoder"]) == len(before)
     for mine, theirs in zip(taken["encoder"], expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
+    assert bool(expected_own) == any(p.requires_grad for p in trainer.surrogate.parameters())
     for mine, theirs in zip(taken["own"], expected_own, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
     decay = config.training.optimizer.weight_decay

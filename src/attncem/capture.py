@@ -167,15 +167,13 @@ def _stream(purpose: str) -> torch.cuda.Stream:
 class Beside:
     """While a step is recorded, what is done inside ``with`` and in forks runs beside what follows, until ``join``.
 
-    Small kernels then fill the gaps that large ones leave, forwards and backwards: the backward pass of an
-    operation runs in the stream of its forward pass. It does nothing but in a recording and its warm-up; there too,
-    as a compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
+    Small kernels then fill the gaps that large ones leave. It does nothing but in a recording and its warm-up; there
+    too, as a compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
     """
 
     def __enter__(self) -> Beside:
         recording = torch.cuda.is_initialized() and torch.cuda.current_stream() == _stream("recording")
         self._streams: dict[str, torch.cuda.Stream] | None = {} if recording else None
-        self.fork("roots")
         self._inside: AbstractContextManager[Any] = self.fork("beside")
         self._inside.__enter__()
         return self
@@ -191,19 +189,10 @@ class Beside:
         stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(stream)
 
-    def backward(self, losses: Sequence[Tensor]) -> None:
-        """One backward pass over the sum of losses, those from inside and those from what follows.
-
-        It begins on a stream that waits for neither, so that each loss waits for its own forward pass alone. What
-        comes after waits for all of it.
-        """
-        if self._streams is None:
-            torch.autograd.backward(losses)
-            return
-        with torch.cuda.stream(self._streams["roots"]):
-            torch.autograd.backward(losses)
-        for name in ("roots", "beside"):
-            torch.cuda.current_stream().wait_stream(self._streams[name])
+    def wait_for_inside(self) -> None:
+        """What comes after, in this stream, waits for what was done inside, not for forks."""
+        if self._streams is not None:
+            torch.cuda.current_stream().wait_stream(self._streams["beside"])
 
     def join(self) -> None:
         """What comes after waits for everything."""

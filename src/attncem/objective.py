@@ -225,42 +225,53 @@ class Objective:
     def descend(self, functions: Functions, x: Tensor, y: Tensor) -> Tensor:
         """One backward over the whole loss and one step of every optimiser; returns the clean z.
 
-        Nothing here waits for the host: the scalars are summed on the device. While the penalty is off (warm-up), the
-        surrogate's own weights do not learn either. The surrogate sees the batch of all processes. Its own loss shares
-        no gradient with the rest: its backward is apart, and only its update waits for both.
+        Nothing here waits for the host: the scalars are summed on the device. What is the surrogate's is done beside
+        the server's half: the encoder's backward takes in the penalty's gradient of z where it comes to z.
         """
         with self.engine.autocast():
             z = functions.encode(x)
         with Beside() as beside:
-            whole_z, whole_y = self.world.gather(z, y)
-            batch = self.surrogate.prepare(whole_z, whole_y)
-            apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
-            penalty = functions.penalise(batch)
-            losses = self._weighted(penalty)
-            with apart:
-                fit_loss = functions.fit(batch)
-                if fit_loss is not None:
-                    (self.fitting * fit_loss).backward()
+            seen = z.detach().requires_grad_(z.requires_grad)
+            whole_z, penalty = self._surrogate_step(functions, seen, y, beside)
+        if seen.grad is not None:
+            z.register_hook(partial(_added, seen.grad, beside))
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
-        beside.backward([sum(terms, ce), *losses])
-        self.engine.update([self.optimizers["model"]])
+        self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
         beside.join()
-        if "surrogate" in self.optimizers:
-            self.engine.update([self.optimizers["surrogate"]])
         self.latch.add(penalty.per_class, penalty.loss)
         self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
         return whole_z.detach()
 
-    def _weighted(self, penalty: SurrogateOutput) -> list[Tensor]:
-        """What of the surrogate's output is minimised; its own loss is there where it was not computed apart."""
+    def _surrogate_step(
+        self, functions: Functions, z: Tensor, y: Tensor, beside: Beside
+    ) -> tuple[Tensor, SurrogateOutput]:
+        """The penalty and its gradient of z, a step of the own weights; returns the z of all processes and the penalty.
+
+        The surrogate sees the batch of all processes. Its own loss shares no gradient with the penalty and is computed
+        beside it; only the update waits until the penalty has read the weights. While the penalty is off (warm-up),
+        they do not learn either.
+        """
+        whole_z, whole_y = self.world.gather(z, y)
+        batch = self.surrogate.prepare(whole_z, whole_y)
+        apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
+        penalty = functions.penalise(batch)
         losses = [self.weight * penalty.loss]
         if penalty.fit_loss is not None:
             losses.append(self.fitting * penalty.fit_loss)
-        return [loss for loss in losses if loss.requires_grad]
+        if learning := [loss for loss in losses if loss.requires_grad]:
+            torch.autograd.backward(learning)
+        with apart:
+            fit_loss = functions.fit(batch)
+            if fit_loss is not None:
+                (self.fitting * fit_loss).backward()
+            beside.wait_for_inside()
+            if "surrogate" in self.optimizers:
+                self.engine.update([self.optimizers["surrogate"]])
+        return whole_z, penalty
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
@@ -272,3 +283,9 @@ class Objective:
             terms.append(term)
             told.update(diagnostics)
         return terms, told
+
+
+def _added(penalty: Tensor, beside: Beside, gradient: Tensor) -> Tensor:
+    """The gradient of z with the penalty's, waited for here and not before."""
+    beside.wait_for_inside()
+    return gradient + penalty

@@ -114,9 +114,9 @@ class Surrogate(nn.Module, abc.ABC):
             return self._fit(batch.z.detach(), batch.y, batch.noise)
 
     def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
-        """Groups of the labels given to ``_evaluate`` and ``_fit``."""
+        """Groups of the labels given to ``_evaluate`` and ``_fit``: of the classes with two samples or more."""
         num_own = None if self.memory is None else self.memory.num_own(len(y))
-        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own)
+        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own, pairs=True)
 
     def set_epoch(self, epoch: float) -> None:
         """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""
@@ -236,12 +236,13 @@ def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
     return (parameter if live else parameter.detach()).to(like.dtype)
 
 
-def own_linear(layer: nn.Linear, x: Tensor, *, live: bool) -> Tensor:
-    """A surrogate's own linear layer, with or without a gradient for its weights."""
-    # nn.Linear's annotation leaves out that bias=False makes it None.
-    bias: Tensor | None = layer.bias
-    given = None if bias is None else own_weight(bias, live=live, like=x)
-    return linear(x, own_weight(layer.weight, live=live, like=x), given)
+def own_linear(layer: nn.Linear, x: Tensor, *, live: bool, scale: Tensor | None = None) -> Tensor:
+    """A surrogate's own linear layer, times ``scale``, with or without a gradient for its weights.
+
+    The weights take the scale in, so that its gradient needs them and not what the layer gave.
+    """
+    own = [own_weight(parameter, live=live, like=x) for parameter in layer.parameters()]
+    return linear(x, *(own if scale is None else [scale * weight for weight in own]))
 
 
 @contextmanager

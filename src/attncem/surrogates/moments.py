@@ -1,9 +1,9 @@
 """Moments of z inside the classes of one batch: pure functions with static shapes.
 
-The batch is split into G = min(B, num_classes) groups, one a class. When there are no more classes than samples,
-group g is class g; otherwise a class's group is the index of its first sample. Sums over a class are matrix
-products with a [B, G] matrix (deterministic on CUDA, where scattered additions are not), and no table with one
-row of z per class of the data set is built.
+The batch is split into G groups, one a class: G is the number of classes, or of those that a batch can hold where that
+is less. When there are no more classes than groups, group g is class g; otherwise groups are numbered in the order of
+their first samples. Sums over a class are matrix products with a [B, G] matrix (deterministic on CUDA, where scattered
+additions are not), and no table with one row of z per class of the data set is built.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class Groups:
 
     ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``index`` [B] the group of each sample;
     ``counts`` [G] samples a group; ``class_of_group`` [G] int64, num_classes for a group without samples. A sample
-    whose label is out of range is a member of no group, whatever its index. ``own_counts`` [G] and ``batch_size`` leave
-    out the rows that a memory added: they join the moments, a class's share is that of the batch.
+    whose label is out of range, or whose class has no group, is a member of none, whatever its index. ``own_counts``
+    [G] and ``batch_size`` leave out the rows that a memory added: they join the moments, a class's share is that of
+    the batch.
     """
 
     members: Tensor
@@ -41,24 +42,43 @@ class Groups:
         return self.own_counts / self.batch_size
 
 
-def group_by_class(y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None) -> Groups:
+def num_groups(batch: int, num_classes: int, *, pairs: bool = True) -> int:
+    """G: with ``pairs`` only classes with two samples or more have a group where not every class can have one."""
+    return min(num_classes, max(1, batch // 2) if pairs else batch)
+
+
+def group_by_class(
+    y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None, pairs: bool = False
+) -> Groups:
     """Groups of y [B] int64; ``dtype`` is that of the moments to come. After ``num_own`` rows a memory's follow."""
-    batch = y.shape[0]
-    in_range = (y >= 0) & (y < num_classes)
-    index = torch.arange(min(batch, num_classes), device=y.device)
-    if num_classes <= batch:
-        group, class_of_index = y, index
-    else:
-        # The smallest index with the same label: a compact number without a sort and without a host read.
-        same = y.unsqueeze(1) == y.unsqueeze(0)
-        group, class_of_index = torch.where(same, index, batch).amin(1), y
-    members = (group.unsqueeze(1) == index) & in_range.unsqueeze(1)
-    class_of_group = torch.where(members.any(0), class_of_index, num_classes)
+    batch, index = len(y), torch.arange(num_groups(len(y), num_classes, pairs=pairs), device=y.device)
+    has_group = (y >= 0) & (y < num_classes)
+    group = y
+    if num_classes > len(index):
+        group, chosen = _numbered(y, pairs=pairs)
+        has_group = has_group & chosen
+    members = (group.unsqueeze(1) == index) & has_group.unsqueeze(1)
+    class_of_group = torch.where(members, y.unsqueeze(1), num_classes).amin(0)
     one_hot = members.to(dtype)
     counts = one_hot.sum(0)
     own_counts = counts if num_own is None else one_hot[:num_own].sum(0)
-    place = torch.where(in_range, group, 0)
+    place = torch.where(has_group, group, 0)
     return Groups(members, one_hot, place, counts, class_of_group, own_counts, batch if num_own is None else num_own)
+
+
+def _numbered(y: Tensor, *, pairs: bool) -> tuple[Tensor, Tensor]:
+    """A number [B] below B that samples of one label share, without a sort and without a host read; who has one.
+
+    It is the index of the first of them; with ``pairs`` how many labels of two samples or more began before it.
+    """
+    order = torch.arange(len(y), device=y.device)
+    same = y.unsqueeze(1) == y
+    first = torch.where(same, order, len(y)).amin(1)
+    size = same.sum(1)
+    if not pairs:
+        return first, size > 0
+    begins = (first == order) & (size >= 2)
+    return (begins.cumsum(0) - 1)[first], size >= 2
 
 
 def halves(groups: Groups) -> tuple[Groups, Groups]:

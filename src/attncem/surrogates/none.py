@@ -17,7 +17,7 @@ class NoPenalty(Surrogate):
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         x = z.flatten(1)
-        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        groups = self._groups(y, x.dtype)
         _, variance = moments.class_moments(x.detach(), groups)
         nothing = x[:, 0].sum() * 0 + groups.counts * 0
         return self._output(nothing, groups.counts >= 2, groups, variance, extra={"active": nothing.sum()})

@@ -173,14 +173,18 @@ class SlotCrossAttentionCEM(Surrogate):
         """Noise of the slots of every group, [G, S, d]."""
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
-            shape = (min(len(y), self.num_classes), *size)
-            if not self.training:
-                return torch.zeros(shape, dtype=z.dtype, device=z.device)
-            return torch.randn(shape, generator=self.generator, dtype=z.dtype, device=z.device)
+            return self._noise(moments.num_groups(len(y), self.num_classes), z)
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
         classes = self._groups(y, z.dtype).class_of_group
         return noise.to(z)[classes.clamp_max(self.num_classes - 1)]
+
+    def _noise(self, groups: int, like: Tensor) -> Tensor:
+        """Drawn while training, zeros in eval mode, [G, S, d]."""
+        shape = (groups, self.options.num_slots, self.options.slot_dim)
+        if not self.training:
+            return like.new_zeros(shape)
+        return torch.randn(shape, generator=self.generator, dtype=like.dtype, device=like.device)
 
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
@@ -205,7 +209,7 @@ class SlotCrossAttentionCEM(Surrogate):
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        view = self._view(z, groups, self._draw(None, z, y), live=False)
+        view = self._view(z, groups, self._noise(len(groups.counts), z), live=False)
         gates = self._penalty(self._space(z, view), view, groups, live=False, again=False).gates
         return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 

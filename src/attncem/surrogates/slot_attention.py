@@ -10,7 +10,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, layer_norm, linear
+from torch.nn.functional import dropout, layer_norm
 
 from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
@@ -40,9 +40,9 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(size, WIDENING * size)
         self.outer = nn.Linear(WIDENING * size, size)
 
-    def forward(self, x: Tensor, *, live: bool = True) -> Tensor:
-        """The layer's output, of the shape of x."""
-        return own_linear(self.outer, own_linear(self.inner, x, live=live).relu(), live=live)
+    def forward(self, x: Tensor, *, live: bool = True, scale: Tensor | None = None) -> Tensor:
+        """The layer's output, times ``scale``, of the shape of x."""
+        return own_linear(self.outer, own_linear(self.inner, x, live=live).relu(), live=live, scale=scale)
 
 
 class SlotAttention(nn.Module):
@@ -104,12 +104,13 @@ class SlotAttention(nn.Module):
 
     def _recur(self, new: Tensor, slots: Tensor, *, live: bool) -> Tensor:
         """The GRU cell's new state; its input ``new`` [G, S, 3d] has been through its layer."""
-        weights = (self.gru.weight_hh, self.gru.bias_hh)
-        old = linear(slots, *(own_weight(weight, live=live, like=slots) for weight in weights))
+        weight, bias = (own_weight(value, live=live, like=slots) for value in (self.gru.weight_hh, self.gru.bias_hh))
         size = slots.shape[-1]
-        (new_gates, new_state), (old_gates, old_state) = (part.split([2 * size, size], -1) for part in (new, old))
-        reset, update = (new_gates + old_gates).sigmoid().chunk(2, -1)
-        candidate = (new_state + reset * old_state).tanh()
+        # The bias after the split, where it joins the operations that follow: inside the product it takes longer.
+        parts = [part.split([2 * size, size], -1) for part in (new, slots @ weight.T, bias)]
+        (new_gates, new_state), (old_gates, old_state), (bias_gates, bias_state) = parts
+        reset, update = (new_gates + old_gates + bias_gates).sigmoid().chunk(2, -1)
+        candidate = (new_state + reset * (old_state + bias_state)).tanh()
         return torch.lerp(candidate, slots, update)
 
 
@@ -141,10 +142,10 @@ class GatedCrossAttention(nn.Module):
         keys, values = (part.unflatten(2, heads) for part in both.chunk(2, 2))
         scores = torch.einsum("bhd,bshd->bhs", queries, keys) / math.sqrt(heads[1])
         read = torch.einsum("bhs,bshd->bhd", scores.softmax(2), values).flatten(1)
-        read = dropout(own_linear(self.proj, read, live=live), self.dropout, self.training)
-        y = x + own_weight(self.alpha_xattn, live=live, like=x).tanh() * read
-        further: Tensor = self.ffn(normalise(y), live=live)
-        return y + own_weight(self.alpha_ffn, live=live, like=x).tanh() * further
+        gates = [own_weight(alpha, live=live, like=x).tanh() for alpha in (self.alpha_xattn, self.alpha_ffn)]
+        y = x + dropout(own_linear(self.proj, read, live=live, scale=gates[0]), self.dropout, self.training)
+        further: Tensor = self.ffn(normalise(y), live=live, scale=gates[1])
+        return y + further
 
 
 def spread_over_classes(values: Tensor, one_hot: Tensor) -> Tensor:
