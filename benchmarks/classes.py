@@ -14,27 +14,33 @@ from benchmarks.epochs import measure_step
 
 BATCH = 256
 PIXELS = 32
+LONG_CHAINS = ("gated", "slot", "hybrid")
+"""Surrogates of many small operations, measured compiled as well."""
 
 
 def classes(setting: Setting) -> list[Table]:
     """Steps on folders of made-up images; ratios to the fewest classes."""
     counts = (4, 8) if setting.tiny else (10, 1000)
     data = {count: _folder(setting, count) for count in counts}
-    rows = [row for name in setting.in_time(SURROGATES) for row in _rows(setting, name, data)]
-    note = f"Batch {_case(setting, 'none').batch_size}; the classifier has as many outputs as there are classes."
+    cases = _cases(setting)
+    rows = [row for case in setting.in_time(cases) for row in _rows(setting, case, data)]
+    note = f"Batch {cases[0].batch_size}; the classifier has as many outputs as there are classes."
     return [Table("Step against classes", rows, note)]
 
 
-def _case(setting: Setting, name: str) -> Case:
-    return Case(name, batch_size=BATCH) if setting.on_gpu else replace(setting.plain, surrogate=name)
+def _cases(setting: Setting) -> list[Case]:
+    if not setting.on_gpu:
+        return [replace(setting.plain, surrogate=name) for name in SURROGATES]
+    captured = [Case(name, batch_size=BATCH) for name in SURROGATES]
+    return captured + [Case(name, batch_size=BATCH, fast="compile_surrogate") for name in LONG_CHAINS]
 
 
-def _rows(setting: Setting, name: str, data: dict[int, Path]) -> list[Row]:
+def _rows(setting: Setting, case: Case, data: dict[int, Path]) -> list[Row]:
     rows: list[Row] = []
     for count, folder in data.items():
         options = {"data.name": "image_folder", "data.root": str(folder), "data.held_out_fraction": 0}
-        row = measure_step(setting, _case(setting, name), options)
-        rows.append({"surrogate": name, "classes": count, **row})
+        row = measure_step(setting, case, options)
+        rows.append({"surrogate": case.surrogate, "classes": count, **row})
     return [{**row, "over_first": row["step_ms"] / rows[0]["step_ms"]} for row in rows]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import attncem
-from attncem.capture import WARM_STEPS, Step
+from attncem.capture import WARM_STEPS, Step, no_host_reads
 from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions, Suite
 from attncem.penalties import PENALTIES
 from attncem.progress import silent
@@ -50,18 +50,14 @@ def total_loss(surrogate: attncem.Surrogate, z: torch.Tensor, y: torch.Tensor) -
     return output.loss if output.fit_loss is None else output.loss + output.fit_loss
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("name", SURROGATES)
 def test_surrogate_never_waits_for_the_host(name: str) -> None:
     surrogate, (z, y) = fitted(name), batch()
     z.requires_grad_()
     total_loss(surrogate, z, y).backward()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_host_reads():
         total_loss(surrogate, z, y).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("name", SURROGATES)
@@ -106,13 +102,9 @@ def test_a_memory_is_filled_by_a_captured_step(name: str) -> None:
         for _ in range(3):
             total_loss(surrogate, z, y)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            skipped = surrogate(z, y).diagnostics["skipped"]
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with no_host_reads(), torch.cuda.graph(graph):
+        skipped = surrogate(z, y).diagnostics["skipped"]
     memory = surrogate.memory
     assert memory is not None
     before = int(memory.step)

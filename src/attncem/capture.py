@@ -126,16 +126,18 @@ class Step:
             warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
             for _ in range(WARM_STEPS):
                 function(*self._inputs)
-            with _no_host_reads():
+            with no_host_reads():
                 function(*self._inputs)
         main.wait_stream(side)
 
 
 @contextmanager
-def _no_host_reads() -> Iterator[None]:
+def no_host_reads() -> Iterator[None]:
     """An error where the host waits for the device: better here than in the middle of a recording."""
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it may miss some
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -189,10 +191,10 @@ class Beside:
         stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(stream)
 
-    def wait_for_inside(self) -> None:
-        """What comes after, in this stream, waits for what was done inside, not for forks."""
+    def wait_for(self, name: str) -> None:
+        """What comes after waits for that fork; where there is none, for what was done inside."""
         if self._streams is not None:
-            torch.cuda.current_stream().wait_stream(self._streams["beside"])
+            torch.cuda.current_stream().wait_stream(self._streams.get(name, self._streams["beside"]))
 
     def join(self) -> None:
         """What comes after waits for everything."""

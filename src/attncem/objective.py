@@ -39,6 +39,7 @@ class Functions:
     prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
     encode: Callable[[Tensor], Tensor]
     predict: Callable[[Tensor], Tensor]
+    share: Callable[[Batch], Batch]
     penalise: Callable[[Batch], SurrogateOutput]
     fit: Callable[[Batch], Tensor | None]
 
@@ -49,7 +50,7 @@ class Functions:
 
     def with_compiled_surrogate(self) -> Functions:
         """The same, only what is the surrogate's compiled."""
-        return replace(self, penalise=compile_function(self.penalise), fit=compile_function(self.fit))
+        return replace(self, **{name: compile_function(getattr(self, name)) for name in ("share", "penalise", "fit")})
 
 
 class Objective:
@@ -82,7 +83,8 @@ class Objective:
             surrogate.generator = torch.Generator(self.device)
         self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
         self.latch = Latch(surrogate.num_classes, self.device)
-        self.functions = Functions(self._prepare, model.encode, model.predict, surrogate.penalise, surrogate.fit)
+        own = (surrogate.share, surrogate.penalise, surrogate.fit)
+        self.functions = Functions(self._prepare, model.encode, model.predict, *own)
         self.step = self._build_step()
         self.gradient_ratio = self._build_gradient_ratio()
 
@@ -256,21 +258,20 @@ class Objective:
         they do not learn either.
         """
         whole_z, whole_y = self.world.gather(z, y)
-        batch = self.surrogate.prepare(whole_z, whole_y)
-        apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
-        penalty = functions.penalise(batch)
-        losses = [self.weight * penalty.loss]
-        if penalty.fit_loss is not None:
-            losses.append(self.fitting * penalty.fit_loss)
-        if learning := [loss for loss in losses if loss.requires_grad]:
-            torch.autograd.backward(learning)
-        with apart:
-            fit_loss = functions.fit(batch)
-            if fit_loss is not None:
-                (self.fitting * fit_loss).backward()
-            beside.wait_for_inside()
-            if "surrogate" in self.optimizers:
-                self.engine.update([self.optimizers["surrogate"]])
+        batch = functions.share(self.surrogate.prepare(whole_z, whole_y))
+        with nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("penalty"):
+            penalty = functions.penalise(batch)
+            losses = [self.weight * penalty.loss]
+            if penalty.fit_loss is not None:
+                losses.append(self.fitting * penalty.fit_loss)
+            if learning := [loss for loss in losses if loss.requires_grad]:
+                torch.autograd.backward(learning)
+        fit_loss = functions.fit(batch)
+        if fit_loss is not None:
+            (self.fitting * fit_loss).backward()
+        beside.wait_for("penalty")
+        if "surrogate" in self.optimizers:
+            self.engine.update([self.optimizers["surrogate"]])
         return whole_z, penalty
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -287,5 +288,5 @@ class Objective:
 
 def _added(penalty: Tensor, beside: Beside, gradient: Tensor) -> Tensor:
     """The gradient of z with the penalty's, waited for here and not before."""
-    beside.wait_for_inside()
+    beside.wait_for("penalty")
     return gradient + penalty

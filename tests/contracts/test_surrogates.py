@@ -327,7 +327,7 @@ def test_the_penalty_and_the_own_loss_do_not_wait_for_each_other(name: str, opti
     for own_first in (False, True):
         surrogate = make(name, options).train()
         torch.manual_seed(3)
-        prepared = surrogate.prepare(z, y)
+        prepared = surrogate.share(surrogate.prepare(z, y))
         first = surrogate.fit(prepared) if own_first else None
         output = surrogate.penalise(prepared)
         results.append((output, first if own_first else surrogate.fit(prepared)))
@@ -337,6 +337,24 @@ def test_the_penalty_and_the_own_loss_do_not_wait_for_each_other(name: str, opti
     assert (own is None) == (own_before is None)
     if own is not None and not surrogate.fit_reads_penalty:
         torch.testing.assert_close(own_before, own, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
+def test_what_is_shared_changes_nothing(name: str, options: dict[str, Any]) -> None:
+    """Penalty and own loss, values and gradients, are those that each would have computed for itself."""
+    results = []
+    for shared in (False, True):
+        z, y = batch()
+        z.requires_grad_()
+        surrogate = make(name, options).train()
+        torch.manual_seed(3)
+        given = surrogate.prepare(z, y)
+        given = surrogate.share(given) if shared else given
+        output, own = surrogate.penalise(given), surrogate.fit(given)
+        (output.loss if own is None else output.loss + own).backward()
+        gradients = {key: weight.grad for key, weight in surrogate.named_parameters() if weight.grad is not None}
+        results.append((output.loss, own, dict(output.diagnostics), z.grad, gradients))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("learn", ["fit", "worst_case"])

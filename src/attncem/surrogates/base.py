@@ -83,7 +83,7 @@ class Surrogate(nn.Module, abc.ABC):
 
     def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
         """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
-        batch = self.prepare(z, y, noise=noise)
+        batch = self.share(self.prepare(z, y, noise=noise))
         output, fit_loss = self.penalise(batch), self.fit(batch)
         return output if fit_loss is None else replace(output, fit_loss=fit_loss)
 
@@ -102,6 +102,13 @@ class Surrogate(nn.Module, abc.ABC):
     def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Any:
         """What ``_evaluate`` and ``_fit`` get as noise: what was given, or what a surrogate draws."""
         return noise
+
+    def share(self, batch: Batch) -> Batch:
+        """The batch with what ``penalise`` and ``fit`` would both compute, each for itself; it too may be compiled.
+
+        It makes a new ``Batch``: compiled by torch 2.11, ``_replace`` gives one without its fields.
+        """
+        return batch
 
     def penalise(self, batch: Batch) -> SurrogateOutput:
         """The penalty alone."""

@@ -75,6 +75,11 @@ class HybridCEM(Surrogate):
         own = None if noise is None else self._noise_of_marked(noise)
         return self.gated.prepare(z, y), self.slot.prepare(z, self._place_of(y), noise=own)
 
+    def share(self, batch: Batch) -> Batch:
+        """As each part does."""
+        gated, slot = batch.noise
+        return Batch(batch.z, batch.y, (self.gated.share(gated), self.slot.share(slot)))
+
     def _evaluate(self, z: Tensor, y: Tensor, noise: tuple[Batch, Batch]) -> SurrogateOutput:
         gated, slot = self.gated.penalise(noise[0]), self.slot.penalise(noise[1])
         if self.training and self.options.risk_audit is None:

@@ -101,6 +101,12 @@ def of_positions(groups: Groups, positions: int) -> Groups:
     return replace(groups, one_hot=one_hot, index=index)
 
 
+def side_by_side(one: Groups, other: Groups) -> Groups:
+    """Groups of the samples taken twice: the first time they belong where ``one`` says, the second where ``other``."""
+    index = torch.cat([one.index, other.index + len(one.counts)])
+    return replace(one, one_hot=torch.block_diag(one.one_hot, other.one_hot), index=index)
+
+
 def rows_of_samples(table: Tensor, groups: Groups) -> Tensor:
     """Rows [B, …] of table [G, …]: that of each sample's group; a sample of no group gets any, without a gradient."""
     rows: Tensor = _Rows.apply(table, groups.one_hot, groups.index)  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn.functional import softplus
 
 from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
-from attncem.surrogates.base import Surrogate
+from attncem.surrogates.base import Batch, Surrogate, exact_arithmetic
 from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.gated import ClassPenalty, DimensionGate, gate_values
 from attncem.surrogates.moments import Groups
@@ -35,6 +36,8 @@ SMALLEST_FLOOR = 1e-8
 """The relative variance floor is never below this (003)."""
 SMALLEST_MASS = 1e-6
 """A slot's share of its class is never below this."""
+MOST_SHARED = 2**22
+"""Values of the table of attention up to which penalty and own loss are attended to together; it is twice as large."""
 CAUTION = (
     "learn=penalty trains slots, gates and scalars to lower their own penalty: on frozen features rob_loss falls to 0 "
     "while the spread stays; learn=fit and worst_case keep gates and scalars frozen."
@@ -51,6 +54,28 @@ class View:
     def detach(self) -> View:
         """The same as constants."""
         return View(self.enhanced.detach(), self.responsibilities.detach())
+
+    def split(self, samples: int) -> tuple[View, View]:
+        """The view of so many samples, and of the others."""
+        parts = zip(self.enhanced.split(samples), self.responsibilities.split(samples), strict=True)
+        one, other = (View(*part) for part in parts)
+        return one, other
+
+
+class Shared(NamedTuple):
+    """What penalty and own loss both need: groups and their halves, the view of all and, live, of the first halves."""
+
+    groups: Groups
+    halves: tuple[Groups, Groups]
+    whole: View
+    half: View
+
+
+class Drawn(NamedTuple):
+    """Noise of the slots of every group, [G, S, d], and what was shared."""
+
+    noise: Tensor
+    shared: Shared | None = None
 
 
 @dataclass(frozen=True)
@@ -140,11 +165,35 @@ class SlotCrossAttentionCEM(Surrogate):
         value = self.scalars[name] if live else self.scalars[name].detach()
         return softplus(value) if name in POSITIVE else value
 
-    def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor) -> SurrogateOutput:
-        groups = self._groups(y, z.dtype)
+    def share(self, batch: Batch) -> Batch:
+        """Both views at once, where neither passes a gradient to z: half as many small operations."""
+        groups = self._groups(batch.y, batch.z.dtype)
+        if not self._views_alike or 4 * groups.one_hot.numel() * self.options.num_slots > MOST_SHARED:
+            return batch
+        with exact_arithmetic(batch.z):
+            halves = moments.halves(groups)
+            noise = batch.noise.noise
+            twice = moments.side_by_side(groups, halves[0])
+            view = self._attend(batch.z.detach(), twice, torch.cat([noise, noise]), live=True)
+        whole, half = view.split(len(batch.y))
+        return Batch(batch.z, batch.y, Drawn(noise, Shared(groups, halves, whole.detach(), half)))
+
+    @property
+    def _views_alike(self) -> bool:
+        """Whether penalty and own loss see the samples through the same maps, as constants and live."""
+        return self._view_is_constant and self.options.learn == "fit" and self.options.tokens == "sample"
+
+    @property
+    def _view_is_constant(self) -> bool:
+        return self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
+
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Drawn) -> SurrogateOutput:
+        if noise.shared is not None:
+            groups, view = noise.shared.groups, noise.shared.whole
+        else:
+            groups = self._groups(y, z.dtype)
+            view = self._view(z.detach() if self._view_is_constant else z, groups, noise.noise, live=False)
         keep = groups.counts >= 2
-        constant = self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
-        view = self._view(z.detach() if constant else z, groups, noise, live=False)
         penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
         self._track_gates(penalty, keep)
         shut = self._is_shut()
@@ -169,15 +218,14 @@ class SlotCrossAttentionCEM(Surrogate):
         gated = options.dimension_gate or options.snr_gate
         return gated or options.statistic != "capacity" or options.weights_gradient == "through"
 
-    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Tensor:
-        """Noise of the slots of every group, [G, S, d]."""
+    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Drawn:
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
-            return self._noise(moments.num_groups(len(y), self.num_classes), z)
+            return Drawn(self._noise(moments.num_groups(len(y), self.num_classes), z))
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
         classes = self._groups(y, z.dtype).class_of_group
-        return noise.to(z)[classes.clamp_max(self.num_classes - 1)]
+        return Drawn(noise.to(z)[classes.clamp_max(self.num_classes - 1)])
 
     def _noise(self, groups: int, like: Tensor) -> Tensor:
         """Drawn while training, zeros in eval mode, [G, S, d]."""
@@ -197,6 +245,8 @@ class SlotCrossAttentionCEM(Surrogate):
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
         groups = moments.of_positions(groups, positions)
+        times = len(groups.index) // len(x)
+        x = x if times == 1 else x.repeat(times, 1)
         slots = self.slot_attention(x, groups, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
         slots = slots.detach() if detached else slots
@@ -344,34 +394,35 @@ class SlotCrossAttentionCEM(Surrogate):
         """The shut-off acts on both."""
         return self.options.early_shut_off and self.options.learn != "fit"
 
-    def _fit(self, z: Tensor, y: Tensor, noise: Tensor) -> Tensor | None:
+    def _fit(self, z: Tensor, y: Tensor, noise: Drawn) -> Tensor | None:
         learn = self.options.learn
         if learn == "frozen":
             return None
-        groups = self._groups(y, z.dtype)
+        shared = noise.shared
+        groups = self._groups(y, z.dtype) if shared is None else shared.groups
         keep = groups.counts >= 2
         if learn == "fit":
-            return moments.share_weighted_sum(self._negative_log_likelihood(z, groups, noise), keep, groups)
-        own = self._view(z, groups, noise, live=True)
+            first, second = moments.halves(groups) if shared is None else shared.halves
+            view = self._view(z, first, noise.noise, live=True) if shared is None else shared.half
+            per_group = self._negative_log_likelihood(z.flatten(1), view, first, second)
+            return moments.share_weighted_sum(per_group, keep, groups)
+        own = self._view(z, groups, noise.noise, live=True)
         penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
         rob_loss = self._combine(penalty.per_group, keep, groups, self._is_shut())
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
-    def _negative_log_likelihood(self, z: Tensor, groups: Groups, noise: Tensor) -> Tensor:
+    def _negative_log_likelihood(self, x: Tensor, view: View, first: Groups, second: Groups) -> Tensor:
         """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
 
         Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
         is averaged over the channel's noise, as for the gated surrogate: of clean samples the best σ²_k would be
         the variance minus the noise's.
         """
-        x = z.flatten(1)
-        first, second = moments.halves(groups)
-        view = self._view(z, first, noise, live=True)
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
             x,
             view.responsibilities,
-            values=self._table_size(x, groups),
+            values=self._table_size(x, first),
         )
 
     def _held_out(self, x: Tensor, responsibilities: Tensor, first: Groups, second: Groups) -> Tensor:
