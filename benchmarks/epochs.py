@@ -20,20 +20,17 @@ _numbers = itertools.count()
 
 def epochs(setting: Setting) -> list[Table]:
     """Whole epochs through `attncem.train`, and single steps."""
-    whole = [_row(setting, case, "epoch", measure_epochs) for case in setting.in_time(_epoch_cases(setting))]
-    steps = [_row(setting, case, "step", measure_step) for case in setting.in_time(_step_cases(setting))]
+    rows: dict[str, list[Row]] = {"epoch": [], "step": []}
+    for kind, case in setting.in_time(_plan(setting)):
+        rows[kind].append({**asdict(case), **setting.once(kind, case, MEASURES[kind])})
     return [
         Table(
             "Epoch",
-            add_ratios(whole, "epoch_seconds"),
+            add_ratios(rows["epoch"], "epoch_seconds"),
             "Median of the epochs after the first; validation and refit included. The first also compiles and records.",
         ),
-        Table("Step", add_ratios(steps, "step_ms"), "Augmentation, forward, backward and update of one batch."),
+        Table("Step", add_ratios(rows["step"], "step_ms"), "Augmentation, forward, backward and update of one batch."),
     ]
-
-
-def _row(setting: Setting, case: Case, kind: str, measure: Callable[[Setting, Case], Row]) -> Row:
-    return {**asdict(case), **setting.once(kind, case, measure)}
 
 
 def measure_epochs(setting: Setting, case: Case) -> Row:
@@ -64,33 +61,30 @@ def _problems(found: list[str]) -> Row:
     return {"problem": "; ".join(found)} if found else {}
 
 
-def _epoch_cases(setting: Setting) -> list[Case]:
-    """What matters most comes first."""
-    if not setting.on_gpu:
-        names = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
-        return [replace(setting.plain, surrogate=name) for name in names]
-    two = ("none", "kmeans")
-    return [
-        *(Case(name) for name in two),
-        *(Case(name, fast="compile") for name in two),
-        *(Case(name, batch_size=256) for name in two),
-        *(Case(name) for name in SURROGATES if name not in two),
-        Case("kmeans", batch_size=256, fast="compile"),
-        *(Case("kmeans", precision="32-true", fast=fast) for fast in ("capture", "off")),
-        Case("kmeans", fast="off"),
-    ]
+MEASURES: dict[str, Callable[[Setting, Case], Row]] = {"epoch": measure_epochs, "step": measure_step}
 
 
-def _step_cases(setting: Setting) -> list[Case]:
-    """What takes longest to compile comes last."""
+def _plan(setting: Setting) -> list[tuple[str, Case]]:
+    """What is measured, what matters most first."""
     if not setting.on_gpu:
-        return [replace(setting.plain, surrogate=name) for name in SURROGATES]
+        some = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
+        return [
+            *(("epoch", replace(setting.plain, surrogate=name)) for name in some),
+            *(("step", replace(setting.plain, surrogate=name)) for name in SURROGATES),
+        ]
     two = ("none", "kmeans")
     return [
-        *(Case(name) for name in SURROGATES),
-        *(Case(name, fast="compile_surrogate") for name in SURROGATES),
-        *(Case(name, precision=precision, fast="off") for precision in ("bf16-mixed", "32-true") for name in two),
-        *(Case(name, precision="32-true") for name in two),
-        *(Case(name, batch_size=256) for name in two),
-        *(Case(name, fast="compile") for name in (*two, "gated", "slot", "hybrid")),
+        *(("step", Case(name)) for name in SURROGATES),
+        *(("step", Case(name, fast="compile_surrogate")) for name in SURROGATES),
+        *(("epoch", Case(name)) for name in two),
+        *(("epoch", Case(name, fast="compile")) for name in two),
+        *(("epoch", Case(name, batch_size=256)) for name in two),
+        *(("step", Case(name, batch_size=256)) for name in two),
+        *(("epoch", Case(name)) for name in SURROGATES if name not in two),
+        *(("step", Case(name, precision="32-true")) for name in two),
+        *(("step", Case(name, precision=way, fast="off")) for way in ("bf16-mixed", "32-true") for name in two),
+        ("epoch", Case("kmeans", batch_size=256, fast="compile")),
+        *(("epoch", Case("kmeans", precision="32-true", fast=fast)) for fast in ("capture", "off")),
+        ("epoch", Case("kmeans", fast="off")),
+        *(("step", Case(name, fast="compile")) for name in (*two, "gated", "slot", "hybrid")),
     ]

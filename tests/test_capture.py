@@ -26,6 +26,12 @@ class Clock:
     def wait_stream(self, other: Clock) -> None:
         self.seen |= other.seen
 
+    def record_event(self) -> set[str]:
+        return set(self.seen)
+
+    def wait_event(self, event: set[str]) -> None:
+        self.seen |= event
+
 
 class Machine:
     """Streams by name and the current one."""
@@ -59,36 +65,35 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
     main.work("encoder")
     with Beside() as beside:
         made.current.work("prepared")
-        with beside.fork("penalty"):
-            made.current.work("penalty")
-        assert made.current.seen == {"encoder", "prepared"}, "the own loss does not wait for the penalty"
-        made.current.work("own loss")
-        beside.wait_for("penalty")
-        assert "penalty" in made.current.seen, "the weights that it reads are updated after it"
-        made.current.work("own update")
+        apart = beside.fork("fit")
+        made.current.work("penalty")
+        beside.mark("penalty")
+        with apart:
+            assert made.current.seen == {"encoder", "prepared"}, "the own loss does not wait for the penalty"
+            made.current.work("own loss")
+            made.get("beside").wait_stream(made.current)
+            made.get("beside").work("shared backward")
+            made.current.wait_stream(made.get("beside"))
+            beside.wait_for("penalty")
+            assert "penalty" in made.current.seen, "the weights that it reads are updated after it"
+            made.current.work("own update")
     assert made.current is main
     assert main.seen == {"encoder"}, "the server's half waits for none of it"
     beside.wait_for("penalty")
     assert main.seen == {"encoder", "prepared", "penalty"}, "the encoder's backward waits for the penalty alone"
     beside.join()
-    assert main.seen == {"encoder", "prepared", "penalty", "own loss", "own update"}
-
-
-def test_a_penalty_that_the_own_loss_reads_is_waited_for_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = machine(monkeypatch, "recording")
-    with Beside() as beside:
-        made.current.work("penalty")
-    beside.wait_for("penalty")
-    assert made.current.seen == {"penalty"}
+    assert main.seen == {"encoder", "prepared", "penalty", "own loss", "shared backward", "own update"}
 
 
 def test_outside_a_recording_everything_is_done_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(monkeypatch, "default")
     with Beside() as beside:
-        with beside.fork("penalty"):
-            made.current.work("penalty")
-        made.current.work("own loss")
-        beside.wait_for("penalty")
+        apart = beside.fork("fit")
+        made.current.work("penalty")
+        beside.mark("penalty")
+        with apart:
+            made.current.work("own loss")
+            beside.wait_for("penalty")
     beside.join()
     assert made.current.seen == {"penalty", "own loss"}
     assert not any(stream.seen for name, stream in made.streams.items() if name != "default")

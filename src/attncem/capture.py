@@ -176,6 +176,7 @@ class Beside:
     def __enter__(self) -> Beside:
         recording = torch.cuda.is_initialized() and torch.cuda.current_stream() == _stream("recording")
         self._streams: dict[str, torch.cuda.Stream] | None = {} if recording else None
+        self._marks: dict[str, torch.cuda.Event] = {}
         self._inside: AbstractContextManager[Any] = self.fork("beside")
         self._inside.__enter__()
         return self
@@ -184,17 +185,22 @@ class Beside:
         self._inside.__exit__(*exception)
 
     def fork(self, name: str) -> AbstractContextManager[Any]:
-        """A context of its own: what is done there waits for what was done before this call, and for no more."""
+        """A context of its own: what is done there waits for what was done here before this call, and for no more."""
         if self._streams is None:
             return nullcontext()
         stream = self._streams[name] = _stream(name)
         stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(stream)
 
-    def wait_for(self, name: str) -> None:
-        """What comes after waits for that fork; where there is none, for what was done inside."""
+    def mark(self, name: str) -> None:
+        """Name what has been done here so far, for others to wait for."""
         if self._streams is not None:
-            torch.cuda.current_stream().wait_stream(self._streams.get(name, self._streams["beside"]))
+            self._marks[name] = torch.cuda.current_stream().record_event()
+
+    def wait_for(self, name: str) -> None:
+        """What comes after waits for what was done before that mark, and for no more."""
+        if self._streams is not None:
+            torch.cuda.current_stream().wait_event(self._marks[name])
 
     def join(self) -> None:
         """What comes after waits for everything."""

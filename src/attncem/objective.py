@@ -259,19 +259,21 @@ class Objective:
         """
         whole_z, whole_y = self.world.gather(z, y)
         batch = functions.share(self.surrogate.prepare(whole_z, whole_y))
-        with nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("penalty"):
-            penalty = functions.penalise(batch)
-            losses = [self.weight * penalty.loss]
-            if penalty.fit_loss is not None:
-                losses.append(self.fitting * penalty.fit_loss)
-            if learning := [loss for loss in losses if loss.requires_grad]:
-                torch.autograd.backward(learning)
-        fit_loss = functions.fit(batch)
-        if fit_loss is not None:
-            (self.fitting * fit_loss).backward()
-        beside.wait_for("penalty")
-        if "surrogate" in self.optimizers:
-            self.engine.update([self.optimizers["surrogate"]])
+        apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
+        penalty = functions.penalise(batch)
+        losses = [self.weight * penalty.loss]
+        if penalty.fit_loss is not None:
+            losses.append(self.fitting * penalty.fit_loss)
+        if learning := [loss for loss in losses if loss.requires_grad]:
+            torch.autograd.backward(learning)
+        beside.mark("penalty")
+        with apart:
+            fit_loss = functions.fit(batch)
+            if fit_loss is not None:
+                (self.fitting * fit_loss).backward()
+            beside.wait_for("penalty")
+            if "surrogate" in self.optimizers:
+                self.engine.update([self.optimizers["surrogate"]])
         return whole_z, penalty
 
     def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:

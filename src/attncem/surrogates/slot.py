@@ -62,20 +62,12 @@ class View:
         return one, other
 
 
-class Shared(NamedTuple):
-    """What penalty and own loss both need: groups and their halves, the view of all and, live, of the first halves."""
-
-    groups: Groups
-    halves: tuple[Groups, Groups]
-    whole: View
-    half: View
-
-
 class Drawn(NamedTuple):
-    """Noise of the slots of every group, [G, S, d], and what was shared."""
+    """Noise of the slots of every group, [G, S, d]; views of the whole groups and, live, of their first halves."""
 
     noise: Tensor
-    shared: Shared | None = None
+    whole: View | None = None
+    half: View | None = None
 
 
 @dataclass(frozen=True)
@@ -170,13 +162,12 @@ class SlotCrossAttentionCEM(Surrogate):
         groups = self._groups(batch.y, batch.z.dtype)
         if not self._views_alike or 4 * groups.one_hot.numel() * self.options.num_slots > MOST_SHARED:
             return batch
+        noise: Tensor = batch.noise.noise
         with exact_arithmetic(batch.z):
-            halves = moments.halves(groups)
-            noise = batch.noise.noise
-            twice = moments.side_by_side(groups, halves[0])
+            twice = moments.side_by_side(groups, moments.halves(groups)[0])
             view = self._attend(batch.z.detach(), twice, torch.cat([noise, noise]), live=True)
         whole, half = view.split(len(batch.y))
-        return Batch(batch.z, batch.y, Drawn(noise, Shared(groups, halves, whole.detach(), half)))
+        return Batch(batch.z, batch.y, Drawn(noise, whole.detach(), half))
 
     @property
     def _views_alike(self) -> bool:
@@ -188,12 +179,10 @@ class SlotCrossAttentionCEM(Surrogate):
         return self.options.variance_space == "raw" and self.options.weights_gradient == "detached"
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Drawn) -> SurrogateOutput:
-        if noise.shared is not None:
-            groups, view = noise.shared.groups, noise.shared.whole
-        else:
-            groups = self._groups(y, z.dtype)
-            view = self._view(z.detach() if self._view_is_constant else z, groups, noise.noise, live=False)
+        groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
+        seen = z.detach() if self._view_is_constant else z
+        view = self._view(seen, groups, noise.noise, live=False) if noise.whole is None else noise.whole
         penalty = self._penalty(self._space(z, view), view, groups, live=False, again=self._has_many_tables)
         self._track_gates(penalty, keep)
         shut = self._is_shut()
@@ -398,12 +387,11 @@ class SlotCrossAttentionCEM(Surrogate):
         learn = self.options.learn
         if learn == "frozen":
             return None
-        shared = noise.shared
-        groups = self._groups(y, z.dtype) if shared is None else shared.groups
+        groups = self._groups(y, z.dtype)
         keep = groups.counts >= 2
         if learn == "fit":
-            first, second = moments.halves(groups) if shared is None else shared.halves
-            view = self._view(z, first, noise.noise, live=True) if shared is None else shared.half
+            first, second = moments.halves(groups)
+            view = self._view(z, first, noise.noise, live=True) if noise.half is None else noise.half
             per_group = self._negative_log_likelihood(z.flatten(1), view, first, second)
             return moments.share_weighted_sum(per_group, keep, groups)
         own = self._view(z, groups, noise.noise, live=True)
