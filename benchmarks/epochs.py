@@ -76,8 +76,7 @@ def _plan(setting: Setting) -> list[tuple[str, Case]]:
     return [
         *(("step", Case(name)) for name in SURROGATES),
         *(("step", Case(name, fast="compile_surrogate")) for name in SURROGATES),
-        *(("epoch", Case(name)) for name in two),
-        *(("epoch", Case(name, fast="compile")) for name in two),
+        *(("epoch", Case(name, fast=way)) for way in ("capture", "compile_surrogate", "compile") for name in two),
         *(("epoch", Case(name, batch_size=256)) for name in two),
         *(("step", Case(name, batch_size=256)) for name in two),
         *(("epoch", Case(name)) for name in SURROGATES if name not in two),

@@ -235,13 +235,13 @@ class Objective:
         with Beside() as beside:
             seen = z.detach().requires_grad_(z.requires_grad)
             whole_z, penalty = self._surrogate_step(functions, seen, y, beside)
-        if seen.grad is not None:
-            z.register_hook(partial(_added, seen.grad, beside))
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         terms, told = self._further_terms(Seen(x, y, z, released, logits))
+        if seen.grad is not None:  # from here on: penalties may ask for gradients of z themselves
+            z.register_hook(partial(_added, seen.grad, beside))
         self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
         beside.join()
         self.latch.add(penalty.per_class, penalty.loss)

@@ -36,8 +36,8 @@ def collect(pairs: Iterable[tuple[Tensor, Tensor]], num_classes: int, like: Tens
     pairs = list(pairs)
     if not pairs:
         raise ValueError("refresh: expected at least one (z, y) pair, got none")
-    x = torch.cat([z.detach().flatten(1).to(like) for z, _ in pairs])
-    y = torch.cat([y.to(like.device).long() for _, y in pairs])
+    x = torch.cat([z.detach().flatten(1).to(like.device) for z, _ in pairs]).to(like.dtype)
+    y = torch.cat([y.to(like.device) for _, y in pairs]).long()
     if not bool(x.isfinite().all()):
         raise ValueError("refresh: the features hold NaN or infinity")
     if bool(((y < 0) | (y >= num_classes)).any()):
@@ -122,7 +122,7 @@ def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tupl
 
 def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     """The argmin over k of |c_k|² − 2 x·c_k, [R, M]; x is centred on its class."""
-    return (centres.square().sum(2).unsqueeze(1) - 2 * x @ centres.transpose(1, 2)).argmin(2)
+    return (centres.square().sum(2).unsqueeze(1) - x @ (2 * centres).transpose(1, 2)).argmin(2)
 
 
 def one_hot(labels: Tensor, mask: Tensor, centres: Tensor) -> Tensor:
