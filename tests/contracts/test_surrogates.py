@@ -465,6 +465,32 @@ def test_compiles_to_machine_code(name: str) -> None:
 
 @TRACER
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
+def test_what_a_step_compiles_apart_gives_the_same(name: str) -> None:
+    """What one compiled function makes for the next, and gradients that come back through both."""
+    results = []
+    for backend in (None, "aot_eager"):
+        surrogate = make(name, COMPILED.get(name, {})).train()
+        z, y = batch()
+        z.requires_grad_()
+        torch._dynamo.reset()
+        parts: list[Any] = [surrogate.share, surrogate.penalise, surrogate.fit]
+        if backend is not None:
+            parts = [torch.compile(part, backend=backend, fullgraph=True) for part in parts]
+        share, penalise, fit = parts
+        given = share(surrogate.prepare(z, y, noise=slot_noise(surrogate)))
+        output = penalise(given)
+        output.loss.backward()
+        fit(given).backward()
+        own = [parameter.grad for parameter in surrogate.parameters() if parameter.grad is not None]
+        results.append([output.loss.detach(), output.per_class, z.grad, *own, *surrogate.state_dict().values()])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@TRACER
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("gated", {"variant": "002"}), ("slot", {**SLOT, "variant": "001"})])
 def test_the_documents_variants_compile_with_their_backward(name: str, options: dict[str, Any]) -> None:
     compiled_equals_plain(name, options, "aot_eager", 1e-5)
