@@ -49,7 +49,7 @@ def test_groups_partition_the_labels_in_range(labels: list[int], num_classes: in
 @given(st.lists(st.integers(-3, 12), min_size=1, max_size=20), st.integers(1, 10))
 def test_groups_of_pairs_are_those_of_all_but_for_single_samples(labels: list[int], num_classes: int) -> None:
     y = torch.tensor(labels)
-    groups = moments.group_by_class(y, num_classes, torch.float64, pairs=True)
+    groups = moments.group_by_class(y, num_classes, torch.float64, smallest=2)
     assert len(groups.counts) == min(num_classes, max(1, len(labels) // 2))
     counts = {value: labels.count(value) for value in labels if 0 <= value < num_classes}
     if num_classes > len(groups.counts):

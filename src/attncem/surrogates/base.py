@@ -20,6 +20,9 @@ from attncem.surrogates.memory import ClassMemory
 from attncem.surrogates.moments import Groups
 from attncem.types import ConfigError, SurrogateOutput
 
+PAIR = 2
+"""Samples from which a class has a spread."""
+
 
 class Batch(NamedTuple):
     """What a surrogate looks at: z in float32 or float64, y int64, remembered rows included; and what it drew."""
@@ -121,9 +124,9 @@ class Surrogate(nn.Module, abc.ABC):
             return self._fit(batch.z.detach(), batch.y, batch.noise)
 
     def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
-        """Groups of the labels given to ``_evaluate`` and ``_fit``: of the classes with two samples or more."""
+        """Groups of the labels given to ``_evaluate`` and ``_fit``; a class of one sample has no spread."""
         num_own = None if self.memory is None else self.memory.num_own(len(y))
-        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own, pairs=True)
+        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own, smallest=PAIR)
 
     def set_epoch(self, epoch: float) -> None:
         """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""

@@ -42,21 +42,24 @@ class Groups:
         return self.own_counts / self.batch_size
 
 
-def num_groups(batch: int, num_classes: int, *, pairs: bool = True) -> int:
-    """G: with ``pairs`` only classes with two samples or more have a group where not every class can have one."""
-    return min(num_classes, max(1, batch // 2) if pairs else batch)
+def num_groups(batch: int, num_classes: int, smallest: int) -> int:
+    """G: how many classes can have ``smallest`` samples or more in the batch."""
+    return min(num_classes, max(1, batch // smallest))
 
 
 def group_by_class(
-    y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None, pairs: bool = False
+    y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None, smallest: int = 1
 ) -> Groups:
-    """Groups of y [B] int64; ``dtype`` is that of the moments to come. After ``num_own`` rows a memory's follow."""
-    batch, index = len(y), torch.arange(num_groups(len(y), num_classes, pairs=pairs), device=y.device)
+    """Groups of y [B] int64; ``dtype`` is that of the moments to come. After ``num_own`` rows a memory's follow.
+
+    Where not every class can have a group, those with fewer than ``smallest`` samples have none.
+    """
+    batch, index = len(y), torch.arange(num_groups(len(y), num_classes, smallest), device=y.device)
     has_group = (y >= 0) & (y < num_classes)
     group = y
     if num_classes > len(index):
-        group, chosen = _numbered(y, pairs=pairs)
-        has_group = has_group & chosen
+        group, enough = _numbered(y, smallest)
+        has_group = has_group & enough
     members = (group.unsqueeze(1) == index) & has_group.unsqueeze(1)
     class_of_group = torch.where(members, y.unsqueeze(1), num_classes).amin(0)
     one_hot = members.to(dtype)
@@ -66,19 +69,17 @@ def group_by_class(
     return Groups(members, one_hot, place, counts, class_of_group, own_counts, batch if num_own is None else num_own)
 
 
-def _numbered(y: Tensor, *, pairs: bool) -> tuple[Tensor, Tensor]:
-    """A number [B] below B that samples of one label share, without a sort and without a host read; who has one.
+def _numbered(y: Tensor, smallest: int) -> tuple[Tensor, Tensor]:
+    """Labels of ``smallest`` samples or more numbered as they begin, and who has such a label, both [B].
 
-    It is the index of the first of them; with ``pairs`` how many labels of two samples or more began before it.
+    Without a sort and without a host read.
     """
     order = torch.arange(len(y), device=y.device)
     same = y.unsqueeze(1) == y
     first = torch.where(same, order, len(y)).amin(1)
-    size = same.sum(1)
-    if not pairs:
-        return first, size > 0
-    begins = (first == order) & (size >= 2)
-    return (begins.cumsum(0) - 1)[first], size >= 2
+    enough = same.sum(1) >= smallest
+    begins = (first == order) & enough
+    return (begins.cumsum(0) - 1)[first], enough
 
 
 def halves(groups: Groups) -> tuple[Groups, Groups]:

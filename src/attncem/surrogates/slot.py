@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
-from attncem.surrogates.base import Batch, Surrogate, exact_arithmetic
+from attncem.surrogates.base import PAIR, Batch, Surrogate, exact_arithmetic
 from attncem.surrogates.floor import VarianceFloor
 from attncem.surrogates.gated import ClassPenalty, DimensionGate, gate_values
 from attncem.surrogates.moments import Groups
@@ -55,19 +55,15 @@ class View:
         """The same as constants."""
         return View(self.enhanced.detach(), self.responsibilities.detach())
 
-    def split(self, samples: int) -> tuple[View, View]:
-        """The view of so many samples, and of the others."""
-        parts = zip(self.enhanced.split(samples), self.responsibilities.split(samples), strict=True)
-        one, other = (View(*part) for part in parts)
-        return one, other
-
 
 class Drawn(NamedTuple):
-    """Noise of the slots of every group, [G, S, d]; views of the whole groups and, live, of their first halves."""
+    """Noise of the slots of every group, [G, S, d]; where ``share`` has been: the view of the whole groups, and the
+    responsibilities in their first halves, live.
+    """
 
     noise: Tensor
     whole: View | None = None
-    half: View | None = None
+    half: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -159,15 +155,16 @@ class SlotCrossAttentionCEM(Surrogate):
 
     def share(self, batch: Batch) -> Batch:
         """Both views at once, where neither passes a gradient to z: half as many small operations."""
-        groups = self._groups(batch.y, batch.z.dtype)
-        if not self._views_alike or 4 * groups.one_hot.numel() * self.options.num_slots > MOST_SHARED:
-            return batch
         noise: Tensor = batch.noise.noise
+        samples = len(batch.y)
+        if not self._views_alike or 4 * samples * noise.shape[0] * noise.shape[1] > MOST_SHARED:
+            return batch
         with exact_arithmetic(batch.z):
+            groups = self._groups(batch.y, batch.z.dtype)
             twice = moments.side_by_side(groups, moments.halves(groups)[0])
             view = self._attend(batch.z.detach(), twice, torch.cat([noise, noise]), live=True)
-        whole, half = view.split(len(batch.y))
-        return Batch(batch.z, batch.y, Drawn(noise, whole.detach(), half))
+        whole = View(view.enhanced[:samples], view.responsibilities[:samples]).detach()
+        return Batch(batch.z, batch.y, Drawn(noise, whole, view.responsibilities[samples:]))
 
     @property
     def _views_alike(self) -> bool:
@@ -210,7 +207,7 @@ class SlotCrossAttentionCEM(Surrogate):
     def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Drawn:
         size = (self.options.num_slots, self.options.slot_dim)
         if noise is None:
-            return Drawn(self._noise(moments.num_groups(len(y), self.num_classes), z))
+            return Drawn(self._noise(moments.num_groups(len(y), self.num_classes, PAIR), z))
         if tuple(noise.shape) != (self.num_classes, *size):
             raise ValueError(f"noise: expected shape {[self.num_classes, *size]}, got {list(noise.shape)}")
         classes = self._groups(y, z.dtype).class_of_group
@@ -234,7 +231,7 @@ class SlotCrossAttentionCEM(Surrogate):
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
         groups = moments.of_positions(groups, positions)
-        times = len(groups.index) // len(x)
+        times = len(groups.index) // len(x)  # two where the groups are side by side
         x = x if times == 1 else x.repeat(times, 1)
         slots = self.slot_attention(x, groups, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
@@ -391,15 +388,17 @@ class SlotCrossAttentionCEM(Surrogate):
         keep = groups.counts >= 2
         if learn == "fit":
             first, second = moments.halves(groups)
-            view = self._view(z, first, noise.noise, live=True) if noise.half is None else noise.half
-            per_group = self._negative_log_likelihood(z.flatten(1), view, first, second)
+            shares = noise.half
+            if shares is None:
+                shares = self._view(z, first, noise.noise, live=True).responsibilities
+            per_group = self._negative_log_likelihood(z.flatten(1), shares, first, second)
             return moments.share_weighted_sum(per_group, keep, groups)
         own = self._view(z, groups, noise.noise, live=True)
         penalty = self._penalty(self._space(z, own), own, groups, live=learn == "penalty", again=True)
         rob_loss = self._combine(penalty.per_group, keep, groups, self._is_shut())
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
-    def _negative_log_likelihood(self, x: Tensor, view: View, first: Groups, second: Groups) -> Tensor:
+    def _negative_log_likelihood(self, x: Tensor, shares: Tensor, first: Groups, second: Groups) -> Tensor:
         """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
 
         Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
@@ -409,7 +408,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
             x,
-            view.responsibilities,
+            shares,
             values=self._table_size(x, first),
         )
 
