@@ -21,7 +21,7 @@ from attncem.runs import RunDirectory
 from attncem.types import ConfigError
 from benchmarks.common import EPOCH_IMAGES, FEW_IMAGES, Case, Row, Setting, Table, start_anew
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3)
 ACCURACY_EPOCHS = 60
 LONG_EPOCHS = 240
 FAST = Case("kmeans", fast="compile")
@@ -35,7 +35,7 @@ RECIPE = {
 
 
 def accuracy(setting: Setting) -> list[Table]:
-    """Accuracy after 60 epochs, three seeds each way: the plain runs wait for launches, so they share the device."""
+    """Accuracy after 60 epochs, four seeds each way: the plain runs wait for launches, so they share the device."""
     if not setting.on_gpu or setting.cifar10 is None:
         raise ConfigError("the part accuracy needs a GPU and CIFAR-10: give --cifar10 DIR")
     waiting = {seed: _start(setting, _config(setting, PLAIN, ACCURACY_EPOCHS, seed)) for seed in SEEDS}

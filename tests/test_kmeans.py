@@ -30,11 +30,13 @@ def features(counts: list[int], *, seed: int = 0, dtype: torch.dtype = torch.flo
     return z[order].to(dtype), y[order]
 
 
-def test_equals_scikit_learn_from_the_same_start() -> None:
+@pytest.mark.parametrize("counts", [[70, 95, 80], [70, 1501, 80]], ids=["few", "many"])
+def test_equals_scikit_learn_from_the_same_start(counts: list[int]) -> None:
+    """Also where a class has so many samples that its sums are taken in parts."""
     z, y = features([90, 60, 75])
     surrogate = build(max_iterations=300).double()
     surrogate.refresh([(z, y)])
-    z, y = features([70, 95, 80], seed=1)
+    z, y = features(counts, seed=1)
     start = surrogate.centres.clone()
     surrogate.refresh([(z[:50], y[:50]), (z[50:], y[50:])])
     for label in range(3):
@@ -47,7 +49,7 @@ def test_equals_scikit_learn_from_the_same_start() -> None:
             members = samples[other.labels_ == cluster]
             variance = np.square(members - members.mean(0)).mean()
             assert float(surrogate.variances[label, cluster]) == pytest.approx(variance)
-    assert surrogate.class_counts.tolist() == [70, 95, 80]
+    assert surrogate.class_counts.tolist() == counts
 
 
 def test_before_the_first_refresh_the_loss_is_zero_with_a_graph() -> None:
@@ -152,6 +154,17 @@ def test_only_classes_not_seen_before_are_seeded() -> None:
     centres = first_centres(x, mask, stored, torch.tensor([True, False]))
     assert torch.equal(centres[0], stored[0])
     assert torch.equal(centres[1], seed_centres(x, mask, 2)[1])
+
+
+@pytest.mark.parametrize("held", [1, 2 * 24 * 4])
+def test_clusters_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    """One of the five clusters at a time, and two."""
+    surrogate = build()
+    surrogate.refresh([features([30, 20, 10])])
+    z, y = features([8, 8, 8], seed=1)
+    at_once = surrogate(z, y)
+    monkeypatch.setattr("attncem.surrogates.kmeans.MANY_DIFFERENCES", held)
+    torch.testing.assert_close(surrogate(z, y).loss, at_once.loss)
 
 
 def test_seeds_are_samples_far_apart() -> None:

@@ -5,6 +5,7 @@ The samples of R classes lie in a padded table x [R, M, D]; mask [R, M] marks th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -21,6 +22,10 @@ CHECK_EVERY = 5
 """Lloyd iterations between two questions to a GPU whether a label has changed."""
 CHUNK_ELEMENTS = 2**27
 """Padded feature values that one refit step holds at most (512 MB in float32)."""
+PIECES = 8
+"""A sum over many samples of a class is taken in so many parts: one product would leave most of a GPU idle."""
+MANY_SAMPLES = 1024
+"""Samples of a class from which on its sums are taken in parts."""
 
 
 def shrinkage(hits: Tensor, share: Tensor, class_counts: Tensor) -> Tensor:
@@ -50,6 +55,7 @@ def padded_classes(x: Tensor, y: Tensor, counts: Tensor) -> Iterator[tuple[Tenso
     order = y.argsort(stable=True)
     first = counts.cumsum(0) - counts
     longest = int(counts.max())
+    longest += -longest % _num_pieces(longest)
     chunk = max(1, CHUNK_ELEMENTS // (longest * x.shape[1]))
     slots = torch.arange(longest, device=x.device)
     for start in range(0, len(counts), chunk):
@@ -113,7 +119,7 @@ def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tupl
     for iteration in range(1, max_iterations + 1):
         chosen = one_hot(labels, mask, centres)
         hits = chosen.sum(1).unsqueeze(2)
-        centres = torch.where(hits > 0, chosen.transpose(1, 2) @ x / hits.clamp_min(1), centres)
+        centres = torch.where(hits > 0, _sums(chosen, x) / hits, centres)
         before, labels = labels, _nearest_centre(x, centres)
         if iteration % every == 0 and bool(((labels == before) | ~mask).all()):
             break
@@ -122,10 +128,22 @@ def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tupl
 
 def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     """The argmin over k of |c_k|² − 2 x·c_k, [R, M]; x is centred on its class."""
-    return (centres.square().sum(2).unsqueeze(1) - x @ (2 * centres).transpose(1, 2)).argmin(2)
+    squares = centres.square().sum(2).unsqueeze(1)
+    return torch.baddbmm(squares, x, centres.transpose(1, 2), alpha=-2).argmin(2)
+
+
+def _sums(chosen: Tensor, x: Tensor) -> Tensor:
+    """Sum of the samples of each cluster, [R, K, D]."""
+    pieces = math.gcd(x.shape[1], _num_pieces(x.shape[1]))
+    chosen, x = (table.unflatten(1, (pieces, -1)) for table in (chosen, x))
+    return (chosen.transpose(2, 3) @ x).sum(1)
+
+
+def _num_pieces(samples: int) -> int:
+    return PIECES if samples >= MANY_SAMPLES else 1
 
 
 def one_hot(labels: Tensor, mask: Tensor, centres: Tensor) -> Tensor:
     """Which of the centres [R, K, D] each sample belongs to, [R, M, K]; zeros where it is padding."""
-    clusters = torch.arange(centres.shape[1], device=labels.device)
-    return ((labels.unsqueeze(2) == clusters) & mask.unsqueeze(2)).to(centres.dtype)
+    members = mask.unsqueeze(2).to(centres.dtype)
+    return centres.new_zeros(*labels.shape, centres.shape[1]).scatter_(2, labels.unsqueeze(2), members)

@@ -15,6 +15,8 @@ from attncem.types import SurrogateOutput
 
 PLAIN_OFFSET = 1e-3
 """Added to the variance when log_entropy is off."""
+MANY_DIFFERENCES = 2**22
+"""Differences between samples and centres that are held at once (16 MB in float32), if one cluster has not more."""
 
 
 class KMeansCEM(Surrogate):
@@ -96,12 +98,11 @@ class KMeansCEM(Surrogate):
 
     def _nearest(self, x: Tensor, label: Tensor) -> Tensor:
         """Index [B] of the nearest centre of the sample's own class."""
-        # One cluster at a time: [B, K, D] would be hundreds of MB, the expanded square loses near ties.
-        distances = [
-            (x - self.centres[label, cluster].to(x.dtype)).square().sum(1)
-            for cluster in range(self.options.num_clusters)
-        ]
-        return torch.stack(distances, 1).argmin(1)
+        # A few clusters at a time: [B, K, D] can be hundreds of MB, the expanded square loses near ties.
+        some = max(1, MANY_DIFFERENCES // x.numel())
+        x = x.unsqueeze(1)
+        distances = [(x - part[label].to(x.dtype)).square().sum(2) for part in self.centres.split(some, 1)]
+        return torch.cat(distances, 1).argmin(1)
 
     def _entropy(self, variance: Tensor) -> Tensor:
         if not self.options.log_entropy:
