@@ -20,7 +20,7 @@ import torch
 
 import attncem
 from attncem.engine import describe_device, limited_threads, resolve_device
-from attncem.runs import read_json, write_json
+from attncem.files import read_json, write_json
 from attncem.types import AttncemError, RunError
 from benchmarks.audits import audits
 from benchmarks.baseline import baseline

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import torch
 
 import attncem
-from attncem.attacks.decoder import _Run
-from attncem.config.attacks import SUITES, DecoderOptions, Suite
-from attncem.config.base import Options
+from attncem.attacks.decoder import DecoderTraining, Material
+from attncem.config.attacks import AttackOptions, DecoderOptions
+from attncem.config.suites import Suite, packaged_suites
 from attncem.engine import Engine, fastest_convolutions
 from attncem.models.decoders import DECODERS
 from attncem.progress import silent
@@ -20,24 +23,24 @@ def audits(setting: Setting) -> list[Table]:
     """Every attack of the suite `full`, each decoder for a fixed number of epochs."""
     epochs = 0.1 if setting.tiny else 2
     config = setting.config(setting.plain, IMAGES if setting.on_gpu else 1_000, epochs=2)
-    run = attncem.train(config, out=setting.folder / "audited", report=silent)
-    chosen = [(name, _bounded(options, epochs)) for name, options in SUITES["full"].attacks]
+    run = attncem.train(config, out=setting.folder / "audited", progress=silent)
+    rows_of_suite = {name: _bounded(options, epochs) for name, options in packaged_suites()["full"].rows.items()}
     if setting.tiny:
-        chosen = [(name, options) for name, options in chosen if getattr(options, "size", "small") == "small"]
-    suite = Suite("benchmark", 1, "short", tuple(chosen))
-    result = attncem.audit(run, suite, on="validation" if setting.tiny else "test", report=silent)
+        rows_of_suite = {name: o for name, o in rows_of_suite.items() if getattr(o, "size", "small") == "small"}
+    suite = Suite(name="benchmark", version=1, meaning="short", rows=rows_of_suite)
+    result = attncem.audit(run, suite, on="validation" if setting.tiny else "test", progress=silent)
     ridge = next(row.seconds for row in result.attacks if row.method == "ridge")
     rows = [
         {"attack": row.name, "attack_seconds": row.seconds, "over_ridge": row.seconds / ridge} for row in result.attacks
     ]
     note = (
-        f"{result.num_auxiliary:,} images of the attacker's, {result.num_evaluation:,} attacked; "
+        f"{result.plan.num_auxiliary:,} images of the attacker's, {result.plan.num_evaluation:,} attacked; "
         f"decoders {epochs:g} epochs without doubling; scoring included."
     )
     return [Table("Audit", rows, note), Table("Step of a decoder", _decoder_steps(setting))]
 
 
-def _bounded(options: Options, epochs: float) -> Options:
+def _bounded(options: AttackOptions, epochs: float) -> AttackOptions:
     """The options with a fixed budget, where they have one."""
     if not isinstance(options, DecoderOptions):
         return options
@@ -71,13 +74,15 @@ def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:
     batch = 4 if setting.tiny else 64
     engine = Engine(setting.device)
     decoder = engine.place(DECODERS[size]((8, 8, 8), (3, 32, 32)))
-    run = _Run(decoder, engine, DecoderOptions(size=size, lr=1e-4))
+    options = DecoderOptions(size=size, lr=1e-4)
+    material = cast(Material, SimpleNamespace(options=options, device=setting.device, train=range(batch)))
+    run = DecoderTraining(material, decoder, engine=engine)
     run.decoder.train()
     released = torch.rand(batch, 8, 8, 8, device=setting.device)
     target = torch.rand(batch, 3, 32, 32, device=setting.device)
     plain = milliseconds(lambda: run._descend(released, target), setting)
     for _ in range(6):
-        run.step(released, target)
-    if run.step.mode == "plain":
+        run.recorded(released, target)
+    if run.recorded.mode == "plain":
         return plain, None
-    return plain, milliseconds(lambda: run.step(released, target), setting)
+    return plain, milliseconds(lambda: run.recorded(released, target), setting)

@@ -38,7 +38,7 @@ def measure_epochs(setting: Setting, case: Case) -> Row:
     start_anew(case)
     count = 2 if case.fast == "off" else 4
     config = setting.config(case, EPOCH_IMAGES if setting.on_gpu else 1_000, epochs=count, checkpoint_every=count)
-    run = attncem.train(config, out=setting.folder / f"run-{next(_numbers)}", report=silent)
+    run = attncem.train(config, out=setting.folder / f"run-{next(_numbers)}", progress=silent)
     seconds = [record["seconds"] for record in run.records("timing.jsonl")]
     manifest = run.manifest
     shutil.rmtree(run.path)

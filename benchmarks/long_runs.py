@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.config.attacks import GreyOptions, Suite
+from attncem.config.attacks import GreyOptions
 from attncem.config.load import dump_config, load_config
 from attncem.config.run import RunConfig
+from attncem.config.suites import Suite
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError
@@ -60,7 +61,7 @@ def long(setting: Setting) -> list[Table]:
     start_anew(FAST)
     config = _config(setting, replace(FAST, fast="auto"), LONG_EPOCHS, 0, checkpoint_every=LONG_EPOCHS)
     began = time.perf_counter()
-    run = attncem.train(config, out=setting.folder / "long", report=silent)
+    run = attncem.train(config, out=setting.folder / "long", progress=silent)
     seconds = time.perf_counter() - began
     manifest = run.manifest
     row = {
@@ -91,7 +92,7 @@ def _folder(setting: Setting, config: RunConfig) -> Path:
 
 def _train(setting: Setting, config: RunConfig) -> Row:
     start_anew(FAST)
-    return _judge(attncem.train(config, out=_folder(setting, config), report=silent))
+    return _judge(attncem.train(config, out=_folder(setting, config), progress=silent))
 
 
 def _start(setting: Setting, config: RunConfig) -> subprocess.Popen[bytes]:
@@ -114,9 +115,12 @@ def _judge(run: RunDirectory) -> Row:
     """How the last weights do on the validation and on the test images, and how the run took its steps."""
     validated = [record["accuracy"] for record in run.records() if record["kind"] == "validation"][-1]
     result = attncem.audit(
-        run, Suite("none", 1, "accuracy only", (("grey", GreyOptions()),)), weights="last", report=silent
+        run,
+        Suite(name="none", version=1, meaning="accuracy only", rows={"grey": GreyOptions()}),
+        weights="last",
+        progress=silent,
     )
-    return {"steps": run.manifest["steps"], "validation": 100 * validated, "test": 100 * result.accuracy.mean}
+    return {"steps": run.manifest["steps"], "validation": 100 * validated, "test": 100 * result.known_accuracy.mean}
 
 
 def _accuracies(way: str, case: Case, runs: list[Row]) -> Row:

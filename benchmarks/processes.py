@@ -26,6 +26,6 @@ def _epoch_seconds(setting: Setting, count: int) -> float:
     case = Case("kmeans", 32 if setting.tiny else 128, "32-true", "off")
     values = {"device": "cpu", "processes": count, "threads": 1, "model.width": 4 if setting.tiny else 16}
     config = load_config(setting.config(case, 2_000, epochs=3), values).config
-    run = attncem.train(config, out=setting.folder / f"processes-{count}", report=silent)
+    run = attncem.train(config, out=setting.folder / f"processes-{count}", progress=silent)
     seconds: list[float] = [record["seconds"] for record in run.records("timing.jsonl")]
     return statistics.median(seconds[1:])

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.config.attacks import DecoderOptions, NearestNeighbourOptions, RidgeOptions, Suite
+from attncem.config.attacks import DecoderOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.suites import Suite
 
 ALLOWED_DROP = 0.03
 SUITE = Suite(
-    "selection",
-    1,
-    "nearest neighbour, ridge and a short small decoder",
-    (
-        ("nearest neighbour", NearestNeighbourOptions()),
-        ("ridge", RidgeOptions()),
-        ("decoder small", DecoderOptions(epochs=6, max_epochs=12)),
-    ),
+    name="selection",
+    version=1,
+    meaning="nearest neighbour, ridge and a short small decoder",
+    rows={
+        "nearest neighbour": NearestNeighbourOptions(),
+        "ridge": RidgeOptions(),
+        "decoder small": DecoderOptions(epochs=6, max_epochs=12),
+    },
 )
 GATED: dict[str, list[str]] = {
     "gated worst_case": [],
@@ -54,7 +55,7 @@ def measure(label: str, weight: float, config: str, overrides: list[str], folder
     result = attncem.audit(run, SUITE, on="validation")
     row = {"surrogate": label, "weight": weight, "config": config, "overrides": overrides}
     strongest = result.strongest_attack
-    row |= {"accuracy": result.accuracy.mean, "mse": strongest.mse.mean, "ssim": strongest.ssim.mean}
+    row |= {"accuracy": result.known_accuracy.mean, "mse": strongest.mse.mean, "ssim": strongest.scores["ssim"].mean}
     print(f"{label:24} {weight:5g}  accuracy {row['accuracy']:.3f}  MSE {row['mse']:.4f}  {strongest.name}", flush=True)
     return row
 

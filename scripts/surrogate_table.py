@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.config.attacks import ClassMeanOptions, DecoderOptions, MeanImageOptions, RidgeOptions, Suite
+from attncem.config.attacks import ClassMeanOptions, DecoderOptions, MeanImageOptions, RidgeOptions
+from attncem.config.suites import Suite
 
 EPOCHS = 12
 SETTING = [
@@ -45,15 +46,15 @@ WEIGHTS: dict[str, tuple[float, ...]] = {
 }
 """Penalty weights tried; at 1 the capacity of 512 dimensions outweighs the cross entropy."""
 SUITE = Suite(
-    "table",
-    1,
-    "floors, ridge and the baseline's decoder on a short budget",
-    (
-        ("mean image", MeanImageOptions()),
-        ("class mean", ClassMeanOptions()),
-        ("ridge", RidgeOptions()),
-        ("decoder", DecoderOptions(size="published", epochs=3, max_epochs=6, batch_size=256, lr=1e-3)),
-    ),
+    name="table",
+    version=1,
+    meaning="floors, ridge and the baseline's decoder on a short budget",
+    rows={
+        "mean image": MeanImageOptions(),
+        "class mean": ClassMeanOptions(),
+        "ridge": RidgeOptions(),
+        "decoder": DecoderOptions(size="published", epochs=3, max_epochs=6, batch_size=256, lr=1e-3),
+    },
 )
 HEALTH = ("rob_loss", "intra_mse", "effective_samples", "active", "slot_entropy", "latched", "gradient_ratio")
 
@@ -64,17 +65,17 @@ def measure(name: str, weight: float, data: str, folder: Path) -> dict[str, Any]
     run = attncem.train(None, [*SETTING, *overrides], out=folder / f"{name}-{weight}")
     result = attncem.audit(run, SUITE)
     times = [record["seconds"] for record in run.records("timing.jsonl")][1:]
-    row: dict[str, Any] = {"surrogate": name, "penalty weight": result.penalty_weight}
-    row |= {"accuracy": result.accuracy.mean, "steps": run.manifest["steps"]}
+    row: dict[str, Any] = {"surrogate": name, "penalty weight": result.subject.penalty_weight}
+    row |= {"accuracy": result.known_accuracy.mean, "steps": run.manifest["steps"]}
     for attack in result.attacks:
         row[f"{attack.name} mse"] = attack.mse.mean
-    row["decoder ssim"] = result.attacks[-1].ssim.mean
-    row["gain of doubling"] = result.attacks[-1].gain_of_doubling
+    row["decoder ssim"] = result.attacks[-1].scores["ssim"].mean
+    row["gain of doubling"] = result.attacks[-1].verdict.gain_of_doubling
     lines = [record for record in run.records() if record["kind"] == "train"]
     for figure in HEALTH:
         row[figure] = next((line[figure] for line in reversed(lines) if figure in line), None)
     warnings = sorted({str(record.get("cause")) for record in run.records() if record["kind"] == "warning"})
-    row |= {"epoch seconds": statistics.median(times), "warnings": " ".join(warnings), "device": result.device}
+    row |= {"epoch seconds": statistics.median(times), "warnings": " ".join(warnings), "device": result.plan.device}
     return row
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.config.attacks import GreyOptions, Suite
-from attncem.runs import write_json
+from attncem.config.attacks import GreyOptions
+from attncem.config.suites import Suite
+from attncem.files import write_json
 
 SETTING = [
     "data.name=cifar10",
@@ -31,7 +32,7 @@ SETTING = [
     "training.optimizer.lr=0.1",
     "training.optimizer.nesterov=true",
 ]
-SUITE = Suite("accuracy", 1, "accuracy only", (("grey", GreyOptions()),))
+SUITE = Suite(name="accuracy", version=1, meaning="accuracy only", rows={"grey": GreyOptions()})
 
 
 def measure(data: str, more: list[str], folder: Path) -> dict[str, Any]:
@@ -41,12 +42,12 @@ def measure(data: str, more: list[str], folder: Path) -> dict[str, Any]:
     manifest = run.manifest
     return {
         "train": "attncem train " + " ".join([*SETTING, *more]),
-        "machine": best.device,
+        "machine": best.plan.device,
         "train_images": manifest["split"]["train"],
-        "test_accuracy": best.accuracy.mean,
-        "test_accuracy_low": best.accuracy.low,
-        "test_accuracy_high": best.accuracy.high,
-        "test_accuracy_last_epoch": last.accuracy.mean,
+        "test_accuracy": best.known_accuracy.mean,
+        "test_accuracy_low": best.known_accuracy.low,
+        "test_accuracy_high": best.known_accuracy.high,
+        "test_accuracy_last_epoch": last.known_accuracy.mean,
         "best_validation_accuracy": round(manifest["best"]["validation_accuracy"], 4),
         "steps": manifest["steps"],
     }

@@ -36,7 +36,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) ->
         key = f"{config} {overrides}"
         if key not in made:
             out = tmp_path_factory.mktemp("small") / "run"
-            made[key] = train(config, {**tiny, "device": "cpu", **overrides}, out=out, report=silent).path
+            made[key] = train(config, {**tiny, "device": "cpu", **overrides}, out=out, progress=silent).path
         return made[key]
 
     return make

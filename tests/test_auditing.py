@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import base64
 import io
-import json
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,102 +10,130 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
 import attncem
-from attncem import auditing
+from attncem import metrics
 from attncem.attacks import ATTACKS
-from attncem.attacks.base import FitReport, FittedAttack, OwnImages
-from attncem.auditing import audit, encode_png, hash_module
-from attncem.build import load_data, restore
+from attncem.attacks.base import Attack, OwnImages
+from attncem.attacks.oracle import Oracle
+from attncem.auditing import Case, audit, judges, measure
+from attncem.auditing.judges import Certificate, Probe
+from attncem.build import load_data
 from attncem.config.attacks import (
     ClassMeanOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     RidgeOptions,
-    Suite,
 )
 from attncem.config.base import Options
+from attncem.config.suites import Suite
+from attncem.ledger import Ledger
 from attncem.metrics import mse, psnr, ssim
+from attncem.opening import open_encoder, open_run
+from attncem.pictures import png, png_text
 from attncem.progress import silent
+from attncem.results.audit import AuditResult, Bound, Row, Verdict
+from attncem.results.findings import finding
+from attncem.results.threats import THREATS, ThreatModel
 from attncem.runs import RunDirectory
 from attncem.seeding import make_generator
-from attncem.types import AuditResult, ConfigError, ReleaseOracle, RunError, audit_from_dict
+from attncem.types import ConfigError, NotApplicable, RunError
+from editing import copy_run
 
-FLOORS = (("grey", GreyOptions()), ("mean image", MeanImageOptions()), ("class mean", ClassMeanOptions()))
-RIDGE = ("ridge", RidgeOptions(num_releases=1))
-SUITE = Suite("tiny", 3, "floors and ridge", (*FLOORS, ("nearest neighbour", NearestNeighbourOptions()), RIDGE))
-BLIND = Suite("blind", 1, "grey alone", FLOORS[:1])
+
+def suite_of(name: str, rows: dict[str, Any], version: int = 1) -> Suite:
+    """A suite of any rows, made-up ones too."""
+    return Suite.model_construct(name=name, version=version, meaning=name, rows=rows)
+
+
+FLOORS: dict[str, Any] = {"grey": GreyOptions(), "mean image": MeanImageOptions(), "class mean": ClassMeanOptions()}
+RIDGE: dict[str, Any] = {"ridge": RidgeOptions(num_releases=1)}
+SUITE = suite_of("tiny", {**FLOORS, "nearest neighbour": NearestNeighbourOptions(), **RIDGE}, version=3)
+BLIND = suite_of("blind", {"grey": GreyOptions()})
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """One epoch of the demo's undefended model."""
     out = tmp_path_factory.mktemp("runs") / "demo-none"
-    return attncem.train("demo-none", ["training.epochs=1", "device=cpu"], out=out, report=silent)
+    return attncem.train("demo-none", ["training.epochs=1", "device=cpu"], out=out, progress=silent)
 
 
 @pytest.fixture(scope="session")
 def result(run: RunDirectory) -> AuditResult:
-    return audit(run, SUITE, report=silent)
-
-
-def rows(result: AuditResult) -> dict[str, Any]:
-    return {row.name: row for row in result.attacks}
+    return audit(run, SUITE, progress=silent)
 
 
 class FakeOptions(Options):
     """Options of a made-up attack."""
 
     name: Literal["fake"] = "fake"
+    images: int | None = None
 
 
-FAKE = Suite("fake", 1, "one made-up attack", (FLOORS[0], ("fake", FakeOptions())))
+FAKE = suite_of("fake", {"grey": GreyOptions(), "fake": FakeOptions()})
 
 
-class Fake(FittedAttack):
+class Fake(Attack):
     """Grey, and whatever a test makes of it."""
 
     options_type = FakeOptions
-    kind = "attack"
 
-    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
-        self.shape = OwnImages(oracle).x.shape[1:]
+    def fit(self, oracle: Oracle, *, seed: int) -> None:
+        self.shape = oracle.image_shape
 
     def reconstruct(self, released: Tensor) -> Tensor:
         return torch.full((len(released), *self.shape), 0.25)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, attack: type[FittedAttack]) -> None:
+def audit_with(
+    run: Any, monkeypatch: pytest.MonkeyPatch, attack: type[Attack], out: Path, suite: Suite = FAKE, **options: Any
+) -> AuditResult:
+    """An audit in which `fake` is this attack, in a folder of its own."""
     monkeypatch.setitem(ATTACKS, "fake", attack)
+    return audit(run, suite, out=out, progress=silent, **options)
+
+
+def codes(result: AuditResult) -> list[str]:
+    return [item.code for item in result.findings]
 
 
 # the result
 
 
-def test_a_result_survives_json(run: RunDirectory, result: AuditResult) -> None:
-    assert audit_from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False))) == result
-    saved = [json.loads(file.read_text()) for file in (run.path / "audits").glob("tiny-train*.json")]
-    assert result in [audit_from_dict(data) for data in saved]
+def test_a_result_is_the_join_of_the_rows_on_disk(run: RunDirectory, result: AuditResult) -> None:
+    folder = Path(result.folder)
+    assert folder.parent == run.path / "audits"
+    assert Ledger.open(folder).result() == result
+    names = {file.name for file in folder.iterdir() if file.suffix in (".json", ".npz")}
+    rows = ("grey", "mean-image", "class-mean", "nearest-neighbour", "ridge")
+    assert names == {"audit.json", *(f"{row}.{kind}" for row in rows for kind in ("json", "npz"))}
 
 
 def test_the_result_tells_what_was_audited(run: RunDirectory, result: AuditResult) -> None:
-    assert (result.run, result.surrogate, result.penalty_weight) == ("demo-none", "none", 0.0)
-    assert (result.dataset, result.architecture, result.cut) == ("fashion_mnist_mini", "small_cnn", "2")
-    assert (result.suite, result.suite_version, result.threat.name) == ("tiny", 3, "train")
-    assert (result.num_evaluation, result.num_auxiliary, result.evaluation) == (1000, 4000, "test")
-    assert (result.num_classes, len(result.class_names)) == (10, 10)
-    assert result.noise_std == pytest.approx(0.1)
-    assert result.weights == "epoch-00001"
-    assert result.data_sha256 == run.manifest["split"]["sha256"]
-    assert result.bytes_per_query == 4 * 8 * 4 * 4 == run.manifest["bytes_per_query"]
-    assert result.client_parameters == run.manifest["client_parameters"]
-    assert result.server_parameters == run.manifest["server_parameters"]
-    assert result.audit_seconds > 0
-    assert [row.name for row in result.attacks] == [name for name, _ in SUITE.attacks]
-    assert [row.kind for row in result.attacks] == ["floor"] * 4 + ["attack"]
+    plan, subject = result.plan, result.subject
+    assert (subject.run, subject.surrogate, subject.penalty_weight) == ("demo-none", "none", 0.0)
+    assert (subject.dataset, subject.architecture, subject.cut) == ("fashion_mnist_mini", "small_cnn", "2")
+    assert (plan.suite, plan.suite_version, plan.threat.name, plan.seed) == ("tiny", 3, "train", 0)
+    assert (plan.num_evaluation, plan.num_auxiliary, plan.num_train, plan.evaluation) == (1000, 4000, 4000, "test")
+    assert (subject.num_classes, len(subject.class_names)) == (10, 10)
+    assert subject.noise_std == pytest.approx(0.1)
+    assert subject.weights == "epoch-00001"
+    assert subject.fingerprint == open_run(run).fingerprint
+    assert subject.data_sha256 == run.manifest["split"]["sha256"]
+    assert subject.bytes_per_query == 4 * 8 * 4 * 4 == run.manifest["bytes_per_query"]
+    assert subject.client_parameters == run.manifest["client_parameters"]
+    assert subject.server_parameters == run.manifest["server_parameters"]
+    assert result.seconds > 0
+    assert [row.name for row in result.rows] == list(SUITE.rows)
+    assert [row.kind for row in result.rows] == ["floor"] * 3 + ["attack"] * 2
+    assert [row.sees for row in result.rows] == ["nothing", "nothing", "label", "release", "release"]
+    assert {row.outcome for row in result.rows} == {"ok"}
+    assert result.missing == []
 
 
 def test_the_strongest_is_the_lowest_error(result: AuditResult) -> None:
@@ -117,65 +143,99 @@ def test_the_strongest_is_the_lowest_error(result: AuditResult) -> None:
 
 
 def test_floors_have_a_sensible_order(result: AuditResult) -> None:
-    found = rows(result)
-    assert found["class mean"].mse.mean < found["mean image"].mse.mean < found["grey"].mse.mean
-    assert found["ridge"].mse.mean < found["class mean"].mse.mean
+    mean = {row.name: row.mse.mean for row in result.rows}
+    assert mean["class mean"] < mean["mean image"] < mean["grey"]
+    assert mean["ridge"] < mean["class mean"]
 
 
 def test_rows_are_measured_on_the_evaluation_images(run: RunDirectory, result: AuditResult) -> None:
-    config, _, _ = restore(run)
-    data = load_data(config, torch.device("cpu"))
+    data = load_data(open_run(run).config, torch.device("cpu"))
     x, y = data.test.get(slice(None))
     mean = data.train.get(slice(None))[0].mean(0).expand_as(x)
-    row = rows(result)["mean image"]
-    assert row.mse.mean == pytest.approx(float(mse(mean, x).mean()), rel=1e-5)
-    assert row.psnr.mean == pytest.approx(float(psnr(mean, x).mean()), rel=1e-5)
-    assert row.ssim.mean == pytest.approx(float(ssim(mean, x).mean()), abs=1e-5)
-    assert row.ssim_zero_pad.mean == pytest.approx(float(ssim(mean, x, zero_pad=True).mean()), abs=1e-5)
-    assert row.per_class_mse[3] == pytest.approx(float(mse(mean, x)[y == 3].mean()), rel=1e-5)
-    assert row.mse_5th_percentile == pytest.approx(float(np.quantile(mse(mean, x).numpy(), 0.05)), rel=1e-5)
-    for interval in (row.mse, row.psnr, row.ssim, row.ssim_zero_pad):
-        assert interval.low < interval.mean < interval.high
+    row = result.row("mean image")
+    assert set(row.scores) == set(metrics.METRICS)
+    for name, metric in metrics.METRICS.items():
+        assert row.scores[name].mean == pytest.approx(float(metric.function(mean, x).mean()), rel=1e-4), name
+        assert row.scores[name].low < row.scores[name].mean < row.scores[name].high
+        assert row.scores[name].p05 < row.scores[name].mean < row.scores[name].p95
+    assert row.scores["psnr"].mean == pytest.approx(float(psnr(mean, x).mean()), rel=1e-5)
+    assert row.scores["ssim"].mean == pytest.approx(float(ssim(mean, x).mean()), abs=1e-5)
+    assert row.mse.per_class[3] == pytest.approx(float(mse(mean, x)[y == 3].mean()), rel=1e-5)
+    assert row.mse.p05 == pytest.approx(float(np.quantile(mse(mean, x).numpy(), 0.05)), rel=1e-5)
+
+
+def test_the_scores_of_every_image_are_kept(result: AuditResult) -> None:
+    ledger = Ledger.open(Path(result.folder))
+    for row in result.rows:
+        scores = ledger.scores(row.name)
+        assert scores.index.tolist() == list(range(1000))
+        for name, values in scores.values.items():
+            assert float(values.mean()) == row.scores[name].mean
 
 
 @pytest.mark.parametrize("on", ["test", "validation"])
 def test_accuracy_is_that_of_the_attacked_releases(run: RunDirectory, on: str) -> None:
-    result = audit(run, BLIND, on=on, seed=4, report=silent)
-    config, model, _ = restore(run)
-    data = load_data(config, torch.device("cpu"))
-    x, y = getattr(data, on).get(slice(None))
+    result = audit(run, BLIND, on=on, seed=4, progress=silent)
+    opened = open_run(run)
+    x, y = getattr(opened.data, on).get(slice(None))
     noise = make_generator("cpu", 4, "evaluation")
     with torch.no_grad():
-        logits = torch.cat([model.predict(model.release(part, generator=noise)) for part in x.split(250)])
+        logits = torch.cat([opened.model.predict(opened.model.release(part, generator=noise)) for part in x.split(250)])
     right = logits.argmax(1) == y
-    assert result.accuracy.mean == pytest.approx(float(right.float().mean()))
-    assert result.accuracy.mean > 0.3
-    assert result.per_class_accuracy == pytest.approx([float(right[y == c].float().mean()) for c in range(10)])
-    assert result.evaluation == on
-    assert result.num_evaluation == len(x) == {"test": 1000, "validation": 500}[on]
-    assert rows(result)["grey"].mse.mean == pytest.approx(float((x - 0.5).square().mean()), rel=1e-5)
+    assert result.plan.seed == 4, "the audit's seed is the one recorded"
+    assert result.known_accuracy.mean == pytest.approx(float(right.float().mean()))
+    assert result.known_accuracy.mean > 0.3
+    assert result.known_accuracy.per_class == pytest.approx([float(right[y == c].float().mean()) for c in range(10)])
+    assert result.plan.evaluation == on
+    assert result.plan.num_evaluation == len(x) == {"test": 1000, "validation": 500}[on]
+    assert result.row("grey").mse.mean == pytest.approx(float((x - 0.5).square().mean()), rel=1e-5)
 
 
-def test_the_same_seed_gives_the_same_numbers(run: RunDirectory, result: AuditResult) -> None:
-    def numbers(of: AuditResult) -> AuditResult:
-        plain = [replace(row, seconds=0) for row in of.attacks]
-        return replace(of, attacks=plain, audit_seconds=0)
-
-    before = {file.name: file.read_bytes() for file in (run.path / "audits").iterdir()}
-    again = audit(run, SUITE, report=silent)
-    assert numbers(again) == numbers(result)
-    other = audit(run, SUITE, seed=1, report=silent)
-    assert rows(other)["ridge"].mse != rows(result)["ridge"].mse
-    after = {file.name: file.read_bytes() for file in (run.path / "audits").iterdir()}
-    assert before.items() <= after.items()
-    assert len(after) == len(before) + 2
-    assert "tiny-train-2.json" in after
+def numbers(of: AuditResult) -> list[Row]:
+    """The rows without what differs from one time to the next."""
+    return [replace(row, seconds=0) for row in of.rows]
 
 
-# who owns which images
+def test_a_finished_audit_is_not_made_again_and_a_fresh_one_is_equal(run: RunDirectory, result: AuditResult) -> None:
+    before = {file: file.read_bytes() for file in Path(result.folder).rglob("*") if file.is_file()}
+    assert audit(run, SUITE, progress=silent) == result
+    fresh = audit(run, SUITE, fresh=True, progress=silent)
+    assert fresh.folder == f"{result.folder}-2"
+    assert numbers(fresh) == numbers(result)
+    assert {file: file.read_bytes() for file in before} == before, "nothing was overwritten"
+    other = audit(run, SUITE, seed=1, progress=silent)
+    assert other.row("ridge").mse != result.row("ridge").mse
+    assert other.plan.id != result.plan.id
 
 
-def images_of(oracle: ReleaseOracle) -> set[bytes]:
+def test_other_options_never_join_older_rows(run: RunDirectory, result: AuditResult) -> None:
+    rows = {**SUITE.rows, "ridge": RidgeOptions(num_releases=2)}
+    other = audit(run, suite_of("tiny", rows, version=3), progress=silent)
+    assert other.folder != result.folder
+    changed = audit(run, "quick", ["ridge.num_releases=1"], only=["ridge", "grey"], progress=silent)
+    assert changed.plan.changed == ["ridge.num_releases=1"]
+    assert changed.row("ridge").mse == result.row("ridge").mse, "the same question under another name"
+    assert codes(changed) == ["suite_changed", "rows_missing"]
+
+
+def test_rows_can_be_chosen_and_the_rest_made_later(run: RunDirectory, result: AuditResult, tmp_path: Path) -> None:
+    first = audit(run, SUITE, only=["ridge"], out=tmp_path, progress=silent)
+    assert [row.name for row in first.rows] == ["ridge"]
+    assert first.missing == ["grey", "mean image", "class mean", "nearest neighbour"]
+    assert "grey, mean image, class mean, nearest neighbour" in first.warnings[0]
+    second = audit(run, SUITE, skip=["nearest_neighbour"], out=tmp_path, progress=silent)
+    assert [row.name for row in second.rows] == ["grey", "mean image", "class mean", "ridge"]
+    whole = audit(run, SUITE, out=tmp_path, progress=silent)
+    assert numbers(whole) == numbers(result)
+    assert whole.row("ridge").seconds == first.row("ridge").seconds, "it was not made again"
+    with pytest.raises(ConfigError, match="only=rigde: no row or method of this name; did you mean ridge"):
+        audit(run, SUITE, only=["rigde"], progress=silent)
+
+
+# who owns, knows and sees what
+
+
+def images_of(oracle: Oracle) -> set[bytes]:
     return {image.numpy().tobytes() for image in OwnImages(oracle).x}
 
 
@@ -190,13 +250,19 @@ def images_of(oracle: ReleaseOracle) -> set[bytes]:
     ],
 )
 def test_no_attacker_owns_an_image_it_is_judged_on(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, threat: str, on: str, auxiliary: int, evaluation: int
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    threat: str,
+    on: str,
+    auxiliary: int,
+    evaluation: int,
 ) -> None:
     owned: set[bytes] = set()
     judged: set[bytes] = set()
 
     class Watching(Fake):
-        def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
             super().fit(oracle, seed=seed)
             owned.update(images_of(oracle))
 
@@ -204,39 +270,88 @@ def test_no_attacker_owns_an_image_it_is_judged_on(
         judged.update(image.numpy().tobytes() for image in y)
         return mse(x, y)
 
-    use(monkeypatch, Watching)
-    monkeypatch.setattr(auditing, "mse", watched)
-    result = audit(run, FAKE, threat=threat, on=on, report=silent)
-    assert (result.num_auxiliary, result.num_evaluation) == (auxiliary, evaluation)
-    assert result.threat.name == threat
+    monkeypatch.setitem(metrics.METRICS, "mse", replace(metrics.METRICS["mse"], function=watched))
+    result = audit_with(run, monkeypatch, Watching, tmp_path, threat=threat, on=on)
+    assert (result.plan.num_auxiliary, result.plan.num_evaluation) == (auxiliary, evaluation)
+    assert result.plan.threat.name == threat
     assert len(owned) > 0.95 * auxiliary
     assert len(judged) > 0.95 * evaluation
     assert not owned & judged
 
 
-def test_a_held_out_attackers_images_were_not_trained_on(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_out_attackers_images_were_not_trained_on(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     owned: dict[str, set[bytes]] = {}
 
     class Watching(Fake):
-        def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
             super().fit(oracle, seed=seed)
             owned[oracle.threat.name] = images_of(oracle)
 
-    use(monkeypatch, Watching)
     for threat in ("train", "held_out"):
-        audit(run, FAKE, threat=threat, report=silent)
+        audit_with(run, monkeypatch, Watching, tmp_path, threat=threat)
     assert not owned["train"] & owned["held_out"]
 
 
 def test_a_starved_attacker_is_told(run: RunDirectory, result: AuditResult) -> None:
-    starved = audit(run, BLIND, threat="held_out", report=silent)
+    starved = audit(run, BLIND, threat="held_out", progress=silent)
+    assert "starved_attacker" in codes(starved)
     assert any("500 images (4000 were trained on)" in warning for warning in starved.warnings)
-    assert not any("starved" in warning for warning in result.warnings)
+    assert "starved_attacker" not in codes(result)
 
 
-def test_each_threat_and_evaluation_has_a_file_of_its_own(run: RunDirectory) -> None:
-    audit(run, BLIND, threat="held_out", on="validation", report=silent)
-    assert (run.path / "audits" / "blind-held_out-validation.json").is_file()
+def test_each_threat_and_evaluation_has_a_folder_of_its_own(run: RunDirectory) -> None:
+    result = audit(run, BLIND, threat="held_out", on="validation", progress=silent)
+    assert Path(result.folder).name.startswith("blind-held_out-validation-")
+
+
+def test_an_attacker_who_sees_more_releases_recovers_more(run: RunDirectory, tmp_path: Path) -> None:
+    errors = {}
+    for releases in (1, 16):
+        found = audit(run, suite_of("r", RIDGE), releases=releases, out=tmp_path, progress=silent)
+        errors[releases] = found.row("ridge").mse.mean
+        assert found.row("ridge").releases == found.plan.threat.releases_per_input == releases
+    assert errors[16] < 0.97 * errors[1]
+    assert found.plan.threat.name == "train-x16"
+    with pytest.raises(ConfigError, match="releases=0: must be at least 1"):
+        audit(run, BLIND, releases=0, progress=silent)
+
+
+@pytest.mark.parametrize(
+    ("threat", "applicable"),
+    [
+        ("query_only", {"grey", "mean image", "class mean", "nearest neighbour", "ridge"}),
+        ("no_access", {"grey", "mean image", "class mean"}),
+        (ThreatModel("owns nothing", True, True, "none"), {"grey"}),
+    ],
+)
+def test_what_the_adversary_lacks_makes_a_row_not_applicable(
+    run: RunDirectory, tmp_path: Path, threat: Any, applicable: set[str]
+) -> None:
+    result = audit(run, SUITE, threat=threat, out=tmp_path, progress=silent)
+    assert {row.name for row in result.rows if row.ok} == applicable
+    others = [row for row in result.rows if not row.ok]
+    assert {row.outcome for row in others} <= {"not_applicable"}
+    assert all("the adversary of the threat model" in row.reason for row in others)
+    assert result.missing == [], "what cannot be is not missing"
+
+
+def test_every_attack_draws_from_a_stream_of_its_own(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[Tensor] = []
+
+    class Asking(Fake):
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
+            super().fit(oracle, seed=seed)
+            drawn.append(oracle.release(OwnImages(oracle).x[:50]))
+
+    suite = suite_of("asking", {"one": FakeOptions(), "two": FakeOptions()})
+    audit_with(run, monkeypatch, Asking, tmp_path, suite)
+    audit_with(run, monkeypatch, Asking, tmp_path, suite, fresh=True, only=["two"])
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[1], drawn[2]), "whatever ran before"
 
 
 # refusals
@@ -245,7 +360,7 @@ def test_each_threat_and_evaluation_has_a_file_of_its_own(run: RunDirectory) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"suite": "standart"}, "suite=standart is unknown; did you mean standard?"),
+        ({"suite": "standart"}, "standart: no packaged suite of this name"),
         ({"suite": BLIND, "threat": "heldout"}, "threat=heldout is unknown; did you mean held_out?"),
         ({"suite": BLIND, "on": "tests"}, "on=tests is unknown; did you mean test?"),
         ({"suite": BLIND, "threat": "published_infer", "on": "validation"}, "cannot be judged on the validation"),
@@ -253,182 +368,306 @@ def test_each_threat_and_evaluation_has_a_file_of_its_own(run: RunDirectory) -> 
 )
 def test_what_cannot_be_audited_is_refused(run: RunDirectory, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        audit(run, report=silent, **arguments)
+        audit(run, progress=silent, **arguments)
     assert message in str(caught.value)
-
-
-def test_an_unknown_name_lists_what_is_allowed(run: RunDirectory) -> None:
-    with pytest.raises(ConfigError, match=r"allowed: full, quick, standard"):
-        audit(run, "nothing like it", report=silent)
 
 
 def test_unknown_weights_are_refused(run: RunDirectory) -> None:
     with pytest.raises(RunError, match="no checkpoint epoch-00077; it has epoch-00001"):
-        audit(run, BLIND, weights="epoch-00077", report=silent)
+        audit(run, BLIND, weights="epoch-00077", progress=silent)
 
 
 def test_no_run_no_audit(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run folder"):
-        audit(tmp_path, BLIND, report=silent)
-
-
-def copy_of(run: RunDirectory, to: Path, edit: Callable[[str], str] = str) -> RunDirectory:
-    """The run in another folder, its configuration edited."""
-    shutil.copytree(run.path, to)
-    (to / "config.yaml").write_text(edit((to / "config.yaml").read_text()))
-    return RunDirectory.open(to)
+        audit(tmp_path, BLIND, progress=silent)
 
 
 def test_a_changed_split_is_refused(run: RunDirectory, tmp_path: Path) -> None:
-    changed = copy_of(run, tmp_path / "copy", lambda text: text.replace("split_seed: 0", "split_seed: 1"))
+    changed = copy_run(run.path, tmp_path / "copy", lambda text: text.replace("split_seed: 0", "split_seed: 1"))
     with pytest.raises(RunError, match="split has changed") as caught:
-        audit(changed, BLIND, report=silent)
-    assert str(changed.path) in str(caught.value)
+        audit(changed, BLIND, progress=silent)
+    assert str(changed) in str(caught.value)
 
 
 def test_an_attacker_without_images_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("held_out_fraction: 0.1", "held_out_fraction: 0.0")
 
-    changed = copy_of(run, tmp_path / "copy", edit)
-    manifest = changed.manifest
-    del manifest["split"]
-    (changed.path / "manifest.json").write_text(json.dumps(manifest))
+    changed = RunDirectory(copy_run(run.path, tmp_path / "copy", edit))
+    changed.update_manifest(split={})
     with pytest.raises(ConfigError, match="leaves the attacker 0 images"):
-        audit(changed, BLIND, threat="held_out", report=silent)
+        audit(changed, BLIND, threat="held_out", progress=silent)
 
 
 # attacks that misbehave
 
 
-def test_an_attack_that_changes_the_encoder_voids_the_audit(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attack_can_do_nothing_to_the_victim(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Meddling(Fake):
-        def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
             super().fit(oracle, seed=seed)
-            next(oracle.encoder().parameters()).data[0] += 1e-4
+            for module in (oracle.encoder(), oracle.channel(), oracle._model):
+                module.train()
+                module.requires_grad_()
+                for parameter in module.parameters():
+                    parameter.data += 1
+            oracle.encoder()(OwnImages(oracle).x[:2].requires_grad_()).sum().backward()
 
-    use(monkeypatch, Meddling)
-    before = sorted((run.path / "audits").iterdir())
-    with pytest.raises(RunError, match="changed the victim's encoder"):
-        audit(run, FAKE, report=silent)
-    assert sorted((run.path / "audits").iterdir()) == before
+    opened = open_run(run)
+    before = {name: tensor.clone() for name, tensor in opened.model.state_dict().items()}
+    suite = suite_of("meddling", {"fake": FakeOptions(), **RIDGE})
+    result = audit_with(opened, monkeypatch, Meddling, tmp_path, suite)
+    assert [row.outcome for row in result.rows] == ["ok", "ok"]
+    assert result.row("ridge").mse == audit(run, suite_of("r", RIDGE), out=tmp_path, progress=silent).row("ridge").mse
+    assert all(torch.equal(tensor, before[name]) for name, tensor in opened.model.state_dict().items())
+    assert not any(module.training for module in opened.model.modules())
+    assert all(parameter.grad is None for parameter in opened.model.parameters())
 
 
-def test_an_attack_that_returns_the_wrong_shape_is_refused(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("out of\n luck"), r"ValueError: out of luck \(test_auditing\.py, line \d+\)"),
+        (RunError("for people"), "for people"),
+        (MemoryError(), r"MemoryError:  \(test_auditing"),
+    ],
+)
+def test_one_failing_attack_costs_one_row(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, reason: str
+) -> None:
+    class Failing(Fake):
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
+            raise error
+
+    suite = suite_of("failing", {"grey": GreyOptions(), "fake": FakeOptions(), **RIDGE})
+    result = audit_with(run, monkeypatch, Failing, tmp_path, suite)
+    assert [row.outcome for row in result.rows] == ["ok", "failed", "ok"]
+    row = result.row("fake")
+    assert pytest.approx(row.seconds, abs=5) == 0
+
+    assert re.match(reason, row.reason), row.reason
+    assert "row_failed" in codes(result)
+    assert result.strongest == "ridge"
+    assert result.missing == ["fake"]
+    again = audit_with(run, monkeypatch, Fake, tmp_path, suite)
+    assert [row.outcome for row in again.rows] == ["ok", "ok", "ok"], "a row that failed is tried again"
+    assert again.row("ridge").seconds == result.row("ridge").seconds
+
+
+@pytest.mark.parametrize(
+    ("images", "reason"),
+    [
+        (lambda n: torch.zeros(n, 1, 27, 28), "images of shape"),
+        (lambda n: torch.full((n, 1, 28, 28), float("nan")), "not finite"),
+    ],
+)
+def test_an_attack_that_returns_no_images_has_failed(
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    images: Callable[[int], Tensor],
+    reason: str,
+) -> None:
     class Misshapen(Fake):
         def reconstruct(self, released: Tensor) -> Tensor:
-            return torch.zeros(len(released), 1, 27, 28)
+            return images(len(released))
 
-    use(monkeypatch, Misshapen)
-    with pytest.raises(RunError, match="shape"):
-        audit(run, FAKE, report=silent)
+    result = audit_with(run, monkeypatch, Misshapen, tmp_path)
+    assert result.row("fake").outcome == "failed"
+    assert reason in result.row("fake").reason
 
 
-def test_an_unreliable_attack_is_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreliable_attack_is_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Unsure(Fake):
-        fit_report = FitReport(reliable=False, warnings=["not converged after 3 epochs"])
+        def fit(self, oracle: Oracle, *, seed: int) -> None:
+            super().fit(oracle, seed=seed)
+            self.verdict = Verdict(reliable=False)
+            self.findings = [finding("never_doubled", epochs=3)]
 
-    use(monkeypatch, Unsure)
-    result = audit(run, FAKE, report=silent)
-    assert not rows(result)["fake"].reliable
-    assert "fake: not converged after 3 epochs" in result.warnings
+    result = audit_with(run, monkeypatch, Unsure, tmp_path)
+    assert not result.row("fake").verdict.reliable
+    assert "fake: not converged after 3 epochs: no doubling was tried" in result.warnings
 
 
-def test_attacks_that_lose_to_a_floor_are_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attacks_that_lose_to_a_floor_are_told(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Hopeless(Fake):
         def reconstruct(self, released: Tensor) -> Tensor:
             return torch.ones(len(released), *self.shape)
 
-    use(monkeypatch, Hopeless)
-    result = audit(run, FAKE, report=silent)
+    result = audit_with(run, monkeypatch, Hopeless, tmp_path)
     assert result.strongest == "grey"
     assert any("no attack beats the floor “grey”" in warning for warning in result.warnings)
 
 
-def test_a_decoder_that_loses_to_ridge_is_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    class DecoderNamed(Options):
-        name: str = "decoder"
+def test_an_attack_that_loses_to_what_it_must_beat_is_told(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Losing(Fake):
+        must_beat = ("ridge",)
 
-    monkeypatch.setitem(ATTACKS, "decoder", Fake)
-    suite = Suite("losing", 1, "ridge and a bad decoder", (RIDGE, ("decoder small", DecoderNamed())))
-    result = audit(run, suite, report=silent)
-    assert "decoder small loses to ridge: it is under-trained" in result.warnings
+    result = audit_with(run, monkeypatch, Losing, tmp_path, suite_of("losing", {**RIDGE, "fake": FakeOptions()}))
+    assert "fake: loses to ridge: it is under-trained" in result.warnings
     assert result.strongest == "ridge"
 
 
 def test_a_model_near_chance_is_told(run: RunDirectory, tmp_path: Path, result: AuditResult) -> None:
-    def edit(text: str) -> str:
-        return text.replace("noise_std: 0.1", "noise_std: 50.0")
-
-    drowned = audit(copy_of(run, tmp_path / "copy", edit), BLIND, report=silent)
-    assert any("near chance" in warning for warning in drowned.warnings)
-    assert not any("near chance" in warning for warning in result.warnings)
+    drowned = copy_run(run.path, tmp_path / "copy", lambda text: text.replace("noise_std: 0.1", "noise_std: 50.0"))
+    assert "near_chance" in codes(audit(drowned, BLIND, progress=silent))
+    assert "near_chance" not in codes(result)
 
 
-# pictures and hashes
+# rows on some of the images
 
 
-def decoded(text: str) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(text)))
+def test_the_strongest_is_found_on_common_images(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An attack on the easiest images alone must not win by its choice of images."""
+
+    class OnSome(Fake):
+        def reconstruct(self, released: Tensor) -> Tensor:
+            return torch.full((len(released), *self.shape), 0.5)
+
+    x = open_run(run).data.test.get(slice(None))[0]
+    errors = (x - 0.5).square().flatten(1).mean(1)
+    count = next(n for n in range(2, 900) if float(errors[:n].mean()) < 0.999 * float(errors.mean()))
+    suite = suite_of("some", {"fake": FakeOptions(images=count), "grey": GreyOptions()})
+    result = audit_with(run, monkeypatch, OnSome, tmp_path, suite)
+    assert result.row("fake").num_images == count
+    assert result.row("fake").mse.mean < result.row("grey").mse.mean
+    ledger = Ledger.open(Path(result.folder))
+    assert len(ledger.scores("fake").index) == count
+    errors_by_row = ledger._common_errors(result.rows)
+    assert errors_by_row["fake"] == pytest.approx(errors_by_row["grey"])
 
 
-def test_gallery_pictures_are_the_images(run: RunDirectory, result: AuditResult) -> None:
-    config, _, _ = restore(run)
-    test = load_data(config, torch.device("cpu")).test
-    assert [image.role for image in result.gallery] == ["fixed"] * 10 + ["best"] * 5 + ["worst"] * 5
-    assert [image.label for image in result.gallery[:10]] == list(range(10))
-    names = [name for name, _ in SUITE.attacks]
-    for image in result.gallery:
-        original = decoded(image.original)
-        assert original.size == (28, 28)
-        assert original.mode == "L"
-        assert np.array_equal(np.asarray(original), test.images[image.index, 0].numpy())
-        assert image.label == int(test.labels[image.index])
-        assert list(image.reconstructions) == list(image.mse) == names
-        for name, text in image.reconstructions.items():
-            pixels = np.asarray(decoded(text), dtype=np.float64) / 255
+# certificates and probes
+
+
+class BoundOptions(Options):
+    name: Literal["bound"] = "bound"
+
+
+class LeastNoise(Certificate):
+    """A made-up certificate."""
+
+    options_type = BoundOptions
+
+    def bound(self, case: Case, *, seed: int) -> dict[str, Bound]:
+        std = case.subject.config.noise_std
+        if std == 0:
+            raise NotApplicable("there is no noise")
+        return {"noise": Bound(std, "units of z", std, std, "bound", ["none"])}
+
+
+class ProbeOptions(Options):
+    name: Literal["probe"] = "probe"
+
+
+class Brightness(Probe):
+    """A made-up probe."""
+
+    options_type = ProbeOptions
+    needs = frozenset({"server"})
+
+    def score(self, case: Case, *, seed: int) -> dict[str, NDArray[np.float64]]:
+        return {"brightness": case.x.flatten(1).mean(1).double().numpy()}
+
+
+def test_certificates_and_probes_go_through_the_same_door(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(judges.CERTIFICATES, "bound", LeastNoise)
+    monkeypatch.setitem(judges.PROBES, "probe", Brightness)
+    suite = suite_of("all", {"grey": GreyOptions(), "least noise": BoundOptions(), "brightness": ProbeOptions()})
+    result = audit(run, suite, out=tmp_path, progress=silent)
+    assert [row.kind for row in result.rows] == ["floor", "certificate", "probe"]
+    assert result.row("least noise").bounds["noise"].value == pytest.approx(0.1)
+    assert 0.2 < result.row("brightness").scores["brightness"].mean < 0.4
+    assert len(Ledger.open(Path(result.folder)).scores("brightness").index) == 1000
+    assert result.strongest == "grey", "neither competes with attacks"
+    assert Ledger.open(Path(result.folder)).result() == result
+
+
+# a foreign encoder
+
+
+class Shrink(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.avg_pool2d(x, 4)
+
+
+def test_a_foreign_encoder_goes_through_the_same_door(tmp_path: Path) -> None:
+    data = {"name": "fashion_mnist_mini", "held_out_fraction": 0.8}
+    opened = open_encoder(Shrink(), data=data, channel=[{"name": "gaussian", "noise_std": 0.05}], name="shrink")
+    with pytest.raises(ConfigError, match="give out=FOLDER"):
+        audit(opened, SUITE, progress=silent)
+    result = audit(opened, SUITE, out=tmp_path, progress=silent)
+    assert result.accuracy is None
+    assert (result.subject.run, result.subject.architecture, result.subject.weights) == ("shrink", "Shrink", "")
+    assert {row.outcome for row in result.rows} == {"ok"}
+    assert result.strongest == "ridge"
+    with pytest.raises(RunError, match="no server half"):
+        _ = result.known_accuracy
+    other = open_encoder(Shrink(), data=data, channel=[{"name": "gaussian", "noise_std": 0.06}])
+    assert other.fingerprint != opened.fingerprint, "the channel is part of it"
+
+
+def test_measure_is_one_row(run: RunDirectory) -> None:
+    case = Case(open_run(run), THREATS["train"])
+    found = measure(case, "grey", GreyOptions(), seed=0)
+    assert found.row.ok
+    assert found.files.scores is not None
+    assert set(found.files.scores.values) == set(metrics.METRICS)
+
+
+# pictures
+
+
+def decoded(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_pictures_are_the_images(run: RunDirectory, result: AuditResult) -> None:
+    test = open_run(run).data.test
+    ledger = Ledger.open(Path(result.folder))
+    for row in result.rows:
+        assert [picture.role for picture in row.pictures] == ["fixed"] * 10 + ["best"] * 5 + ["worst"] * 5
+        assert [picture.label for picture in row.pictures[:10]] == list(range(10))
+        for picture in row.pictures:
+            original = decoded(ledger.picture(picture.original))
+            assert (original.size, original.mode) == ((28, 28), "L")
+            assert np.array_equal(np.asarray(original), test.images[picture.index, 0].numpy())
+            assert picture.label == int(test.labels[picture.index])
+            pixels = np.asarray(decoded(ledger.picture(picture.image)), dtype=np.float64) / 255
             truth = np.asarray(original, dtype=np.float64) / 255
-            assert ((pixels - truth) ** 2).mean() == pytest.approx(image.mse[name], abs=2e-3)
+            assert ((pixels - truth) ** 2).mean() == pytest.approx(picture.mse, abs=2e-3)
 
 
-def test_best_and_worst_are_those_of_the_strongest_attack(result: AuditResult) -> None:
-    by_role = {
-        role: [image.mse[result.strongest] for image in result.gallery if image.role == role]
-        for role in ("best", "worst")
-    }
-    assert by_role["best"] == sorted(by_role["best"])
-    assert by_role["worst"] == sorted(by_role["worst"], reverse=True)
-    assert max(by_role["best"]) <= result.strongest_attack.mse_5th_percentile
-    assert min(by_role["worst"]) > result.strongest_attack.mse.mean
+def test_best_and_worst_are_those_of_the_row(result: AuditResult) -> None:
+    for row in result.rows:
+        best, worst = ([p.mse for p in row.pictures if p.role == role] for role in ("best", "worst"))
+        assert best == sorted(best)
+        assert worst == sorted(worst, reverse=True)
+        assert max(best) <= row.mse.p05
+        assert min(worst) > row.mse.mean
 
 
 def test_colour_pictures() -> None:
     image = torch.zeros(3, 4, 6)
     image[0] = 2.0
-    picture = decoded(encode_png(image))
+    picture = decoded(png(image))
     assert (picture.mode, picture.size) == ("RGB", (6, 4))
     assert picture.getpixel((0, 0)) == (255, 0, 0)
+    assert png_text(image).startswith("iVBOR")
 
 
-def test_the_hash_of_a_module_covers_names_weights_and_buffers() -> None:
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
-    before = hash_module(module)
-    assert hash_module(module) == before
-    assert hash_module(module.to(memory_format=torch.channels_last)) == before
-    module[1].running_mean[0] += 1
-    after = hash_module(module)
-    assert after != before
-    assert hash_module(nn.Sequential(nn.Identity(), *module)) != after
-
-
-def test_the_encoder_in_the_result_is_the_one_of_the_run(run: RunDirectory, result: AuditResult) -> None:
-    _, model, _ = restore(run)
-    assert result.encoder_sha256 == hash_module(model.encoder)
-
-
-def test_progress_is_told(run: RunDirectory) -> None:
+def test_progress_is_told(run: RunDirectory, tmp_path: Path) -> None:
     told: list[tuple[str, float, float]] = []
-    audit(run, SUITE, report=lambda stage, done, total, _: told.append((stage, done, total)))
+    audit(run, SUITE, out=tmp_path, progress=lambda stage, done, total, _: told.append((stage, done, total)))
     assert told[0] == ("audit demo-none", 0, 5)
     assert told[-1] == ("audit demo-none", 5, 5)

@@ -19,6 +19,7 @@ from attncem.data.readers import read_dataset
 from attncem.data.splits import split_data
 from attncem.surrogates import SURROGATES, build_surrogate
 from attncem.surrogates.kmeans import KMeansCEM
+from attncem.types import SCHEMA_VERSION
 from benchmarks.baseline import BaselineLoop
 from benchmarks.common import EPOCH_IMAGES, NOISE_STD, Setting, Table, add_ratios, bytes_kept, write_cifar10
 from benchmarks.floor import work_milliseconds
@@ -42,7 +43,7 @@ def test_the_tiny_form_measures_every_part(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads(out.read_text())
-    assert results["schema_version"] == 1
+    assert results["schema_version"] == SCHEMA_VERSION
     assert list(results["parts"]) == [name for name in command.PARTS if name not in command.ON_REQUEST]
     for name, part in results["parts"].items():
         assert f"## {name}" in done.stdout

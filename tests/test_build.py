@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from attncem import training
-from attncem.build import build_model, build_surrogate_for, check, config_of, load_data, restore
+from attncem.build import build_model, build_surrogate_for, check, load_data
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.data.specs import DATASETS
 from attncem.models.split import SplitModel
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
 from attncem.training import train
@@ -144,16 +145,13 @@ def test_the_surrogate_fits_the_features() -> None:
     assert surrogate.noise_std == pytest.approx(0.1)
 
 
-def test_keyed_noise_depends_on_the_seed() -> None:
-    keyed = ("channel.noise=keyed",)
-    modules = own_networks()
+def test_a_model_is_built_without_a_key() -> None:
+    """Keyed noise begins when a run is opened: nothing that a configuration holds decides it."""
+    model = build_model(config("channel.noise=keyed"), MINI, own_networks()).eval()
     x = images()
-    releases = {}
-    for name, seed in (("a", 0), ("again", 0), ("b", 1)):
-        model = build_model(config(*keyed, f"seed={seed}"), MINI, modules).eval()
-        releases[name] = model.release(x)
-    assert torch.equal(releases["a"], releases["again"])
-    assert not torch.equal(releases["a"], releases["b"])
+    assert not torch.equal(model.release(x), model.release(x))
+    model.channel.bind(bytes(32), "f")
+    assert torch.equal(model.release(x), model.release(x))
 
 
 @pytest.fixture
@@ -166,16 +164,17 @@ def trained(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatc
         return built[-1]
 
     monkeypatch.setattr(training, "build_model", remember)
-    run = train("demo", tiny, out=tmp_path / "run", report=silent)
+    run = train("demo", tiny, out=tmp_path / "run", progress=silent)
     return run, built[0].eval()
 
 
 def test_restore_gives_the_model_at_the_end_of_training(trained: tuple[Any, SplitModel]) -> None:
     run, model = trained
-    resolved, restored, checkpoint = restore(run, weights="last")
+    opened = open_run(run, weights="last")
+    resolved, restored, checkpoint = opened.config, opened.model, opened.checkpoint
     assert not restored.training
     assert checkpoint.name == "epoch-00002"
-    assert resolved == config_of(run)
+    assert resolved == run.config
     for name, value in model.state_dict().items():
         assert torch.equal(restored.state_dict()[name], value), name
     x = images(20)
@@ -183,23 +182,24 @@ def test_restore_gives_the_model_at_the_end_of_training(trained: tuple[Any, Spli
         z = model.encode(x)
         torch.testing.assert_close(restored.encode(x), z, rtol=0, atol=1e-6)  # another memory layout rounds otherwise
         torch.testing.assert_close(restored.predict(z), model.predict(z), rtol=1e-5, atol=1e-5)
-        first = restore(run, weights="epoch-00001")[1]
+        first = open_run(run, weights="epoch-00001").model
         assert not torch.equal(first.encode(x), z)
 
 
 def test_restore_names_a_checkpoint_that_is_not_there(trained: tuple[Any, SplitModel]) -> None:
     with pytest.raises(RunError, match="no checkpoint epoch-00009; it has epoch-00001, epoch-00002"):
-        restore(trained[0], weights="epoch-00009")
+        open_run(trained[0], weights="epoch-00009")
 
 
 def test_restoring_own_networks_needs_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
     modules = own_networks()
-    run = train("demo", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, report=silent)
+    run = train("demo", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, progress=silent)
     with pytest.raises(RunError, match=r"trained with your own networks.*modules="):
-        restore(run)
+        open_run(run)
     again = own_networks()
     assert not torch.equal(again[1].weight, modules[1].weight)
-    _, restored, _ = restore(run, modules=again)
+    opened = open_run(run, modules=again)
+    restored = opened.model
     x = images()
     with torch.no_grad():
         torch.testing.assert_close(restored.predict(restored.encode(x)), modules[1](modules[0](x)), rtol=0, atol=0)

@@ -50,7 +50,7 @@ def run_cli(capsys: pytest.CaptureFixture[str]) -> Any:
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Path:
     """A small finished run; nothing may change it."""
-    return train("demo-none", tiny, out=tmp_path_factory.mktemp("cli") / "run", report=silent).path
+    return train("demo-none", tiny, out=tmp_path_factory.mktemp("cli") / "run", progress=silent).path
 
 
 def words_of(settings: dict[str, Any]) -> list[str]:
@@ -144,7 +144,7 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["config", "surrogate.name=kmean"], "kmeans"),
         (["audit", "nowhere"], "nowhere is not a run folder"),
-        (["report", "nowhere"], "nowhere: no such run folder"),
+        (["report", "nowhere"], "nowhere is not a run folder"),
         (["predict", "nowhere"], "required: IMAGE"),
         (["predict", "nowhere", "test:0"], "nowhere is not a run folder"),
         (["predict", "nowhere", "test:0", "--top", "0"], "top=0: must be at least 1"),
@@ -187,7 +187,10 @@ def test_resume_refuses_other_options(run_cli: Any, run_folder: Path, other: lis
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (["--suite", "quik"], "suite=quik is unknown; did you mean quick?"),
+        (
+            ["--suite", "quik"],
+            "quik: no packaged suite of this name (one of: full, quick, standard)",
+        ),
         (["--threat", "heldout"], "did you mean held_out?"),
         (["--on", "train"], "on=train is unknown"),
         (["--weights", "epoch-00009"], "has no checkpoint epoch-00009"),
@@ -322,7 +325,12 @@ def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attncem.runs.describe_runs", interrupted)
-    shown = run_cli("runs")
-    assert shown.code == 130
-    assert "attncem train --resume RUN" in shown.err
+    for home, words, said in (
+        ("attncem.runs.describe_runs", ["runs"], "attncem: interrupted\n"),
+        ("attncem.training.train", ["train"], "go on later with: attncem train --resume RUN"),
+        ("attncem.auditing.audit", ["audit", "x"], "the same command goes on with the others"),
+    ):
+        monkeypatch.setattr(home, interrupted)
+        shown = run_cli(*words)
+        assert shown.code == 130
+        assert said in shown.err

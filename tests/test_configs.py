@@ -21,7 +21,7 @@ from attncem.config.load import load_config, packaged_configs
 from attncem.data.specs import DATASETS
 from attncem.engine import Engine
 from attncem.surrogates import SURROGATES
-from attncem.types import Step
+from attncem.types import StepView
 
 FOLDER = Path(attncem.__file__).parent / "configs"
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -94,7 +94,7 @@ def test_a_configuration_builds(file: Path) -> None:
         assert bool(surrogate(z, y).loss.isfinite())
         penalties = build_penalties(config, model, spec, Engine(torch.device("cpu")))
         assert list(penalties) == [options.name for options in config.penalties]
-        assert all(bool(penalty(Step(x, y, z, z, logits))[0].isfinite()) for penalty in penalties.values())
+        assert all(bool(penalty(StepView(x, y, z, z, logits))[0].isfinite()) for penalty in penalties.values())
 
 
 PAPER = ["none", "bottleneck", "noise", "dropout", "distcorr", "nopeek", "ressfl", "arl", "patrol", "sca"]

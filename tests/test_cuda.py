@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 import attncem
 from attncem.capture import WARM_STEPS, Step, no_host_reads
-from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions, Suite
+from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.suites import Suite
 from attncem.penalties import PENALTIES
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
@@ -18,15 +19,15 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 TINY = ["training.epochs=2", "device=cuda"]
 SMALL_SUITE = Suite(
-    "small",
-    1,
-    "a little of each kind",
-    (
-        ("grey", GreyOptions()),
-        ("nearest neighbour", NearestNeighbourOptions()),
-        ("ridge", RidgeOptions()),
-        ("decoder", DecoderOptions(epochs=1, max_epochs=2)),
-    ),
+    name="small",
+    version=1,
+    meaning="a little of each kind",
+    rows={
+        "grey": GreyOptions(),
+        "nearest neighbour": NearestNeighbourOptions(),
+        "ridge": RidgeOptions(),
+        "decoder": DecoderOptions(epochs=1, max_epochs=2),
+    },
 )
 
 
@@ -147,9 +148,9 @@ def test_cuda_equals_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("config", ["demo-none", "demo-kmeans", "demo"])
 def test_train_audit_and_report_on_the_gpu(config: str, tmp_path) -> None:
-    run = attncem.train(config, TINY, out=tmp_path / "run", report=silent)
+    run = attncem.train(config, TINY, out=tmp_path / "run", progress=silent)
     assert run.manifest["status"] == "finished"
-    result = attncem.audit(run, SMALL_SUITE, report=silent)
+    result = attncem.audit(run, SMALL_SUITE, progress=silent)
     assert result.device != "cpu"
     assert result.accuracy.mean > 0.3
     ridge = next(row for row in result.attacks if row.method == "ridge")
@@ -161,7 +162,7 @@ def test_bf16_training_stays_close_to_float32(tmp_path) -> None:
     accuracy = {}
     for precision in ("32-true", "bf16-mixed"):
         overrides = [*TINY, f"training.precision={precision}", "training.epochs=4"]
-        run = attncem.train("demo-none", overrides, out=tmp_path / precision, report=silent)
+        run = attncem.train("demo-none", overrides, out=tmp_path / precision, progress=silent)
         accuracy[precision] = run.manifest["best"]["validation_accuracy"]
     assert abs(accuracy["32-true"] - accuracy["bf16-mixed"]) < 0.08
 
@@ -170,7 +171,7 @@ def test_bf16_training_stays_close_to_float32(tmp_path) -> None:
 
 
 def losses(path: Path, *overrides: str, config: str = "demo", **given: Any) -> tuple[list[float], attncem.RunDirectory]:
-    run = attncem.train(config, [*TINY, "training.log_every=1", *overrides], out=path, report=silent, **given)
+    run = attncem.train(config, [*TINY, "training.log_every=1", *overrides], out=path, progress=silent, **given)
     return [line["ce"] for line in run.records() if line["kind"] == "train"], run
 
 
@@ -323,15 +324,15 @@ def test_a_compiled_step_that_fails_is_captured_uncompiled() -> None:
 
 def test_predict_and_explain(tmp_path: Path) -> None:
     run = attncem.train(
-        "demo", [*TINY, "surrogate.variant=002", "training.warmup_epochs=0"], out=tmp_path / "run", report=silent
+        "demo", [*TINY, "surrogate.variant=002", "training.warmup_epochs=0"], out=tmp_path / "run", progress=silent
     )
     there, here = (attncem.predict(run, "test:3", device=device).predictions[0] for device in ("cuda", "cpu"))
     assert (there.release.shape, there.release.bytes) == (here.release.shape, here.release.bytes)
     assert sum(candidate.probability for candidate in there.top) <= 1 + 1e-5
-    found = attncem.explain(run, "test:3", decoder_epochs=0.5, report=silent)
+    found = attncem.explain(run, "test:3", decoder_epochs=0.5, progress=silent)
     assert found.reference.attention is not None
     assert found.reference.attention + sum(found.reference.attentions) == pytest.approx(1, abs=1e-4)
-    on_cpu = attncem.explain(run, "test:3", device="cpu", report=silent)
+    on_cpu = attncem.explain(run, "test:3", device="cpu", progress=silent)
     assert found.reference.attention == pytest.approx(on_cpu.reference.attention, rel=1e-2)
     assert [gate.mean for gate in found.reference.gates] == pytest.approx(
         [gate.mean for gate in on_cpu.reference.gates], rel=1e-2

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from attncem import demonstration
-from attncem.config.attacks import GreyOptions, MeanImageOptions, Suite
+from attncem.config.attacks import GreyOptions, MeanImageOptions
+from attncem.config.suites import Suite
 from attncem.demonstration import run_demo
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError, DataError, RunError
 
 NAMES = ["demo-none", "demo-kmeans", "demo-gated"]
-SUITE = Suite("tiny", 1, "two floors", (("grey", GreyOptions()), ("mean image", MeanImageOptions())))
+SUITE = Suite(
+    name="tiny", version=1, meaning="two floors", rows={"grey": GreyOptions(), "mean image": MeanImageOptions()}
+)
 
 
 class Events:
@@ -43,15 +46,16 @@ def words_of(settings: dict[str, Any]) -> list[str]:
 @pytest.mark.slow
 def test_three_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[str, Any]) -> None:
     events = Events()
-    demo = run_demo(tmp_path / "demo", words_of(tiny), suite=SUITE, workers=2, report=events)
+    demo = run_demo(tmp_path / "demo", words_of(tiny), suite=SUITE, workers=2, progress=events)
     assert demo.runs == [tmp_path / "demo" / name for name in NAMES]
-    assert [audit.run for audit in demo.audits] == NAMES
-    assert [audit.surrogate for audit in demo.audits] == ["none", "kmeans", "gated"]
+    assert [audit.subject.run for audit in demo.audits] == NAMES
+    assert [audit.subject.surrogate for audit in demo.audits] == ["none", "kmeans", "gated"]
     assert [row.name for row in demo.audits[2].attacks] == ["grey", "mean image"]
     for path in demo.runs:
         run = RunDirectory.open(path)
         assert run.manifest["status"] == "finished"
-        assert [file.name for file in (path / "audits").iterdir()] == ["tiny-train.json"]
+        (folder,) = (path / "audits").iterdir()
+        assert folder.name.startswith("tiny-train-test-")
     page = demo.report.read_text(encoding="utf-8")
     assert demo.report == tmp_path / "demo" / "report.html"
     assert all(name in page for name in NAMES)
@@ -67,7 +71,7 @@ def test_three_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[
 def test_a_failed_run_fails_the_demo(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, "data.root": str(tmp_path / "nowhere")}
     with pytest.raises(DataError, match="nowhere"):
-        run_demo(tmp_path / "demo", words_of(settings), suite=SUITE, workers=1, report=Events())
+        run_demo(tmp_path / "demo", words_of(settings), suite=SUITE, workers=1, progress=Events())
     assert not (tmp_path / "demo" / "report.html").exists()
 
 
@@ -75,10 +79,10 @@ def test_an_existing_folder_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "mine.txt").write_text("mine")
     with pytest.raises(RunError, match="exists already and is left as it is"):
-        run_demo(tmp_path / "demo", report=Events())
+        run_demo(tmp_path / "demo", progress=Events())
     assert [p.name for p in (tmp_path / "demo").iterdir()] == ["mine.txt"]
     with pytest.raises(RunError, match="exists already and is left as it is"):
-        run_demo(tmp_path / "demo" / "mine.txt", report=Events())
+        run_demo(tmp_path / "demo" / "mine.txt", progress=Events())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_mistakes_are_found_before_anything_is_trained(
     tmp_path: Path, overrides: list[str], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        run_demo(tmp_path / "demo", overrides, report=Events(), **options)
+        run_demo(tmp_path / "demo", overrides, progress=Events(), **options)
     assert not (tmp_path / "demo").exists()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,57 +11,62 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.config.attacks import DecoderOptions, GreyOptions, RidgeOptions, Suite
+from attncem.config.attacks import DecoderOptions, GreyOptions, RidgeOptions
+from attncem.config.suites import Suite
+from attncem.ledger import read_audit
 from attncem.progress import silent
-from attncem.types import audit_from_dict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SMALL = Suite(
-    "small",
-    1,
-    "a floor, ridge and a decoder that has no time to learn",
-    (
-        ("grey", GreyOptions()),
-        ("ridge", RidgeOptions(strengths=(0.01,), num_releases=1)),
-        ("decoder", DecoderOptions(epochs=0.5, max_epochs=0.5)),
-    ),
+    name="small",
+    version=1,
+    meaning="a floor, ridge and a decoder that has no time to learn",
+    rows={
+        "grey": GreyOptions(),
+        "ridge": RidgeOptions(strengths=(0.01,), num_releases=1),
+        "decoder": DecoderOptions(epochs=0.5, max_epochs=0.5),
+    },
 )
 
 
 def test_train_audit_report(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    run = attncem.train("demo", {**tiny, "training.penalty_weight": 0.1}, out=tmp_path / "run", report=silent)
-    result = attncem.audit(run, suite=SMALL, report=silent)
+    run = attncem.train("demo", {**tiny, "training.penalty_weight": 0.1}, out=tmp_path / "run", progress=silent)
+    result = attncem.audit(run, suite=SMALL, progress=silent)
     page = attncem.report([run], out=tmp_path / "report.html")
 
-    assert result.run == "demo-gated"
+    assert result.subject.run == "demo-gated"
     assert [row.name for row in result.attacks] == ["grey", "ridge", "decoder"]
     assert result.strongest_attack.mse.mean == min(row.mse.mean for row in result.attacks)
     assert result.strongest != "grey", "a barely trained encoder leaks"
-    saved = json.loads((run.path / "audits" / "small-train.json").read_text(encoding="utf-8"))
-    assert audit_from_dict(saved) == result
+    (folder,) = (run.path / "audits").iterdir()
+    assert read_audit(folder) == result
     text = page.read_text(encoding="utf-8")
     assert "demo-gated" in text
-    assert f"{100 * result.accuracy.mean:.1f}" in text
+    assert f"{100 * result.known_accuracy.mean:.1f}" in text
 
 
 def test_an_audit_is_reproducible_and_kept_beside_the_first(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    run = attncem.train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "run", report=silent)
-    first, second = (attncem.audit(run, suite=SMALL, report=silent) for _ in range(2))
+    run = attncem.train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "run", progress=silent)
+    first, second = (attncem.audit(run, suite=SMALL, fresh=fresh, progress=silent) for fresh in (False, True))
     assert [row.mse for row in first.attacks] == [row.mse for row in second.attacks]
-    assert first.encoder_sha256 == second.encoder_sha256
-    assert sorted(file.name for file in (run.path / "audits").iterdir()) == ["small-train-2.json", "small-train.json"]
+    assert first.subject == second.subject
+    assert sorted(run.path / "audits" / name for name in (first.plan.id, f"{first.plan.id}-2")) == sorted(
+        (run.path / "audits").iterdir()
+    )
 
 
 PROGRAM = """
 import sys
 from pathlib import Path
 import attncem
-from attncem.config.attacks import GreyOptions, RidgeOptions, Suite
+from attncem.config.attacks import GreyOptions, RidgeOptions
+from attncem.config.suites import Suite
 
 site = Path(sys.argv[1])
 assert Path(attncem.__file__).is_relative_to(site), attncem.__file__
 tiny = {"model.width": 4, "data.held_out_fraction": 0.8, "training.batch_size": 32, "training.epochs": 1}
-suite = Suite("small", 1, "", (("grey", GreyOptions()), ("ridge", RidgeOptions(strengths=(0.01,)))))
+rows = {"grey": GreyOptions(), "ridge": RidgeOptions(strengths=(0.01,))}
+suite = Suite(name="small", version=1, meaning="", rows=rows)
 run = attncem.train("demo", tiny)
 result = attncem.audit(run, suite=suite)
 attncem.report([run], out="report.html")

@@ -21,17 +21,25 @@ from PIL import Image
 from torch import Tensor
 
 import attncem
-from attncem.build import load_data, restore, restore_surrogate
+from attncem.auditing import Case
+from attncem.build import load_data, restore_surrogate
 from attncem.cli import main
-from attncem.config.attacks import ClassMeanOptions, RidgeOptions, Suite
+from attncem.config.attacks import ClassMeanOptions, DecoderOptions, RidgeOptions
+from attncem.config.suites import Suite
 from attncem.data.batches import DeviceData
 from attncem.explaining import _distances, explain
-from attncem.inference import LoadedRun
+from attncem.explaining.recoveries import _strongest, nearest_audit
+from attncem.ledger import Ledger
+from attncem.metrics import mse
+from attncem.opening import OpenRun, open_run
 from attncem.progress import silent
-from attncem.reporting.explanation import ILLUSTRATION, write_explanation
+from attncem.reporting.explanation import write_explanation
+from attncem.results.explanation import Explanation
+from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
 from attncem.surrogates import SURROGATES, build_surrogate, moments
-from attncem.types import ConfigError, DataError, Explanation, RunError
+from attncem.texts import text
+from attncem.types import DataError, RunError
 
 Make = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -46,7 +54,7 @@ def gated(small_run: Make) -> Path:
 
 @pytest.fixture(scope="session")
 def found(gated: Path) -> Explanation:
-    return explain(gated, "test:17", report=silent)
+    return explain(gated, "test:17", progress=silent)
 
 
 def decoded(png: str) -> Any:
@@ -158,7 +166,8 @@ def test_attention_of_the_explanation(gated: Path, found: Explanation) -> None:
 
 def test_the_surrogate_is_the_runs_own(gated: Path, found: Explanation) -> None:
     """Its penalties are those of the checkpoint's state on the same images."""
-    config, model, checkpoint = restore(RunDirectory.open(gated))
+    opened = open_run(RunDirectory.open(gated))
+    config, model, checkpoint = opened.config, opened.model, opened.checkpoint
     data = load_data(config, CPU)
     surrogate = restore_surrogate(config, model, data.spec, checkpoint)
     assert not surrogate.training
@@ -189,25 +198,27 @@ def test_distances_leave_the_image_itself_out() -> None:
 def test_a_class_with_few_validation_images_is_noted(
     gated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, words: str
 ) -> None:
-    original = LoadedRun.data.func
+    original = OpenRun.data.func
 
-    def thinned(loaded: LoadedRun) -> Any:
-        data = original(loaded)
+    def thinned(opened: OpenRun) -> Any:
+        data = original(opened)
         images, labels = data.validation.images, data.validation.labels
         own = (labels == int(data.test.labels[17])).nonzero().flatten()
         kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, own[left:], False)
         return replace(data, validation=DeviceData(images[kept], labels[kept]))
 
-    monkeypatch.setattr(LoadedRun, "data", property(thinned))
-    found = explain(gated, "test:17", out=tmp_path / "page.html", report=silent)
-    assert f"few validation images of the class {found.reference.name} ({left})" in found.notes[0]
+    monkeypatch.setattr(OpenRun, "data", property(thinned))
+    found = explain(gated, "test:17", out=tmp_path / "page.html", progress=silent)
+    said = {item.code: item.text for item in found.findings}
+    assert f"few validation images of the class {found.reference.name} ({left})" in said["few_of_class"]
     assert words in (tmp_path / "page.html").read_text()
     assert found.reference.distances == [] and len(found.reference.attentions) == left
     assert (found.feature.snr is None) == (left == 0)
 
 
 def test_tiles_show_the_feature_on_one_scale(gated: Path, found: Explanation) -> None:
-    config, model, _ = restore(RunDirectory.open(gated))
+    opened = open_run(RunDirectory.open(gated))
+    config, model = opened.config, opened.model
     image, _ = load_data(config, CPU).test.get(slice(17, 18))
     with torch.no_grad():
         z = model.encode(image)[0]
@@ -223,7 +234,7 @@ def test_tiles_show_the_feature_on_one_scale(gated: Path, found: Explanation) ->
 
 
 def test_without_a_channel_nothing_is_changed(small_run: Make) -> None:
-    found = explain(small_run("demo-none", **{"channel.name": "identity"}), "test:3", report=silent)
+    found = explain(small_run("demo-none", **{"channel.name": "identity"}), "test:3", progress=silent)
     assert found.feature.snr is None
     assert all(tile.clean == tile.released and tile.snr is None for tile in found.feature.tiles)
     assert found.reference.unit == "1"
@@ -232,7 +243,7 @@ def test_without_a_channel_nothing_is_changed(small_run: Make) -> None:
 
 def test_tokens_are_one_matrix(small_run: Make) -> None:
     settings = {"model.name": "vit_tiny", "model.width": 16, "model.bottleneck.stride": 1, "training.epochs": 1}
-    found = explain(small_run("demo-none", **settings), "test:3", report=silent)
+    found = explain(small_run("demo-none", **settings), "test:3", progress=silent)
     tokens, width = found.feature.shape
     assert len(found.feature.tiles) == 1
     assert decoded(found.feature.tiles[0].clean).shape == (min(tokens, width), max(tokens, width))
@@ -245,7 +256,7 @@ def test_tokens_are_one_matrix(small_run: Make) -> None:
 def test_parts_of_the_class_take_the_image(
     small_run: Make, tmp_path: Path, config: str, settings: dict[str, Any], part: str
 ) -> None:
-    found = explain(small_run(config, **settings), "test:3", out=tmp_path / "page.html", report=silent)
+    found = explain(small_run(config, **settings), "test:3", out=tmp_path / "page.html", progress=silent)
     assert found.reference.part == part
     assert sum(share.image for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
     assert sum(share.others for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
@@ -255,51 +266,79 @@ def test_parts_of_the_class_take_the_image(
 def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explanation) -> None:
     assert [(row.name, row.kind) for row in found.recoveries] == [
         ("class mean", "floor"),
-        ("nearest neighbour", "floor"),
+        ("nearest neighbour", "attack"),
         ("ridge", "attack"),
     ]
     original = decoded(found.image) / 255
     for row in found.recoveries:
         assert row.mse == pytest.approx(float(np.square(decoded(row.image) / 255 - original).mean()), abs=2e-3)
         assert row.ssim is not None and -1 <= row.ssim <= 1
-        assert row.audit_mse is None
+        assert row.audit_mse is None and not row.from_audit
     assert found.audit is None
+    assert [item.code for item in found.findings] == ["no_audit"]
 
 
 def test_the_newest_audit_of_these_weights_stands_beside(gated: Path, tmp_path: Path) -> None:
     run = tmp_path / "audited"
     shutil.copytree(gated, run)
-    suite = Suite("tiny", 1, "", (("class mean", ClassMeanOptions()), ("ridge", RidgeOptions(num_releases=1))))
-    audit = attncem.audit(run, suite, report=silent)
-    found = explain(run, "test:3", report=silent)
+    suite = Suite(
+        name="tiny",
+        version=1,
+        meaning="",
+        rows={"class mean": ClassMeanOptions(), "ridge": RidgeOptions(num_releases=1)},
+    )
+    audit = attncem.audit(run, suite, progress=silent)
+    found = explain(run, "test:3", progress=silent)
     assert found.audit == "suite tiny, threat model train"
     means = {row.name: row.mse.mean for row in audit.attacks}
     assert {row.name: row.audit_mse for row in found.recoveries} == {**means, "nearest neighbour": None}
-    (run / "audits" / "torn.json").write_text("{")
-    found = explain(run, "test:3", report=silent)
-    assert "torn.json: damaged" in found.notes[0] and found.audit is None
+    assert found.findings == []
+    (Path(audit.folder) / "ridge.json").write_text("{")
+    found = explain(run, "test:3", progress=silent)
+    (finding,) = found.findings
+    assert finding.code == "audits_left_out" and "ridge.json is damaged" in finding.text and found.audit is None
+
+
+def test_the_strongest_attack_of_the_audit_is_shown_with_what_it_learned(gated: Path, tmp_path: Path) -> None:
+    run = tmp_path / "audited"
+    shutil.copytree(gated, run)
+    rows = {"class mean": ClassMeanOptions(), "decoder small": DecoderOptions(epochs=8, max_epochs=8)}
+    audit = attncem.audit(run, Suite(name="tiny", version=1, meaning="", rows=rows), progress=silent)
+    assert audit.strongest == "decoder small"
+    found = explain(run, "test:3", progress=silent)
+    first = found.recoveries[0]
+    assert (first.name, first.from_audit, first.audit_mse) == ("decoder small", True, audit.strongest_attack.mse.mean)
+    assert [row.name for row in found.recoveries[1:]] == ["class mean", "nearest neighbour", "ridge"]
+    # On the very release that was attacked it gives the very image of the audit.
+    opened = open_run(run)
+    case = Case(opened, THREATS["train"], seed=opened.config.seed)
+    _, attack, _ = _strongest(opened, nearest_audit(opened))
+    assert attack is not None
+    errors = mse(attack.reconstruct(case.released[:250]), case.x[:250]).double().numpy()
+    assert np.array_equal(errors, Ledger.open(Path(audit.folder)).scores("decoder small").values["mse"][:250])
+
+
+def test_an_audit_of_other_weights_is_not_used(gated: Path, tmp_path: Path) -> None:
+    run = tmp_path / "audited"
+    shutil.copytree(gated, run)
+    suite = Suite(name="tiny", version=1, meaning="", rows={"class mean": ClassMeanOptions()})
+    attncem.audit(run, suite, weights="epoch-00001", progress=silent)
+    found = explain(run, "test:3", weights="epoch-00002", progress=silent)
+    assert found.audit is None
+    assert [item.code for item in found.findings] == ["no_audit"]
 
 
 def test_the_same_question_has_the_same_answer(gated: Path, found: Explanation) -> None:
-    assert explain(gated, "test:17", report=silent) == found
-
-
-def test_a_decoder_is_trained_when_asked_for(gated: Path) -> None:
-    told: list[str] = []
-    found = explain(gated, "test:17", decoder_epochs=0.5, report=lambda stage, *rest: told.append(stage))
-    assert found.recoveries[-1].name == "decoder small"
-    assert found.recoveries[-1].kind == "attack"
-    with pytest.raises(ConfigError, match="decoder_epochs=0"):
-        explain(gated, "test:17", decoder_epochs=0)
+    assert explain(gated, "test:17", progress=silent) == found
 
 
 def test_a_file_counts_as_its_predicted_class(gated: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)).save(path)
-    found = explain(gated, path, report=silent)
+    found = explain(gated, path, progress=silent)
     assert (found.reference.label, found.reference.is_true) == (found.prediction.top[0].label, False)
     assert found.prediction.true_label is None
-    assert "test:NUMBER" in found.notes[0]
+    assert any("test:NUMBER" in item.text for item in found.findings)
 
 
 @pytest.mark.parametrize(
@@ -318,15 +357,15 @@ def test_the_page_stands_alone_and_escapes_names(gated: Path, tmp_path: Path) ->
     path = tmp_path / "<script>alert(1)<&'\".png".replace("/", "")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)).save(path)
     page = tmp_path / "page.html"
-    explain(gated, path, out=page, report=silent)
-    text = page.read_text(encoding="utf-8")
-    assert "<script" not in text
-    assert "<script>alert(1)<&'\".png: the server says" in unescape(text)
-    assert "default-src 'none'" in text
-    for address in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", text):
+    explain(gated, path, out=page, progress=silent)
+    shown = page.read_text(encoding="utf-8")
+    assert "<script" not in shown
+    assert "<script>alert(1)<&'\".png: the server says" in unescape(shown)
+    assert "default-src 'none'" in shown
+    for address in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", shown):
         assert address.startswith(("#", "data:image/png;base64,")), address
-    assert not re.search(r"https?://(?!www\.w3\.org)|url\((?!#)|@import", text)
-    assert unescape(text).count(ILLUSTRATION) == 1
+    assert not re.search(r"https?://(?!www\.w3\.org)|url\((?!#)|@import", shown)
+    assert unescape(shown).count(text("explain.illustration")) == 1
 
 
 def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
@@ -338,7 +377,7 @@ def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
     for file in (page, other):
         before = file.read_bytes()
         with pytest.raises(RunError, match="was not written by attncem"):
-            explain(gated, "test:3", out=file, report=silent)
+            explain(gated, "test:3", out=file, progress=silent)
         assert file.read_bytes() == before
     page.unlink()
     for source in ("one.png", "two.png"):
@@ -362,7 +401,7 @@ def test_the_command_writes_a_page_and_says_where(
     assert (tmp_path / "explanation.html").is_file()
     assert f"weight {found.reference.attention:.4f} inside its class" in shown
     assert f"{found.recoveries[-1].mse:.4f}" in shown
-    assert ILLUSTRATION in shown
+    assert text("explain.illustration") in shown
 
 
 def test_json_comes_back_whole(
@@ -371,6 +410,6 @@ def test_json_comes_back_whole(
     monkeypatch.chdir(tmp_path)
     assert main(["explain", str(gated), "test:17", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed.pop("schema_version") == 2
     assert printed == json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert printed["schema_version"] == 1
     assert not list(tmp_path.iterdir()), "no page was asked for"

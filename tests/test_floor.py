@@ -117,7 +117,7 @@ def test_a_wrong_floor_is_named(floor: Any, words: str) -> None:
 def test_a_run_moves_the_floor_after_the_warm_up_and_resumes_to_the_bit(tmp_path: Path, tiny: dict[str, Any]) -> None:
     floor = {"surrogate.statistic": "hinge", "surrogate.variance_floor": scheduled(start=2, end=0.02, ramp_epochs=2)}
     settings = {**tiny, **floor, "training.epochs": 4, "training.warmup_epochs": 1, "training.log_every": 1}
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     logged = [record["variance_floor"] for record in whole.records() if record["kind"] == "train"]
     steps = len(logged) // 4
     assert logged[:steps] == pytest.approx([2.0] * steps)
@@ -130,8 +130,8 @@ def test_a_run_moves_the_floor_after_the_warm_up_and_resumes_to_the_bit(tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt)
-    run = train(resume=tmp_path / "run", report=silent)
+        train("demo", settings, out=tmp_path / "run", progress=interrupt)
+    run = train(resume=tmp_path / "run", progress=silent)
     assert run.records() == whole.records()
     for part, weights in whole.load("last").weights.items():
         resumed = run.load("last").weights[part]

@@ -12,12 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.build import check, restore
+from attncem.build import check
 from attncem.config.load import load_config
 from attncem.config.model import ModelOptions
 from attncem.models.foreign import LIBRARIES, split_at
 from attncem.models.networks import build_halves
 from attncem.models.split import feature_shape
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.training import train
 from attncem.types import ConfigError, DatasetSpec
@@ -360,13 +361,14 @@ def test_checking_leaves_the_random_state(libraries: Calls) -> None:
 def test_a_foreign_network_is_trained_and_restored(libraries: Calls, tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, "model.width": None, "model.name": "torchvision/resnet_tiny", "model.cut": "layer2"}
     settings |= {"training.epochs": 1, "training.batch_size": 100}
-    runs = [train("demo", settings, out=tmp_path / name, report=silent) for name in ("a", "b")]
+    runs = [train("demo", settings, out=tmp_path / name, progress=silent) for name in ("a", "b")]
     first, second = (run.load("last").weights for run in runs)
     for part, values in first.items():
         assert all(torch.equal(value, second[part][key]) for key, value in values.items()), "the same seed"
     assert runs[0].manifest["feature_shape"] == [8, 7, 7]
     assert runs[0].manifest["client_macs"] > 0
-    _, model, checkpoint = restore(runs[0])
+    opened = open_run(runs[0])
+    model, checkpoint = opened.model, opened.checkpoint
     assert torch.equal(
         model.encoder.state_dict()["1.1.network.conv1.weight"], first["client"]["1.1.network.conv1.weight"]
     )

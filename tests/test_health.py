@@ -177,8 +177,8 @@ def test_spans_of_a_log() -> None:
     assert (first.begins, first.ends, second.begins, second.ends) == (2.0, 3.5, 5.0, None)
     assert [first.holds_at(epoch) for epoch in (1.9, 2.0, 3.4, 3.5)] == [False, True, True, False]
     assert second.holds_at(99)
-    assert str(first).startswith("training, epoch 2 to 3.5: samples skipped")
-    assert str(second).startswith("training, epoch 5 on: samples skipped")
+    assert str(first).startswith("epoch 2 to 3.5: samples skipped")
+    assert str(second).startswith("epoch 5 on: samples skipped")
     assert str(second).endswith(f"What to do: {CAUSES['skipped'].advice}")
 
 

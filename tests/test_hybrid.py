@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from attncem.auditing import audit
-from attncem.config.attacks import GreyOptions, RidgeOptions, Suite
+from attncem.config.attacks import GreyOptions, RidgeOptions
 from attncem.config.load import load_config
+from attncem.config.suites import Suite
+from attncem.ledger import read_audit
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.surrogates import build_surrogate
@@ -24,7 +27,12 @@ from attncem.types import ConfigError
 SLOT = {"slot_dim": 8, "num_heads": 2, "num_slots": 2}
 SPREAD = (0.1, 3.0, 0.2, 2.0, 0.3)
 """Standard deviation of each class: 1 and 3 are the wide ones."""
-SMALL = Suite("small", 1, "", (("grey", GreyOptions()), ("ridge", RidgeOptions(strengths=(0.01,), num_releases=1))))
+SMALL = Suite(
+    name="small",
+    version=1,
+    meaning="",
+    rows={"grey": GreyOptions(), "ridge": RidgeOptions(strengths=(0.01,), num_releases=1)},
+)
 
 
 def build(**options: Any) -> HybridCEM:
@@ -148,15 +156,15 @@ def test_a_run_logs_the_set_and_goes_on_after_an_interruption_as_if_there_was_no
     tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
     settings = {**tiny, **HYBRID}
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     records = [record for record in whole.records() if record["kind"] == "surrogate"]
     assert [record["epoch"] for record in records] == [1, 2, 3]
     assert all(len(record["risk_classes"]) == 3 for record in records)
     shares = [record["risk_share"] for record in whole.records() if record["kind"] == "train"]
     assert shares[0] == 0 and 0 < shares[-1] < 1
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt_at(20))
-    run = train(resume=tmp_path / "run", report=silent)
+        train("demo", settings, out=tmp_path / "run", progress=interrupt_at(20))
+    run = train(resume=tmp_path / "run", progress=silent)
     assert run.records() == whole.records()
     one, other = run.load("last").weights["surrogate"], whole.load("last").weights["surrogate"]
     assert {"risk", "risk_classes", "places"} <= one.keys()
@@ -165,24 +173,31 @@ def test_a_run_logs_the_set_and_goes_on_after_an_interruption_as_if_there_was_no
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> RunDirectory:
-    run = train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path_factory.mktemp("a") / "run", report=silent)
-    audit(run, SMALL, on="validation", report=silent)
+    run = train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path_factory.mktemp("a") / "run", progress=silent)
+    audit(run, SMALL, on="validation", progress=silent)
     return run
 
 
-def audit_file(run: RunDirectory) -> Path:
-    return next((run.path / "audits").iterdir())
+def audit_folder(run: RunDirectory) -> Path:
+    return next(path.parent for path in (run.path / "audits").glob("*/audit.json"))
+
+
+def changed_audit(run: RunDirectory, to: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of the audit whose plan is changed."""
+    shutil.copytree(audit_folder(run), to)
+    data = json.loads((to / "audit.json").read_text())
+    change(data)
+    (to / "audit.json").write_text(json.dumps(data))
+    return to
 
 
 def test_an_audit_marks_the_classes_it_recovered_best(
     audited: RunDirectory, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    result = json.loads(audit_file(audited).read_text())
-    strongest = next(row for row in result["attacks"] if row["name"] == result["strongest"])
-    errors = strongest["per_class_mse"]
+    errors = read_audit(audit_folder(audited)).strongest_attack.mse.per_class
     expected = sorted(sorted(range(10), key=lambda label: errors[label])[:3])
     settings = {**tiny, **HYBRID, "surrogate.risk_audit": str(audited.path), "training.epochs": 2}
-    run = train("demo", settings, out=tmp_path / "run", report=silent)
+    run = train("demo", settings, out=tmp_path / "run", progress=silent)
     sets = [record["risk_classes"] for record in run.records() if record["kind"] == "surrogate"]
     assert sets == [expected, expected]
     shares = [record["risk_share"] for record in run.records() if record["kind"] == "train"]
@@ -196,35 +211,41 @@ def test_an_audit_marks_the_classes_it_recovered_best(
         ({"dataset": "cifar10"}, "the audit is about the classes of cifar10"),
         ({"class_names": ["a", "b"]}, r"\(a, b …\), data.name=fashion_mnist_mini has others"),
         ({"num_classes": 7}, "is about 7 classes .* this model has 10"),
-        ({"strongest": "other"}, "no row of its strongest attack"),
-        ({"surprise": 1}, "is no audit"),
+        ({"num_classes": "seven"}, "is damaged: subject.num_classes must be a whole number, not 'seven'"),
     ],
 )
 def test_an_audit_that_does_not_fit_is_refused_before_a_folder_is_made(
     audited: RunDirectory, tmp_path: Path, tiny: dict[str, Any], change: dict[str, Any], words: str
 ) -> None:
-    file = tmp_path / "audit.json"
-    file.write_text(json.dumps(json.loads(audit_file(audited).read_text()) | change))
+    folder = changed_audit(audited, tmp_path / "audit", lambda data: data["subject"].update(change))
     with pytest.raises(ConfigError, match=f"surrogate.risk_audit.*{words}"):
-        train("demo", {**tiny, **HYBRID, "surrogate.risk_audit": str(file)}, out=tmp_path / "run", report=silent)
+        train("demo", {**tiny, **HYBRID, "surrogate.risk_audit": str(folder)}, out=tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
 
 
+def test_an_audit_without_a_result_marks_nothing(audited: RunDirectory, tmp_path: Path) -> None:
+    folder = changed_audit(audited, tmp_path / "audit", lambda data: data.update(rows=[]))
+    with pytest.raises(ConfigError, match="no attack of this audit has a result"):
+        build(risk_audit=str(folder))
+
+
 def test_a_missing_or_ambiguous_audit_is_explained(audited: RunDirectory, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"surrogate.risk_audit=.*nowhere.json is missing"):
-        build(risk_audit=str(tmp_path / "nowhere.json"))
+    with pytest.raises(ConfigError, match=r"surrogate.risk_audit=.*nowhere.audit.json is missing"):
+        build(risk_audit=str(tmp_path / "nowhere"))
+    (tmp_path / "old.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"an audit of attncem 0\.1, .* attncem audit RUN makes it anew"):
+        build(risk_audit=str(tmp_path / "old.json"))
+    (tmp_path / "config.yaml").touch()
     with pytest.raises(ConfigError, match="run folder with one audit, it has none"):
         build(risk_audit=str(tmp_path))
-    (tmp_path / "audits").mkdir()
-    for name in ("one.json", "two.json"):
-        (tmp_path / "audits" / name).write_bytes(audit_file(audited).read_bytes())
-    with pytest.raises(ConfigError, match=r"it has 2, name one: .*one\.json, .*two\.json"):
+    for name in ("one", "two"):
+        shutil.copytree(audit_folder(audited), tmp_path / "audits" / name)
+    with pytest.raises(ConfigError, match=r"it has 2, name one: .*one, .*two"):
         build(risk_audit=str(tmp_path))
 
 
 def test_an_audit_on_test_images_carries_a_caution(audited: RunDirectory, tmp_path: Path) -> None:
-    file = tmp_path / "audit.json"
-    file.write_text(json.dumps(json.loads(audit_file(audited).read_text()) | {"evaluation": "test"}))
+    file = changed_audit(audited, tmp_path / "audit", lambda data: data.update(evaluation="test")) / "audit.json"
     assert "test images" in build(num_classes=10, risk_audit=str(file)).caution
     config = load_config("demo", {**HYBRID, "surrogate.risk_audit": str(file)}).config
     assert config.surrogate.risk_audit == str(file)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from attncem.build import build_model, config_of
+from attncem.build import build_model
 from attncem.cli import main
 from attncem.config.load import load_config
 from attncem.data.specs import DATASETS
@@ -30,7 +30,7 @@ MINI = DATASETS["fashion_mnist_mini"]
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> RunDirectory:
     """A finished run whose weights others start from."""
-    return train("demo-none", {**tiny, "seed": 5}, out=tmp_path_factory.mktemp("given") / "run", report=silent)
+    return train("demo-none", {**tiny, "seed": 5}, out=tmp_path_factory.mktemp("given") / "run", progress=silent)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ class Bomb:
 def test_pickles_are_refused_and_never_run(tmp_path: Path, tiny: dict[str, Any], name: str) -> None:
     (tmp_path / name).write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
     with pytest.raises(AttncemError, match=r"model\.init_from=.*weights") as caught:
-        train("demo", tiny, out=tmp_path / "run", init_from=tmp_path / name, report=silent)
+        train("demo", tiny, out=tmp_path / "run", init_from=tmp_path / name, progress=silent)
     if name != "weights.safetensors":
         assert "pickles, which can run programs" in str(caught.value)
         assert "safetensors.torch.save_file" in str(caught.value)
@@ -149,13 +149,13 @@ def test_a_source_that_is_none_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunError, match=rf"model\.init_from={source}: .*{words}"):
-        train("demo", tiny, out=tmp_path / "run", init_from=source, report=silent)
+        train("demo", tiny, out=tmp_path / "run", init_from=source, progress=silent)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_does_not_fit_leaves_no_folder(tmp_path: Path, tiny: dict[str, Any], given: RunDirectory) -> None:
     with pytest.raises(ConfigError, match="does not fit"):
-        train("demo", {**tiny, "model.width": 8}, out=tmp_path / "run", init_from=given, report=silent)
+        train("demo", {**tiny, "model.width": 8}, out=tmp_path / "run", init_from=given, progress=silent)
     assert not (tmp_path / "run").exists()
 
 
@@ -187,10 +187,10 @@ def interrupt_at(step: int) -> Any:
 
 def test_a_run_continues_from_the_given_weights(tmp_path: Path, tiny: dict[str, Any], given: RunDirectory) -> None:
     settings = {**tiny, "training.epochs": 1}
-    run = train("demo-none", settings, out=tmp_path / "run", init_from=given, report=silent)
-    plain = train("demo-none", settings, out=tmp_path / "plain", report=silent)
+    run = train("demo-none", settings, out=tmp_path / "run", init_from=given, progress=silent)
+    plain = train("demo-none", settings, out=tmp_path / "plain", progress=silent)
     assert run.records()[0]["ce"] < 0.85 * plain.records()[0]["ce"]
-    assert config_of(run).model.init_from == str(given.path)
+    assert run.config.model.init_from == str(given.path)
     assert run.manifest["init_from"]["parts"] == ["client", "server"]
     assert len(run.manifest["init_from"]["sha256"]["client.safetensors"]) == 64
     assert "init_from" not in plain.manifest
@@ -200,24 +200,24 @@ def test_a_run_continues_from_the_given_weights(tmp_path: Path, tiny: dict[str, 
 def test_resume_does_not_begin_again(tmp_path: Path, tiny: dict[str, Any], file: Path, step: int) -> None:
     source = tmp_path / "weights.safetensors"
     source.write_bytes(file.read_bytes())
-    whole = train("demo-none", tiny, out=tmp_path / "whole", init_from=source, report=silent)
+    whole = train("demo-none", tiny, out=tmp_path / "whole", init_from=source, progress=silent)
     with pytest.raises(KeyboardInterrupt):
-        train("demo-none", tiny, out=tmp_path / "run", init_from=source, report=interrupt_at(step))
+        train("demo-none", tiny, out=tmp_path / "run", init_from=source, progress=interrupt_at(step))
     if step > 15:
         source.unlink()  # a checkpoint is there: the source is needed no more
-    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
+    assert fingerprint(train(resume=tmp_path / "run", progress=silent)) == fingerprint(whole)
 
 
 def test_a_changed_source_cannot_be_resumed_from(tmp_path: Path, tiny: dict[str, Any], file: Path) -> None:
     source = tmp_path / "weights.safetensors"
     source.write_bytes(file.read_bytes())
     with pytest.raises(KeyboardInterrupt):
-        train("demo-none", tiny, out=tmp_path / "run", init_from=source, report=interrupt_at(5))
+        train("demo-none", tiny, out=tmp_path / "run", init_from=source, progress=interrupt_at(5))
     save_file({name: value + 1 for name, value in load_file(file).items()}, source)
     with pytest.raises(RunError, match=r"weights\.safetensors has changed since"):
-        train(resume=tmp_path / "run", report=silent)
+        train(resume=tmp_path / "run", progress=silent)
     with pytest.raises(RunError, match="init_from"):
-        train(resume=tmp_path / "run", init_from=file, report=silent)
+        train(resume=tmp_path / "run", init_from=file, progress=silent)
 
 
 def test_the_baselines_weight_is_one_when_fine_tuning(tiny: dict[str, Any], given: RunDirectory) -> None:

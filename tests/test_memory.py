@@ -155,7 +155,7 @@ def test_a_small_batch_is_accepted_with_a_memory() -> None:
 
 def test_a_memory_is_saved_and_resumed(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, "training.batch_size": 8, "surrogate.memory": {"per_class": 2, "max_age": 30}}
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     steps = [record for record in whole.records() if record["kind"] == "train"]
     assert steps[-1]["skipped"] < 0.05 < steps[0]["skipped"]
     assert steps[-1]["recalled"] > 0.5
@@ -168,8 +168,8 @@ def test_a_memory_is_saved_and_resumed(tmp_path: Path, tiny: dict[str, Any]) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt)
-    resumed = train(resume=tmp_path / "run", report=silent)
+        train("demo", settings, out=tmp_path / "run", progress=interrupt)
+    resumed = train(resume=tmp_path / "run", progress=silent)
     assert fingerprint(resumed) == fingerprint(whole)
 
 

@@ -49,7 +49,7 @@ def numbers(run: RunDirectory) -> list[dict[str, Any]]:
 def test_a_run_is_the_same_with_and_without_it(tmp_path: Path, tiny: dict[str, Any], settings: dict[str, Any]) -> None:
     common = {**tiny, "training.batch_size": 100, "training.warmup_epochs": 1, "training.log_every": 2, **settings}
     runs = [
-        train("demo", {**common, "training.gradient_ratio_every": every}, out=tmp_path / str(every), report=silent)
+        train("demo", {**common, "training.gradient_ratio_every": every}, out=tmp_path / str(every), progress=silent)
         for every in (0, 1)
     ]
     assert weights(runs[0]) == weights(runs[1])
@@ -67,7 +67,7 @@ def test_it_is_measured_every_so_many_steps_and_the_last_is_shown(tmp_path: Path
     def report(stage: str, done: float, total: float, values: Any) -> None:
         shown[done] = dict(values)
 
-    run = train("demo", overrides, out=tmp_path / "run", report=report)
+    run = train("demo", overrides, out=tmp_path / "run", progress=report)
     measured = {record["step"]: record["gradient_ratio"] for record in run.records() if "gradient_ratio" in record}
     assert list(measured) == [3, 9, 18, 27], "the lines after steps 0, 8, 16 and 24"
     assert list(shown[6]) == ["ce", "rob_loss", "train_accuracy", "active", "eff", "grad"]
@@ -127,11 +127,12 @@ def test_networks_that_cannot_be_copied_are_refused_before_a_folder_is_made(
 ) -> None:
     modules = (Uncopied(), nn.Linear(12, 10))
     with pytest.raises(ConfigError, match=r"training\.gradient_ratio_every .* cannot be copied .*: set it to 0"):
-        train("demo", tiny, out=tmp_path / "run", modules=modules, report=silent)
+        train("demo", tiny, out=tmp_path / "run", modules=modules, progress=silent)
     assert not (tmp_path / "run").exists()
     overrides = {**tiny, "training.gradient_ratio_every": 0, "training.epochs": 1}
     assert (
-        train("demo", overrides, out=tmp_path / "run", modules=modules, report=silent).manifest["status"] == "finished"
+        train("demo", overrides, out=tmp_path / "run", modules=modules, progress=silent).manifest["status"]
+        == "finished"
     )
     frozen = (Uncopied(learns=False), nn.Linear(12, 10))
     assert _Trainer(load_config("demo", tiny).config, frozen).objective.gradient_ratio is None
@@ -157,7 +158,7 @@ def test_latch() -> None:
 
 def test_a_shut_off_that_never_opens_is_told_after_an_epoch(tmp_path: Path, tiny: dict[str, Any]) -> None:
     shut = {"surrogate.name": "slot", "surrogate.variant": "001", "surrogate.early_hard_thresh": 0.0}
-    run = train("demo", {**tiny, **shut, "training.warmup_epochs": 0}, out=tmp_path / "run", report=silent)
+    run = train("demo", {**tiny, **shut, "training.warmup_epochs": 0}, out=tmp_path / "run", progress=silent)
     ends = [record for record in run.records() if "latched" in record]
     assert [(record["step"], record["latched"]) for record in ends] == [(15, 1.0), (30, 1.0)]
     warnings = [record for record in run.records() if record["kind"] == "warning"]

@@ -16,12 +16,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import attncem
-from attncem.build import load_data, restore
+from attncem import noise
+from attncem.build import load_data
 from attncem.cli import main
-from attncem.inference import LoadedRun, predict
+from attncem.inference import predict, read_image
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.types import AttncemError, ConfigError, DataError, RunError
+from editing import copy_run
 
 CPU = torch.device("cpu")
 Make = Callable[..., Path]
@@ -33,18 +36,9 @@ def run(small_run: Make) -> Path:
 
 
 @pytest.fixture
-def copy(run: Path, tmp_path: Path) -> Callable[[Callable[[str], str]], Path]:
-    """The run in another folder, its configuration edited."""
-
-    def make(edit: Callable[[str], str]) -> Path:
-        to = tmp_path / "copy"
-        shutil.copytree(run, to)
-        text = (to / "config.yaml").read_text()
-        assert edit(text) != text
-        (to / "config.yaml").write_text(edit(text))
-        return to
-
-    return make
+def keyed(small_run: Make) -> Path:
+    """A run whose noise repeats for the same image."""
+    return small_run(**{"channel.noise": "keyed"})
 
 
 @pytest.fixture
@@ -54,23 +48,24 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
-def expected(run: Path, index: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Release and probabilities of a test image, by the model itself."""
-    config, model, _ = restore(RunDirectory.open(run))
-    x, _ = load_data(config, CPU).test.get(slice(index, index + 1))
+def expected(run: Path, index: int) -> tuple[Tensor, Tensor]:
+    """Keyed release and probabilities of a test image, by the model itself."""
+    opened = open_run(run)
+    x, _ = load_data(opened.config, CPU).test.get(slice(index, index + 1))
     with torch.no_grad():
-        released = model.release(torch.stack([x[0]]), generator=torch.Generator().manual_seed(seed))
-        return released[0], model.predict(released).softmax(1)[0]
+        released = opened.model.release(torch.stack([x[0]]))
+        return released[0], opened.model.predict(released).softmax(1)[0]
 
 
-def test_a_test_image_goes_through_the_models_own_release(run: Path, tmp_path: Path) -> None:
-    result = predict(run, "test:17", top=10, seed=3, save=tmp_path / "out")
-    released, probabilities = expected(run, 17, seed=3)
+def test_a_test_image_goes_through_the_models_own_release(keyed: Path, tmp_path: Path) -> None:
+    run = keyed
+    result = predict(run, "test:17", top=10, save=tmp_path / "out")
+    released, probabilities = expected(run, 17)
     row = result.predictions[0]
     assert [c.probability for c in row.top] == pytest.approx(probabilities.sort(descending=True).values.tolist())
     assert row.top[0].label == int(probabilities.argmax())
     assert sum(c.probability for c in row.top) == pytest.approx(1)
-    config = restore(RunDirectory.open(run))[0]
+    config = open_run(run).config
     data = load_data(config, CPU)
     assert row.true_label == int(data.test.labels[17])
     assert row.true_name == data.spec.class_names[row.true_label]
@@ -79,7 +74,7 @@ def test_a_test_image_goes_through_the_models_own_release(run: Path, tmp_path: P
     assert (leaves.shape, leaves.dtype) == (list(released.shape), "float32")
     assert leaves.bytes == 4 * released.numel() == RunDirectory.open(run).manifest["bytes_per_query"]
     assert (leaves.minimum, leaves.maximum) == (float(released.min()), float(released.max()))
-    assert (leaves.noise, leaves.noise_std) == ("fresh", pytest.approx(0.1))
+    assert (leaves.noise, leaves.noise_std) == ("keyed", pytest.approx(0.1))
     assert (leaves.image_bytes, leaves.file_bytes) == (28 * 28, None)
 
 
@@ -97,25 +92,79 @@ def test_several_images_are_one_batch_and_keep_their_order(run: Path, picture: P
     assert row.release.file_bytes == picture.stat().st_size
 
 
-def test_a_file_and_the_same_test_image_agree(run: Path, tmp_path: Path) -> None:
-    given = LoadedRun(run, weights="best", device="cpu", modules=None).read("test:9")
+def test_a_file_and_the_same_test_image_agree(keyed: Path, tmp_path: Path) -> None:
+    given = read_image(open_run(keyed), "test:9")
     path = tmp_path / "nine.png"
     Image.fromarray((given.x[0] * 255).round().to(torch.uint8).numpy()).save(path)
-    one, other = (predict(run, image, seed=0).predictions[0] for image in ("test:9", path))
+    one, other = (predict(keyed, image).predictions[0] for image in ("test:9", path))
     assert one.top == other.top
     assert other.preparation == []
 
 
-def test_fresh_noise_differs_and_a_seed_repeats_it(run: Path) -> None:
-    def lowest(seed: int | None) -> float:
-        return predict(run, "test:0", seed=seed).predictions[0].release.minimum
+def test_fresh_noise_comes_from_the_system_and_never_repeats(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lowest() -> float:
+        return predict(run, "test:0").predictions[0].release.minimum
 
-    assert lowest(None) != lowest(None)
-    assert lowest(5) == lowest(5) != lowest(6)
+    drawn: list[bytes] = []
+    fresh = noise.fresh_secret
+    monkeypatch.setattr(noise, "fresh_secret", lambda: drawn.append(fresh()) or drawn[-1])
+    torch.manual_seed(5)
+    first = lowest()
+    torch.manual_seed(5)
+    assert lowest() != first
+    assert [len(secret) for secret in drawn] == [32, 32]
+    assert drawn[0] != drawn[1]
 
 
-def test_keyed_noise_gives_the_same_release_twice(copy: Any, tmp_path: Path) -> None:
-    keyed = copy(lambda text: text.replace("noise: fresh", "noise: keyed"))
+def test_the_old_attack_on_a_release_finds_nothing(run: Path, tmp_path: Path) -> None:
+    """Noise from torch's generator was taken off by trying seeds: no seed of a small range, nor the run's, fits now."""
+    saved = load_file(Path(str(predict(run, "test:0", save=tmp_path / "o").predictions[0].saved)))["released"]
+    opened = open_run(run)
+    with torch.no_grad():
+        z = opened.model.encode(opened.data.test.get(slice(0, 1))[0])[0]
+    rest = (saved - z) / opened.config.noise_std
+    assert float(rest.std()) == pytest.approx(1, abs=0.3)
+    for seed in range(2000):
+        guess = torch.empty(z.shape).normal_(generator=torch.Generator().manual_seed(seed))
+        assert float((rest - guess).abs().mean()) > 0.5
+
+
+def test_the_key_of_keyed_noise_stands_nowhere_but_in_its_file(keyed: Path) -> None:
+    key = (keyed / "noise.key").read_bytes()
+    assert len(key) == 32
+    assert (keyed / "noise.key").stat().st_mode & 0o777 == 0o600
+    for file in keyed.rglob("*"):
+        if file.is_file() and file.name != "noise.key":
+            data = file.read_bytes()
+            assert key not in data and key.hex().encode() not in data, file
+
+
+def test_another_key_gives_other_noise_and_none_is_refused(keyed: Path, tmp_path: Path) -> None:
+    shutil.copytree(keyed, tmp_path / "other")
+    (tmp_path / "other" / "noise.key").write_bytes(bytes(32))
+    lowest = [predict(run, "test:0").predictions[0].release.minimum for run in (keyed, tmp_path / "other")]
+    assert lowest[0] != lowest[1]
+    (tmp_path / "other" / "noise.key").write_bytes(bytes(31))
+    with pytest.raises(RunError, match=r"noise\.key is damaged: it must hold 32 bytes, not 31"):
+        predict(tmp_path / "other", "test:0")
+    (tmp_path / "other" / "noise.key").unlink()
+    with pytest.raises(RunError, match=r"noise\.key is missing: .* nothing may leave"):
+        predict(tmp_path / "other", "test:0")
+
+
+def test_a_keyed_run_of_an_older_version_is_read_with_a_finding(keyed: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(keyed, old)
+    (old / "noise.key").unlink()
+    manifest = json.loads((old / "manifest.json").read_text())
+    del manifest["noise_scheme"], manifest["config_sha256"], manifest["data"], manifest["architecture"]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    one, other = (predict(old, "test:0") for _ in range(2))
+    assert one.predictions == other.predictions
+    assert [found.code for found in one.findings] == ["scheme_0"]
+
+
+def test_keyed_noise_gives_the_same_release_twice(keyed: Path, tmp_path: Path) -> None:
     files = [Path(str(predict(keyed, "test:0", save=tmp_path / n).predictions[0].saved)) for n in ("a", "b")]
     assert files[0].read_bytes() == files[1].read_bytes()
     assert predict(keyed, "test:0").predictions[0].release.noise == "keyed"
@@ -130,7 +179,7 @@ def test_without_noise_none_is_claimed(small_run: Make) -> None:
 
 def test_saved_files_are_never_replaced(run: Path, picture: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = predict(run, ["test:1", picture], save=out, save_as="npy", seed=1)
+    first = predict(run, ["test:1", picture], save=out, save_as="npy")
     assert [Path(str(row.saved)).name for row in first.predictions] == ["000-test-1.npy", "001-my-b-picture.npy"]
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert np.load(out / "000-test-1.npy", allow_pickle=False).shape == tuple(first.predictions[0].release.shape)
@@ -184,12 +233,22 @@ def test_an_unfinished_run_is_noted(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "stopped")
     RunDirectory.open(tmp_path / "stopped").update_manifest(status="stopped")
     result = predict(tmp_path / "stopped", "test:0", weights="last")
-    assert result.notes == ["the run is not finished (status stopped): these are the weights of epoch 2 of 2"]
-    assert predict(run, "test:0").notes == []
+    (found,) = result.findings
+    assert found.code == "not_finished"
+    assert found.text == "the run is not finished (status stopped): these are the weights of epoch 2 of 2"
+    assert predict(run, "test:0").findings == []
 
 
-def test_changed_data_is_refused_for_a_test_image(copy: Any, picture: Path) -> None:
-    changed = copy(lambda text: text.replace("split_seed: 0", "split_seed: 1"))
+def test_a_changed_configuration_is_refused(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    file = tmp_path / "copy" / "config.yaml"
+    file.write_text(file.read_text().replace("noise_std: 0.1", "noise_std: 0.2"))
+    with pytest.raises(RunError, match="is not the configuration that the run was made with"):
+        predict(tmp_path / "copy", "test:0")
+
+
+def test_changed_data_is_refused_for_a_test_image(run: Path, tmp_path: Path, picture: Path) -> None:
+    changed = copy_run(run, tmp_path / "copy", lambda text: text.replace("split_seed: 0", "split_seed: 1"))
     with pytest.raises(RunError, match="split has changed"):
         predict(changed, "test:0")
     assert predict(changed, picture).predictions[0].top
@@ -198,7 +257,7 @@ def test_changed_data_is_refused_for_a_test_image(copy: Any, picture: Path) -> N
 def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path) -> None:
     modules = (nn.Sequential(nn.Conv2d(1, 2, 7, 7), nn.Sigmoid()), nn.Sequential(nn.Flatten(), nn.Linear(32, 10)))
     run = attncem.train(
-        "demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "own", modules=modules, report=silent
+        "demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "own", modules=modules, progress=silent
     )
     with pytest.raises(RunError, match="pass them again as modules"):
         predict(run, "test:0")
@@ -209,23 +268,23 @@ def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_the_command_prints_label_and_what_leaves(
-    run: Path, picture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    keyed: Path, picture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    assert main(["predict", str(run), "test:17", str(picture), "--seed", "3"]) == 0
+    assert main(["predict", str(keyed), "test:17", str(picture)]) == 0
     shown = capsys.readouterr().out
-    row = predict(run, "test:17", seed=3).predictions[0]
+    row = predict(keyed, "test:17").predictions[0]
     assert f"{100 * row.top[0].probability:.1f} %" in shown
     assert str(picture) in shown
     assert f"{row.release.bytes:,} bytes" in shown
     assert "Prepared: colours made grey" in shown
 
 
-def test_json_comes_back_whole(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", str(run), "test:17", "--seed", "3", "--json"]) == 0
+def test_json_comes_back_whole(keyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(keyed), "test:17", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads(json.dumps(predict(run, "test:17", seed=3).to_dict()))
-    assert printed["schema_version"] == 1
+    assert printed.pop("schema_version") == 2
+    assert printed == json.loads(json.dumps(predict(keyed, "test:17").to_dict()))
     assert printed["channel"][0]["name"] == "gaussian"
 
 

@@ -131,9 +131,10 @@ def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
     config = load_config("demo-none", settings_of(tiny, processes=2)).config
     with joined(2, CPU, help_with_everything, (config,)) as world:
         found = everything(world)
-        run = _new_run(config, tmp_path / "run", modules(), None)
+        trainer = _Trainer(config, modules(), world)
+        run = _new_run(trainer, tmp_path / "run", modules(), None)
         with run.locked():
-            _train_locked(_Trainer(config, modules(), world), run, silent)
+            _train_locked(trainer, run, silent)
     assert multiprocessing.active_children() == []
     assert not torch.distributed.is_initialized()
     for name, options in FEW:
@@ -142,7 +143,7 @@ def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
     assert found["average"] == {"a": 0.5, "b": 5.0}
     assert found["first"] == {"rank": 0}
     assert found["bf16"] == torch.bfloat16
-    alone = train("demo-none", settings_of(tiny), out=tmp_path / "alone", modules=modules(), report=silent)
+    alone = train("demo-none", settings_of(tiny), out=tmp_path / "alone", modules=modules(), progress=silent)
     assert_same_run(run, alone)
     assert (run.manifest["processes"], alone.manifest["processes"]) == (2, 1)
 
@@ -204,7 +205,7 @@ def test_a_batch_that_cannot_be_shared_is_refused(tiny: dict[str, Any], batch_si
 
 def refused(tmp_path: Path, tiny: dict[str, Any], words: str, **options: Any) -> None:
     with pytest.raises(ConfigError, match=words):
-        train("demo-none", {**tiny, "processes": 2}, out=tmp_path / "run", report=silent, **options)
+        train("demo-none", {**tiny, "processes": 2}, out=tmp_path / "run", progress=silent, **options)
     assert not (tmp_path / "run").exists()
     assert multiprocessing.active_children() == []
 
@@ -277,13 +278,13 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, tiny: dict
     """Batch norm, noise, slots and dropout-free augmentation: all that is local or drawn; and an inner decoder."""
     settings = {**tiny, "processes": 2, "device": "cpu", "surrogate.name": "slot", "training.epochs": 3}
     settings["penalties"] = [{"name": "adversarial", "blocks": 0, "width": 4}]
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt_at(STEPS + 1))
+        train("demo", settings, out=tmp_path / "run", progress=interrupt_at(STEPS + 1))
     assert multiprocessing.active_children() == []
     run = RunDirectory.open(tmp_path / "run")
     assert run.manifest["status"] == "stopped"
-    assert fingerprint(train(resume=run, report=silent)) == fingerprint(whole)
+    assert fingerprint(train(resume=run, progress=silent)) == fingerprint(whole)
 
 
 class KillTheSecondProcess:
@@ -305,14 +306,14 @@ def test_a_killed_process_ends_the_run(tmp_path: Path, tiny: dict[str, Any]) -> 
     settings = settings_of(tiny, processes=3, **{"training.batch_size": 30})
     started = time.monotonic()
     with pytest.raises(TrainingError, match=r"process 2 of 3 ended without a word \(SIGKILL\).*--resume"):
-        train("demo-none", settings, out=tmp_path / "run", modules=modules(), report=KillTheSecondProcess())
+        train("demo-none", settings, out=tmp_path / "run", modules=modules(), progress=KillTheSecondProcess())
     assert time.monotonic() - started < 120
     assert multiprocessing.active_children() == []
     run = RunDirectory.open(tmp_path / "run")
     assert run.manifest["status"] == "failed"
     assert run.checkpoints() == ["epoch-00001"]
-    train(resume=run, modules=modules(), report=silent)
-    alone = train("demo-none", {**settings, "processes": 1}, out=tmp_path / "alone", modules=modules(), report=silent)
+    train(resume=run, modules=modules(), progress=silent)
+    alone = train("demo-none", {**settings, "processes": 1}, out=tmp_path / "alone", modules=modules(), progress=silent)
     assert_same_run(run, alone)
 
 
@@ -324,7 +325,7 @@ def test_an_error_in_another_process_is_told(tmp_path: Path, tiny: dict[str, Any
             settings_of(tiny, processes=2),
             out=tmp_path / "run",
             modules=modules(fails_at=STEPS + 2),
-            report=silent,
+            progress=silent,
         )
     assert RunDirectory.open(tmp_path / "run").manifest["status"] == "failed"
     assert multiprocessing.active_children() == []
@@ -416,5 +417,5 @@ def test_torchrun_starts_them_too(tmp_path: Path, tiny: dict[str, Any]) -> None:
     assert run.manifest["status"] == "finished"
     assert run.manifest["processes"] == 2
     assert done.stderr.count("validation accuracy") == 1, "the first process alone reports"
-    ours = train("demo", {**tiny, "device": "cpu", "processes": 2}, out=tmp_path / "ours", report=silent)
+    ours = train("demo", {**tiny, "device": "cpu", "processes": 2}, out=tmp_path / "ours", progress=silent)
     assert fingerprint(run) == fingerprint(ours)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from attncem.auditing import audit
-from attncem.build import check, restore
+from attncem.build import check
 from attncem.channels import IdentityChannel
-from attncem.config.attacks import GreyOptions, Suite
+from attncem.config.attacks import GreyOptions
 from attncem.config.channels import IdentityOptions
 from attncem.config.load import load_config
 from attncem.config.model import ModelOptions
+from attncem.config.suites import Suite
 from attncem.config.training import SGDOptions
 from attncem.data.specs import DATASETS
 from attncem.engine import sgd
@@ -24,6 +25,7 @@ from attncem.models.cost import count_cost
 from attncem.models.networks import build_halves
 from attncem.models.pruning import ChannelMask, channel_importance, compact, masks_of, prune
 from attncem.models.split import SplitModel, count_parameters
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
@@ -271,7 +273,7 @@ def stop_at(limit: int) -> Any:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> RunDirectory:
-    return train("demo-kmeans", settings(tiny), out=tmp_path_factory.mktemp("pruned") / "run", report=silent)
+    return train("demo-kmeans", settings(tiny), out=tmp_path_factory.mktemp("pruned") / "run", progress=silent)
 
 
 @pytest.mark.parametrize("stopped", [20, 35, 50], ids=["before", "just after", "an epoch after"])
@@ -279,8 +281,8 @@ def test_a_stopped_run_ends_in_the_same_bits(
     tmp_path: Path, tiny: dict[str, Any], whole: RunDirectory, stopped: int
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train("demo-kmeans", settings(tiny), out=tmp_path / "stopped", report=stop_at(stopped))
-    assert fingerprint(train(resume=tmp_path / "stopped", report=silent)) == fingerprint(whole)
+        train("demo-kmeans", settings(tiny), out=tmp_path / "stopped", progress=stop_at(stopped))
+    assert fingerprint(train(resume=tmp_path / "stopped", progress=silent)) == fingerprint(whole)
 
 
 def test_a_pruned_run_is_restored_and_audited(whole: RunDirectory) -> None:
@@ -288,11 +290,14 @@ def test_a_pruned_run_is_restored_and_audited(whole: RunDirectory) -> None:
     assert records.count("pruning") == 1
     (line,) = [line for line in whole.records() if line["kind"] == "pruning"]
     assert (line["epoch"], line["step"]) == (2, 30)
-    _, model, _ = restore(whole)
+    opened = open_run(whole)
+    model = opened.model
     gates = [mask.get_buffer("mask") for mask in model.encoder.modules() if isinstance(mask, ChannelMask)]
     assert [int(gate.sum()) for gate in gates] == [6, 12]
-    result = audit(whole, suite=Suite("small", 1, "", (("grey", GreyOptions()),)), report=silent)
+    result = audit(
+        whole, suite=Suite(name="small", version=1, meaning="", rows={"grey": GreyOptions()}), progress=silent
+    )
     found = count_cost(model, GREY.shape)
-    assert result.client_parameters == found.client_parameters == line["client_parameters"]
-    assert whole.manifest["client_macs"] == result.client_macs == line["client_macs"]
+    assert result.subject.client_parameters == found.client_parameters == line["client_parameters"]
+    assert whole.manifest["client_macs"] == result.subject.client_macs == line["client_macs"]
     assert found.client_parameters < count_parameters(model.encoder)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attncem.build import build_model, check, load_data, restore
+from attncem.build import build_model, check, load_data
 from attncem.config.data import DataOptions
 from attncem.config.load import load_config
 from attncem.data import folders
@@ -17,6 +17,7 @@ from attncem.data.folders import channel_statistics, decode_image
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import split_data
+from attncem.opening import open_run
 from attncem.training import train
 from attncem.types import DataError
 
@@ -298,7 +299,8 @@ def test_a_run_on_a_folder_can_be_restored(tmp_path: Path) -> None:
     config = load_config("demo-none", [*words, "data.validation_fraction=0.3", "training.epochs=1"]).config
     check(config)
     run = train(config, out=tmp_path / "run")
-    _, model, _ = restore(run)
+    opened = open_run(run)
+    model = opened.model
     data = load_data(config, next(model.parameters()).device)
     x, _ = data.test.get(slice(None))
     assert model.predict(model.release(x)).shape == (6, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
@@ -16,22 +15,36 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 from rich.console import Console
 
+from attncem.config.load import dump_config, load_config
+from attncem.fingerprints import fingerprint
 from attncem.health import PATIENCE, spans, warning
-from attncem.reporting import figures, health, print_summary, report, summary_table, wording
-from attncem.reporting.load import Entry, Run, entries, load_run, load_runs
-from attncem.types import (
-    THREAT_MODELS,
-    AttackResult,
-    AuditResult,
-    BudgetPoint,
-    GalleryImage,
-    Interval,
-    RunError,
+from attncem.ledger import ImageScores, Ledger, RowFiles
+from attncem.metrics import METRICS
+from attncem.reporting import (
+    figures,
+    health,
+    print_explanation,
+    print_predictions,
+    print_summary,
+    report,
+    summary_table,
+    wording,
 )
+from attncem.reporting.explanation import write_explanation
+from attncem.reporting.load import Entry, entries, load_run, load_runs
+from attncem.reporting.tables import CSV_COLUMNS, HEADLINE, attack_rows
+from attncem.results.audit import AuditPlan, AuditResult, Bound, BudgetPoint, Picture, Row, Score, Subject, Verdict
+from attncem.results.explanation import ClassView, Explanation, FeatureView, PartShare, Recovery
+from attncem.results.findings import Finding, finding
+from attncem.results.joining import join
+from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release
+from attncem.results.threats import THREATS, with_releases
+from attncem.runs import RunDirectory
+from attncem.texts import text as catalogue
+from attncem.types import RunError
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 CLASSES = ["circle", "square", "cross", "star"]
@@ -40,101 +53,154 @@ NUMBERS = {  # accuracy, MSE of the decoder, training seconds
     "kmeans": (0.88, 0.0243, 55.0),
     "gated": (0.86, 0.0291, 49.0),
 }
-FLOORS = {"grey": 0.0712, "mean image": 0.0655, "class mean": 0.0521, "nearest neighbour": 0.0602}
+FLOORS = {"grey": 0.0712, "mean image": 0.0655, "class mean": 0.0521}
+ENCODER = "e" * 64
+"""Hash of the encoder of every run's best checkpoint."""
 
 
-def interval(mean: float, width: float = 0.04) -> Interval:
-    return Interval(mean, mean * (1 - width), mean * (1 + width))
+def run_config(name: str = "none") -> Any:
+    given: dict[str, Any] = {
+        "name": name,
+        "channel": [{"name": "gaussian", "noise_std": 0.1}],
+        "surrogate": {"name": name},
+        "training": {"penalty_weight": 0.0 if name == "none" else 16.0, "epochs": 10},
+    }
+    return load_config(given).config
 
 
-def png(rng: np.random.Generator, level: float = 0.5) -> str:
-    ramp = np.add.outer(np.linspace(0, 90, 28), np.linspace(0, 90, 28)) * level
-    pixels = (ramp + rng.uniform(0, 60, size=(28, 28))).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format="PNG")
-    return base64.b64encode(file.getvalue()).decode()
+CHANNEL = [stage.model_dump(mode="json") for stage in run_config().channel]
+FINGERPRINT = fingerprint(ENCODER, CHANNEL)
 
 
-def attack(name: str, mse: float, *, kind: Any = "attack", method: str = "", **other: Any) -> AttackResult:
+def score(mean: float, width: float = 0.04, **other: Any) -> Score:
+    return Score(mean, mean * (1 - width), mean * (1 + width), 0.4 * mean, 2 * mean, **other)
+
+
+def row(name: str, mse: float, *, kind: Any = "attack", method: str = "", **other: Any) -> Row:
+    found = {
+        "mse": score(mse, per_class=[mse * factor for factor in (1.1, 0.8, 1.0, 1.05)]),
+        "psnr": score(-10 * float(np.log10(mse)) + 0.6, 0.01),
+        "ssim": score(0.9 - 10 * mse),
+        "ssim_zero_pad": score(0.95 - 9 * mse),
+    }
     values: dict[str, Any] = {
         "name": name,
         "method": method or name.replace(" ", "_"),
         "kind": kind,
+        "outcome": "ok",
+        "reason": "",
         "options": {},
-        "mse": interval(mse),
-        "psnr": interval(-10 * float(np.log10(mse)) + 0.6, 0.01),
-        "ssim": interval(0.9 - 10 * mse),
-        "ssim_zero_pad": interval(0.95 - 9 * mse),
-        "per_class_mse": [mse * factor for factor in (1.1, 0.8, 1.0, 1.05)],
-        "mse_5th_percentile": 0.4 * mse,
-        "reliable": True,
+        "seed": 1,
+        "releases": 1,
+        "sees": "nothing" if kind == "floor" else "release",
+        "num_images": 1000,
+        "scores": found,
         "seconds": 3.2,
     }
-    return AttackResult(**values | other)
+    return Row(**values | other)
 
 
-def attacks(mse: float) -> list[AttackResult]:
-    floors = [attack(name, value, kind="floor") for name, value in FLOORS.items()]
+def failed(name: str, outcome: Any = "failed", reason: str = "RuntimeError: out of memory") -> Row:
+    return row(name, 0.01, outcome=outcome, reason=reason, scores={}, num_images=0)
+
+
+def rows(mse: float, *, decoder: dict[str, Any] | None = None) -> list[Row]:
+    floors = [row(name, value, kind="floor") for name, value in FLOORS.items()]
     curve = [BudgetPoint(epochs, mse * (1 + 0.8 / epochs)) for epochs in (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)]
-    decoder = attack(
-        "decoder small", mse, method="decoder", curve=curve, gain_of_doubling=0.011, num_parameters=214_337
-    )
-    return [*floors, attack("ridge", 1.5 * mse, num_parameters=402_000), decoder]
+    values: dict[str, Any] = {"method": "decoder", "verdict": Verdict(True, 0.011, curve, 214_337)}
+    nearest = row("nearest neighbour", 2 * mse)
+    ridge = row("ridge", 1.5 * mse, verdict=Verdict(num_parameters=402_000))
+    return [*floors, nearest, ridge, row("decoder small", mse, **values | (decoder or {}))]
 
 
-def picture(rng: np.random.Generator, index: int, role: Any, mse: float) -> GalleryImage:
-    names = ["ridge", "decoder small"]
-    return GalleryImage(
-        index,
-        index % len(CLASSES),
-        role,
-        png(rng),
-        {name: png(rng, 0.3) for name in names},
-        dict.fromkeys(names, mse * (1 + 0.1 * index)),
-    )
-
-
-def make_audit(name: str = "none", **other: Any) -> AuditResult:
-    accuracy, mse, seconds = NUMBERS.get(name, NUMBERS["none"])
-    rng = np.random.default_rng(3)
-    roles = [("fixed", range(8)), ("best", range(10, 16)), ("worst", range(20, 26))]
+def make_subject(name: str = "none", **other: Any) -> Subject:
     values: dict[str, Any] = {
         "run": name,
+        "fingerprint": FINGERPRINT,
+        "weights": "epoch-00009",
         "surrogate": name,
         "penalty_weight": 0.0 if name == "none" else 16.0,
         "noise_std": 0.1,
+        "channel": CHANNEL,
+        "noise_scheme": 1,
         "dataset": "shapes",
         "architecture": "small",
         "cut": "2",
         "seed": 0,
-        "suite": "quick",
-        "suite_version": 1,
-        "threat": THREAT_MODELS["held_out"],
-        "evaluation": "test",
-        "accuracy": interval(accuracy, 0.01),
         "num_classes": len(CLASSES),
         "class_names": CLASSES,
-        "per_class_accuracy": [accuracy, accuracy - 0.03, accuracy + 0.02, None],
-        "num_evaluation": 1000,
-        "num_auxiliary": 4000,
-        "attacks": attacks(mse),
-        "strongest": "decoder small",
-        "gallery": [picture(rng, index, role, mse) for role, indices in roles for index in indices],
-        "warnings": [],
-        "encoder_sha256": "e" * 64,
         "data_sha256": "d" * 64,
-        "weights": "best",
         "client_macs": 1_234_567,
         "server_macs": 9_876_543,
         "client_parameters": 10_234,
         "server_parameters": 1_250_000,
         "bytes_per_query": 2048,
-        "training_seconds": seconds,
-        "audit_seconds": 20.0,
-        "device": "cpu",
-        "versions": {"attncem": "0.1.0"},
+        "training_seconds": NUMBERS.get(name, NUMBERS["none"])[2],
     }
-    return AuditResult(**values | other)
+    return Subject(**values | other)
+
+
+def make_plan(name: str = "none", subject: dict[str, Any] | None = None, **other: Any) -> AuditPlan:
+    accuracy = NUMBERS.get(name, NUMBERS["none"])[0]
+    per_class = [accuracy, accuracy - 0.03, accuracy + 0.02, None]
+    values: dict[str, Any] = {
+        "id": "quick-audit",
+        "suite": "quick",
+        "suite_version": 1,
+        "changed": [],
+        "rows": [],
+        "threat": THREATS["held_out"],
+        "evaluation": "test",
+        "seed": 0,
+        "subject": make_subject(name, **subject or {}),
+        "num_evaluation": 1000,
+        "num_auxiliary": 4000,
+        "num_train": 4000,
+        "accuracy": score(accuracy, 0.01, per_class=per_class),
+        "findings": [],
+        "device": "cpu",
+        "versions": {"attncem": "0.2.0"},
+    }
+    return AuditPlan(**values | other)
+
+
+def make_audit(name: str = "none", made: list[Row] | None = None, **plan: Any) -> AuditResult:
+    """An audit that lies nowhere."""
+    found = rows(NUMBERS.get(name, NUMBERS["none"])[1]) if made is None else made
+    planned = make_plan(name, **{"rows": [item.name for item in found]} | plan)
+    return join(planned, found, {item.name: item.mse.mean for item in found if "mse" in item.scores})
+
+
+def png(rng: np.random.Generator, level: float = 0.5) -> bytes:
+    ramp = np.add.outer(np.linspace(0, 90, 28), np.linspace(0, 90, 28)) * level
+    file = io.BytesIO()
+    Image.fromarray((ramp + rng.uniform(0, 60, size=(28, 28))).astype(np.uint8)).save(file, format="PNG")
+    return file.getvalue()
+
+
+def pictures(item: Row) -> tuple[Row, dict[str, bytes]]:
+    """The row with pictures; every attack has extremes of its own."""
+    rng, shift = np.random.default_rng(3), 100 * (item.name != "ridge")
+    roles: list[tuple[Any, range]] = [("fixed", range(8)), ("best", range(10, 16)), ("worst", range(20, 26))]
+    chosen = [(role, index if role == "fixed" else index + shift) for role, indices in roles for index in indices]
+    stem = item.name.replace(" ", "-")
+    found = [
+        Picture(index, index % 4, role, f"original-{index}.png", f"{stem}-{index}.png", 0.01 * index)
+        for role, index in chosen
+    ]
+    files = {name: png(rng) for picture in found for name in (picture.original, picture.image)}
+    return replace(item, pictures=found), files
+
+
+def write_audit(run: Path, audit: AuditResult) -> Path:
+    """Write an audit as `attncem audit` does, into a folder of its own."""
+    ledger = Ledger.begin(run / "audits", audit.plan, fresh=True)
+    for item in audit.rows:
+        shown, files = pictures(item) if item.method in ("ridge", "decoder") and item.ok else (item, {})
+        values = {name: np.full(item.num_images, found.mean) for name, found in item.scores.items()}
+        scores = ImageScores(np.arange(item.num_images), values) if values else None
+        ledger.write(shown, RowFiles(scores, files))
+    return ledger.path
 
 
 def train_records(name: str, **last: Any) -> list[dict[str, Any]]:
@@ -154,44 +220,38 @@ def train_records(name: str, **last: Any) -> list[dict[str, Any]]:
     return records
 
 
+def write_checkpoint(run: Path, encoder: str = ENCODER) -> None:
+    folder = run / "checkpoints" / "epoch-00009"
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = {"optimizer.pt": "0" * 64, "client.safetensors": encoder}
+    (folder / "checkpoint.json").write_text(json.dumps({"schema_version": 2, "epoch": 9, "sha256": hashes}))
+    (run / "best.json").write_text(json.dumps({"schema_version": 2, "checkpoint": folder.name}))
+
+
 def make_run(folder: Path, name: str = "none", *, audits: list[AuditResult] | None = None, **last: Any) -> Path:
     path = folder / name
-    (path / "audits").mkdir(parents=True)
-    variant = {"variant": "ours"} if name == "gated" else {}
-    config = {
-        "name": name,
-        "seed": 0,
-        "data": {"name": "shapes"},
-        "model": {"name": "small", "cut": "2"},
-        "channel": [{"name": "gaussian", "noise_std": 0.1}],
-        "surrogate": {"name": name, **variant},
-        "training": {"penalty_weight": 16.0, "epochs": 10},
-    }
-    (path / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     manifest = {
-        "schema_version": 1,
         "name": name,
         "status": "finished",
         "training_seconds": NUMBERS.get(name, NUMBERS["none"])[2],
         "device": "cpu",
         "split": {"train": 4000, "validation": 500, "held_out": 4000, "test": 1000, "sha256": "0" * 64},
-        "versions": {"attncem": "0.1.0", "torch": "2.11"},
+        "versions": {"attncem": "0.2.0", "torch": "2.11"},
         "client_macs": 1_234_567,
         "server_macs": 9_876_543,
         "client_parameters": 10_234,
         "server_parameters": 1_250_000,
         "bytes_per_query": 2048,
-        "best": {"epoch": 9, "validation_accuracy": 0.9},
     }
-    (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    validation = [
-        {"kind": "validation", "epoch": epoch, "step": 6 * epoch, "accuracy": 0.9 - 0.5 / epoch, "ce": 1 / epoch}
-        for epoch in range(1, 11)
-    ]
-    lines = [json.dumps(record) for record in train_records(name, **last) + validation]
-    (path / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for number, audit in enumerate([make_audit(name)] if audits is None else audits):
-        (path / "audits" / f"{number}.json").write_text(json.dumps(audit.to_dict()), encoding="utf-8")
+    run = RunDirectory.create(path, config_yaml=dump_config(run_config(name)), manifest=manifest)
+    write_checkpoint(path)
+    for record in train_records(name, **last):
+        run.log(record)
+    for epoch in range(1, 11):
+        numbers = {"accuracy": 0.9 - 0.5 / epoch, "ce": 1 / epoch}
+        run.log({"kind": "validation", "epoch": epoch, "step": 6 * epoch, **numbers})
+    for audit in [make_audit(name)] if audits is None else audits:
+        write_audit(path, audit)
     return path
 
 
@@ -202,6 +262,10 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def read(runs: list[Path], folder: Path) -> str:
     return report(runs, folder / "report.html", now=NOW).read_text(encoding="utf-8")
+
+
+def words_of(runs: list[Path], folder: Path) -> str:
+    return " ".join(" ".join(Page(read(runs, folder)).text).split())
 
 
 class Page(HTMLParser):
@@ -257,7 +321,7 @@ def test_page_tells_the_story(runs: list[Path], tmp_path: Path) -> None:
     assert not page.open
     assert "The strongest attack on none, “decoder small”, recovers images with MSE 0.0104 (blind floor 0.0521" in words
     assert "at accuracy 91.0 %" in words
-    for expected in ("91.0", "[90.1, 91.9]", "0.0243", "gated (ours)", "1.34 ×", "10.2 k", "1.25 M", "class mean"):
+    for expected in ("91.0", "[90.1, 91.9]", "0.0243", "gated", "1.34 ×", "10.2 k", "1.25 M", "class mean"):
         assert expected in words, expected
     assert "Read these warnings first" not in words
     order = ["headline", "plot", "attacks", "gallery", "curves", "classes", "reading", "settings"]
@@ -268,6 +332,16 @@ def test_page_tells_the_story(runs: list[Path], tmp_path: Path) -> None:
     assert "skipped (share" not in words, "0 throughout"
     assert words.count("▼ 0.0") == 3
     assert "sha256" not in words
+    assert f"of the weights epoch-00009 (fingerprint {FINGERPRINT[:12]}): 1000 evaluation images" in words
+
+
+def test_every_measure_has_its_column_and_its_meaning(runs: list[Path], tmp_path: Path) -> None:
+    words = words_of(runs, tmp_path)
+    for name, metric in METRICS.items():
+        direction = f"{metric.unit}, {metric.private}" if metric.unit else metric.private
+        assert f"{catalogue(f'measure.{name}')} {direction} = more private" in words
+        assert catalogue(f"measure.{name}.meaning") in words
+    assert set(HEADLINE) <= METRICS.keys()
 
 
 def test_page_is_self_contained(runs: list[Path], tmp_path: Path) -> None:
@@ -289,6 +363,22 @@ def test_page_shows_only_the_strongest_attack_without_script(runs: list[Path], t
     strips = re.findall(r'<div class="strip" data-attack="([^"]+)"( data-strongest)?( hidden)?>', text)
     assert {name for name, _, hidden in strips if not hidden} == {"decoder small"}
     assert {name for name, strongest, hidden in strips if hidden and not strongest} == {"ridge"}
+    assert text.count('<option value="decoder small">') == 1
+
+
+def test_extremes_are_each_attacks_own_with_their_originals(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    folder = next((run / "audits").iterdir())
+    (folder / "pictures" / "original-110.png").write_bytes(b"of the decoder")
+    (folder / "pictures" / "original-10.png").write_bytes(b"of ridge")
+    strips = re.split(r'(?=<div class="strip")', read([run], tmp_path))
+    (decoder,) = (strip for strip in strips if "b2YgdGhlIGRlY29kZXI=" in strip)
+    (ridge,) = (strip for strip in strips if "b2YgcmlkZ2U=" in strip)
+    assert 'data-attack="decoder small" data-strongest' in decoder
+    assert 'data-attack="ridge" hidden' in ridge
+    (folder / "pictures" / "original-10.png").unlink()
+    with pytest.raises(RunError, match=r"pictures/original-10.png cannot be read"):
+        read([run], tmp_path)
 
 
 def test_same_input_gives_the_same_bytes(runs: list[Path], tmp_path: Path) -> None:
@@ -297,21 +387,32 @@ def test_same_input_gives_the_same_bytes(runs: list[Path], tmp_path: Path) -> No
 
 def test_names_from_runs_are_harmless(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>$x_{$"
-    audit = make_audit(run=evil, class_names=[f"{evil}{index}" for index in range(4)], warnings=[evil])
-    run = make_run(tmp_path, audits=[audit])
+    subject = {"run": evil, "class_names": [f"{evil}{index}" for index in range(4)], "dataset": evil, "weights": evil}
+    odd = [row(evil, 0.009), failed(f"{evil} 2", reason=evil)]
+    said = [Finding("of a later version", evil, {}, evil)]
+    audit = make_audit(made=[*rows(0.01), *odd], subject=subject, findings=said, changed=[evil], device=evil)
+    run = make_run(tmp_path, audits=[audit, make_audit(subject=subject | {"fingerprint": evil})])
     manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | {"name": evil}))
+    (run / "manifest.json").write_text(json.dumps(manifest | {"name": evil, "status": evil, "versions": {evil: evil}}))
+    (run / "audits" / "<b>.json").write_text("{}")
     text = read([run], tmp_path)
     assert text.count("<script>") == 1
+    assert "<b>" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert Page(text).tags.count("script") == 1
 
 
-def test_image_data_cannot_leave_its_attribute(tmp_path: Path) -> None:
-    gallery = [GalleryImage(0, 0, "fixed", '"><script>x</script>', {"ridge": '" onload="x'}, {"ridge": 0.1})]
-    text = read([make_run(tmp_path, audits=[make_audit(gallery=gallery)])], tmp_path)
-    assert Page(text).tags.count("script") == 1
-    assert ' onload="x' not in text
+def test_pictures_cannot_leave_their_folder_or_attribute(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    file = next((run / "audits").iterdir()) / "ridge.json"
+    data = json.loads(file.read_text())
+    data["pictures"][0]["image"] = "../../../../secret.png"
+    file.write_text(json.dumps(data))
+    with pytest.raises(RunError, match=r"pictures/secret.png cannot be read"):
+        read([run], tmp_path)
+    (file.parent / "pictures" / "secret.png").write_bytes(b'"><script>x</script>')
+    assert Page(read([run], tmp_path)).tags.count("script") == 1
 
 
 def test_unaudited_run_is_shown_with_its_curves(tmp_path: Path) -> None:
@@ -325,12 +426,10 @@ def test_unaudited_run_is_shown_with_its_curves(tmp_path: Path) -> None:
 
 
 def test_run_directory_objects_and_single_paths_are_accepted(tmp_path: Path) -> None:
-    class Folder:
-        path = make_run(tmp_path)
-
-    assert report([Folder()], tmp_path / "a.html", now=NOW).exists()
-    assert report(str(Folder.path), str(tmp_path / "sub" / "b.html"), now=NOW).exists()
-    assert report(Folder(), tmp_path / "c.html").exists()
+    run = RunDirectory(make_run(tmp_path))
+    assert report([run], tmp_path / "a.html", now=NOW).exists()
+    assert report(str(run.path), str(tmp_path / "sub" / "b.html"), now=NOW).exists()
+    assert report(run, tmp_path / "c.html").exists()
 
 
 def test_same_names_are_told_apart(tmp_path: Path) -> None:
@@ -338,6 +437,9 @@ def test_same_names_are_told_apart(tmp_path: Path) -> None:
     renamed = second.rename(tmp_path / "b" / "again")
     assert [run.label for run in load_runs([first, renamed])] == ["none (none)", "none (again)"]
     assert [run.label for run in load_runs([first, first])] == ["none (none)", "none (none) #2"]
+
+
+# What a run's files may hold.
 
 
 def test_torn_last_line_is_tolerated(tmp_path: Path) -> None:
@@ -366,45 +468,76 @@ def test_metrics_may_lack_keys_or_hold_nan(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path, name: str) -> None:
     run = make_run(tmp_path)
     (run / name).unlink()
-    with pytest.raises(RunError, match=f"{re.escape(name)}: missing"):
+    with pytest.raises(RunError, match=f"{re.escape(name)} is missing"):
         report([run], tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "manifest.json", "audits/0.json", "metrics.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "manifest.json", "audits/quick-audit/audit.json", "audits/quick-audit/ridge.json"]
+)
 @pytest.mark.parametrize("content", ["{\n{{", "[1]\n[", "\n\n"])
 def test_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
     run = make_run(tmp_path)
     (run / name).write_text(content)
-    if name == "metrics.jsonl" and content != "{\n{{":
-        content = "{\n" + content
-        (run / name).write_text(content)
     with pytest.raises(RunError, match=re.escape(name)):
         report([run], tmp_path / "r.html")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"strongest": "nobody"}, {"attacks": None}, {"accuracy": {"mean": "0.9", "low": 0, "high": 1}}, {"new": 1}],
-)
-def test_audit_that_is_none_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_damaged_metrics_are_named(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    (run / "audits" / "0.json").write_text(json.dumps(make_audit().to_dict() | change))
-    with pytest.raises(RunError, match=r"audits/0.json: damaged"):
+    (run / "metrics.jsonl").write_text("{\n{}\n")
+    with pytest.raises(RunError, match=r"metrics.jsonl is damaged: line 1"):
+        load_run(run)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "quick", "[1]", "extends: quick", "name: [", "training: {epochs: none}", "a: 1"]
+)
+def test_config_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    run = make_run(tmp_path)
+    (run / "config.yaml").write_text(content)
+    with pytest.raises(RunError, match=r"config.yaml is not the configuration that the run was made with"):
+        load_run(run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["config_sha256"]  # as attncem 0.1 wrote it
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=r"config.yaml"):
+        load_run(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("audit.json", {"accuracy": {"mean": "0.9", "low": 0, "high": 1}}, "accuracy"),
+        ("audit.json", {"subject": None}, "subject must be a mapping"),
+        ("ridge.json", {"scores": None}, "scores must be a mapping"),
+        ("ridge.json", {"scores": {"mse": {}}}, "scores.mse.high is missing"),
+        ("ridge.json", {"outcome": "fine"}, "outcome must be one of"),
+        ("ridge.json", {"scores": {}}, "scores.mse is missing"),
+    ],
+)
+def test_audit_that_is_none_is_named(tmp_path: Path, name: str, change: dict[str, Any], reason: str) -> None:
+    run = make_run(tmp_path)
+    file = run / "audits" / "quick-audit" / (name or "ridge.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(RunError, match=rf"quick-audit/?{re.escape(name)} is damaged: .*{re.escape(reason)}"):
         report([run], tmp_path / "r.html")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "audits/0.json"])
-def test_newer_schema_asks_to_upgrade(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["manifest.json", "audits/quick-audit/audit.json", "audits/quick-audit/ridge.json"])
+def test_newer_schema_asks_to_upgrade_and_further_keys_do_not(tmp_path: Path, name: str) -> None:
     run = make_run(tmp_path)
     data = json.loads((run / name).read_text())
-    (run / name).write_text(json.dumps(data | {"schema_version": 2, "unheard": 1}))
-    with pytest.raises(RunError, match=rf"{re.escape(name)}.*upgrade attncem"):
+    (run / name).write_text(json.dumps(data | {"unheard": 1}))
+    report([run], tmp_path / "r.html")
+    (run / name).write_text(json.dumps(data | {"schema_version": 99}))
+    with pytest.raises(RunError, match=rf"{re.escape(name)} was written by a newer attncem.*upgrade"):
         report([run], tmp_path / "r.html")
 
 
 def test_missing_folder_and_no_runs_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="nowhere: no such run folder"):
+    with pytest.raises(RunError, match="nowhere is not a run folder"):
         report([tmp_path / "nowhere"], tmp_path / "r.html")
     with pytest.raises(RunError, match="at least one"):
         report([], tmp_path / "r.html")
@@ -431,48 +564,213 @@ def test_csv_is_written_only_when_asked(runs: list[Path], tmp_path: Path) -> Non
     assert not (tmp_path / "r.csv").exists()
     report(runs, tmp_path / "r.html", csv=True)
     lines = (tmp_path / "r.csv").read_text().splitlines()
-    assert len(lines) == 1 + 3 + 4
+    assert len(lines) == 1 + 3 + 3
+    assert lines[0] == ",".join(CSV_COLUMNS)
     assert lines[1].startswith("run,none,none,0.0,0.1,quick v1,held_out,0.91,")
+    cells = dict(zip(CSV_COLUMNS, lines[1].split(","), strict=True))
+    assert float(cells["mse_5th_percentile"]) == pytest.approx(0.4 * 0.0104)
+    assert cells["reliable"] == "True"
     (tmp_path / "r.csv").write_text("mine\n")
     with pytest.raises(RunError, match=r"r.csv: exists"):
         report(runs, tmp_path / "r.html", csv=True)
 
 
+# Which audits are shown.
+
+
 def test_newest_audit_of_each_suite_and_threat_is_kept(tmp_path: Path) -> None:
-    audits = [make_audit(suite_version=2), make_audit(suite_version=1), make_audit(threat=THREAT_MODELS["train"])]
+    audits = [make_audit(suite_version=2), make_audit(suite_version=1), make_audit(threat=THREATS["train"])]
     run = make_run(tmp_path, audits=audits)
-    assert [(item.suite_version, item.threat.name) for item in load_run(run).audits] == [(2, "held_out"), (1, "train")]
+    plans = [audit.plan for audit in load_run(run).audits]
+    assert [(plan.suite_version, plan.threat.name) for plan in plans] == [(2, "held_out"), (1, "train")]
+    assert load_run(run).left_out == [], "older attempts are nobody's concern"
     text = read([run], tmp_path)
     assert "none · quick · train" in text
     assert "Threat model</th>" in text
     assert "compare only like with like" in text
 
 
-def test_last_written_audit_wins(tmp_path: Path) -> None:
-    run = make_run(tmp_path, audits=[])
-    for name, seed in (("quick.json", 1), ("quick-2.json", 2), ("quick-10.json", 10), (".partial-x.json", 99)):
-        (run / "audits" / name).write_text(json.dumps(make_audit(seed=seed).to_dict()))
-    assert [audit.seed for audit in load_run(run).audits] == [10]
+def test_last_made_audit_wins_and_validation_is_no_result(tmp_path: Path) -> None:
+    first, second = make_audit(device="first"), make_audit(device="second")
+    run = make_run(tmp_path, audits=[first, second, make_audit(device="third", evaluation="validation")])
+    view = load_run(run)
+    assert [audit.plan.device for audit in view.audits] == ["second"]
+    assert view.left_out == []
+    assert Path(view.audits[0].folder).name == "quick-audit-2"
+
+
+def test_audits_with_other_seeds_and_options_are_all_shown(tmp_path: Path) -> None:
+    audits = [make_audit(seed=seed, accuracy=score(0.9 - 0.01 * seed)) for seed in (0, 1, 2)]
+    run = make_run(tmp_path, audits=audits)
+    assert [entry.label for entry in entries(load_runs([run]))] == [
+        f"none · quick · held_out · seed {seed}" for seed in (0, 1, 2)
+    ]
+    words = words_of([run], tmp_path)
+    assert "none · seed 2 none 0 0.1 88.0" in words, "in the headline"
+    assert "Threat model held_out" in words
+    write_audit(run, make_audit(changed=["decoder small.epochs=5"]))
+    labels = [entry.label for entry in entries(load_runs([run]))]
+    assert labels[-1] == "none · quick · held_out · seed 0 · decoder small.epochs=5"
+    assert "the rows differ in their changed options" in words_of([run], tmp_path)
+    report([run], tmp_path / "r.html", csv=True)
+    assert "run,none · seed 1,none" in (tmp_path / "r.csv").read_text()
+
+
+def test_audits_of_other_weights_or_runs_are_left_out_by_name(tmp_path: Path) -> None:
+    other = {"fingerprint": "a" * 64, "weights": "epoch-00003"}
+    audits = [make_audit(subject=other), make_audit(subject=other | {"run": "elsewhere"}), make_audit()]
+    foreign = make_audit(subject=other | {"run": "encoder", "weights": ""}, id="own-encoder")
+    run = make_run(tmp_path, audits=[*audits, foreign])
+    view = load_run(run)
+    assert [Path(audit.folder).name for audit in view.audits] == ["quick-audit-3"]
+    first, second, third = view.left_out
+    assert "the audit quick-audit is of other weights of this run (epoch-00003, fingerprint aaaaaaaaaaaa)" in first
+    assert "the audit quick-audit-2 is of another run (elsewhere, weights epoch-00003" in second
+    assert "the audit own-encoder is of another run (encoder, weights a foreign encoder" in third
+    words = words_of([run], tmp_path)
+    assert all(said in words for said in view.left_out)
+
+
+def test_an_audit_of_a_channel_that_was_changed_is_of_another_client(tmp_path: Path) -> None:
+    other = fingerprint(ENCODER, [CHANNEL[0] | {"noise_std": 0.2}])
+    view = load_run(make_run(tmp_path, audits=[make_audit(subject={"fingerprint": other})]))
+    assert view.audits == []
+    assert len(view.left_out) == 1
+
+
+def test_without_checkpoints_or_with_others_no_audit_is_the_runs(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_checkpoint(run, encoder="f" * 64)
+    assert (len(load_run(run).audits), len(load_run(run).left_out)) == (0, 1)
+    (run / "checkpoints" / "epoch-00009" / "checkpoint.json").unlink()
+    (run / "checkpoints" / "epoch-00009").rmdir()
+    assert (len(load_run(run).audits), len(load_run(run).left_out)) == (0, 1)
+    assert "not audited yet" in read([run], tmp_path)
+
+
+def test_audits_of_an_older_version_say_how_to_make_them_anew(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for name in ("quick-train.json", "full-held_out-2.json", "mine.json", "quick-held_out.json", ".partial-x.json"):
+        (run / "audits" / name).write_text("{}")
+    (run / "audits" / "quick-train-validation.json").write_text("{}")
+    assert load_run(run).left_out == [
+        "left out: full-held_out-2.json was written by attncem 0.1 and is no longer read: "
+        "attncem audit none --suite full --threat held_out makes it anew",
+        "left out: mine.json was written by attncem 0.1 and is no longer read: attncem audit none makes it anew",
+        "left out: quick-train.json was written by attncem 0.1 and is no longer read: "
+        "attncem audit none --suite quick --threat train makes it anew",
+    ], "quick under held_out was made anew, and validation is no result"
+    assert "quick-train.json was written by attncem 0.1" in words_of([run], tmp_path)
+
+
+# Audits with holes.
+
+
+def test_rows_without_a_result_are_shown_with_the_reason(tmp_path: Path) -> None:
+    odd = [failed("oracle"), failed("gradient", "not_applicable", "the threat model held_out does not grant: gradient")]
+    bound = row("certificate", 0.1, kind="certificate", scores={})
+    bound = replace(bound, bounds={"mse": Bound(0.004, "MSE", 0.003, 0.005, "bound", [])})
+    probe = row("who is it", 0.1, kind="probe", scores={"top1": score(0.25)})
+    run = make_run(tmp_path, audits=[make_audit(made=[*odd, *rows(0.01), bound, probe])])
+    words = words_of([run], tmp_path)
+    assert "oracle attack failed : RuntimeError: out of memory" in words
+    assert "gradient attack not applicable : the threat model held_out does not grant: gradient" in words
+    assert "mse: 0.004 MSE [0.003, 0.005], a proven bound" in words
+    assert "top1: 0.25 [0.24, 0.26]" in words
+    assert "oracle: failed: RuntimeError: out of memory" in words, "among the warnings"
+    names = [cells["attack"].name for cells in attack_rows(entries([load_run(run)]))]
+    assert names[0] == "decoder small"
+    assert names[-4:] == ["oracle", "gradient", "certificate", "who is it"]
+
+
+def test_a_measure_that_is_missing_is_a_dash(tmp_path: Path) -> None:
+    small = [
+        replace(item, scores={name: it for name, it in item.scores.items() if name != "ssim"}) for item in rows(0.01)
+    ]
+    said = finding("measure_left_out", measure="ssim", pixels=11)
+    small[-1] = replace(small[-1], findings=[said])
+    audit = make_audit(made=small)
+    run = make_run(tmp_path, audits=[audit])
+    words = words_of([run], tmp_path)
+    assert "decoder small 0.0100 [0.0096, 0.0104] – 20.6" in words, "headline"
+    assert "attack 0.0100 [0.0096, 0.0104] 20.6 – 0.860" in words, "all attacks"
+    assert words.count(said.text) == 1
+    console = Console(file=io.StringIO(), width=100, record=True)
+    print_summary([audit], console)
+    assert re.search(r"decoder small +0\.0100 +– +20\.6", console.export_text())
+    assert summary_table([audit])[0]["ssim"] is None
+
+
+def test_an_audit_without_accuracy_is_shown(tmp_path: Path) -> None:
+    audit = make_audit(accuracy=None)
+    run = make_run(tmp_path, audits=[audit])
+    words = words_of([run, make_run(tmp_path, "kmeans")], tmp_path)
+    assert "recovers images with MSE 0.0104 (blind floor 0.0521; 80 % of a blind guess’s error removed). The" in words
+    alone = words_of([run], tmp_path)
+    assert "No audit has both an accuracy and an attack with a result." in alone
+    assert "circle – 0.0114" in alone, "classes"
+    assert health.run_warnings(load_run(run), 0.9) == []
+    console = Console(file=io.StringIO(), width=100, record=True)
+    print_summary([audit], console)
+    assert re.search(r"none +– +decoder small", console.export_text())
+
+
+@pytest.mark.parametrize("made", [[], [failed("ridge"), failed("grey")]])
+def test_an_audit_without_a_result_is_shown(tmp_path: Path, made: list[Row]) -> None:
+    audit = make_audit(made=made)
+    run = make_run(tmp_path, audits=[audit])
+    words = words_of([run], tmp_path)
+    assert "On none no attack has a result, so nothing is known about what it leaks." in words
+    assert "none none 0 0.1 91.0 [90.1, 91.9] no result" in words
+    assert "The audits hold no images." in words
+    assert "Floors: guesses" not in words
+    both = words_of([run, make_run(tmp_path, "kmeans")], tmp_path)
+    assert "Floors: guesses to compare with, from the audit of kmeans" in both
+    assert "the blind floors of kmeans" in both
+    console = Console(file=io.StringIO(), width=100, record=True)
+    print_summary([audit], console)
+    assert ("no result (2 failed)" if made else "no result") in console.export_text()
+
+
+def test_a_missing_row_is_told(tmp_path: Path) -> None:
+    names = [*(item.name for item in rows(0.01)), "decoder strong"]
+    run = make_run(tmp_path, audits=[make_audit(rows=names)])
+    assert "rows of the suite are missing: decoder strong" in words_of([run], tmp_path)
+
+
+# The terminal.
 
 
 def test_summary_table_has_runs_then_floors() -> None:
-    rows = summary_table([make_audit(name) for name in NUMBERS])
-    assert [row["kind"] for row in rows] == ["run"] * 3 + ["floor"] * 4
-    assert [row["mse"] for row in rows[:3]] == [0.0104, 0.0243, 0.0291]
-    assert rows[1]["training_ratio"] == pytest.approx(55 / 41)
-    assert [row["run"] for row in rows[3:]] == ["grey", "mean image", "nearest neighbour", "class mean"]
+    found = summary_table([make_audit(name) for name in NUMBERS])
+    assert [cells["kind"] for cells in found] == ["run"] * 3 + ["floor"] * 3
+    assert [cells["mse"] for cells in found[:3]] == [0.0104, 0.0243, 0.0291]
+    assert found[1]["training_ratio"] == pytest.approx(55 / 41)
+    assert [cells["run"] for cells in found[3:]] == ["grey", "mean image", "class mean"]
     assert summary_table([]) == []
 
 
 def test_print_summary_fits_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=100, record=True)
-    audits = [make_audit("none", run="a[red]b"), make_audit("kmeans", training_seconds=float("nan"))]
+    unsure = rows(0.02, decoder={"verdict": Verdict(reliable=False)})
+    audits = [make_audit(subject={"run": "a[red]b"}), make_audit("kmeans"), make_audit("gated", unsure)]
     print_summary(audits, console)
     text = console.export_text()
     assert "a[red]b" in text
     assert "0.0243" in text
-    assert "floor: class mean" in text
+    assert "decoder small (not reliable)" in text
+    assert "(more private: MSE ↑, SSIM ↓, PSNR ↓)" in text
     assert text.index("kmeans") < text.index("floor: grey")
+    assert "held_out" not in text
+
+
+def test_print_summary_tells_suites_threats_and_seeds_apart() -> None:
+    console = Console(file=io.StringIO(), width=140, record=True)
+    print_summary([make_audit(seed=1), make_audit(seed=2), make_audit(threat=THREATS["train"])], console)
+    assert "none (quick · held_out · seed 2)" in console.export_text()
+    print_summary([make_audit(seed=1), make_audit(seed=2)], console)
+    assert "none (seed 1)" in console.export_text()
+    print_summary([], console)
 
 
 # The checks: each must be able to fire and to stay quiet.
@@ -499,12 +797,12 @@ def test_healthy_run_has_no_warnings(runs: list[Path]) -> None:
 )
 def test_sick_surrogate_is_reported(tmp_path: Path, last: dict[str, Any], expected: str) -> None:
     run = make_run(tmp_path, "gated", **last)
-    (warning,) = health.run_warnings(load_run(run))
-    assert expected in warning
-    assert re.match(r"training, epoch 9\.\d+ on: .*\. What to do: \S", warning)
-    words = " ".join(" ".join(Page(read([run], tmp_path)).text).split())
+    (said,) = health.run_warnings(load_run(run))
+    assert expected in said
+    assert re.match(r"training, \w+: epoch 9\.\d+ on: .*\. What to do: \S", said)
+    words = words_of([run], tmp_path)
     assert "Read these warnings first" in words
-    assert warning in words
+    assert said in words
 
 
 @pytest.mark.parametrize(
@@ -523,40 +821,74 @@ def test_sound_surrogate_is_not_reported(last: dict[str, Any]) -> None:
     assert spans(train_records("gated", **last)) == []
 
 
-def test_accuracy_warnings() -> None:
+def codes(found: list[Finding]) -> list[str]:
+    return [item.code for item in found]
+
+
+def test_accuracy_findings() -> None:
     audit = make_audit()
-    assert health.accuracy_warnings(audit, 0.91) == []
-    assert "near chance (25.0 %)" in health.accuracy_warnings(replace(audit, accuracy=interval(0.3)), 0.91)[0]
-    assert "accuracy collapsed" in health.accuracy_warnings(replace(audit, accuracy=interval(0.5)), 0.91)[0]
-    assert health.accuracy_warnings(replace(audit, accuracy=interval(0.5)), 0.6) == []
+    assert health.accuracy_findings(audit, 0.91) == []
+    chance = make_audit(accuracy=score(0.3))
+    assert health.is_near_chance(chance)
+    assert health.accuracy_findings(chance, 0.91) == [], "the audit says it itself"
+    assert codes(chance.findings) == ["near_chance"]
+    (found,) = health.accuracy_findings(make_audit(accuracy=score(0.5)), 0.91)
+    assert found.text.startswith("accuracy collapsed to 50.0 % (best run: 91.0 %)")
+    assert health.accuracy_findings(make_audit(accuracy=score(0.5)), 0.6) == []
+    assert health.accuracy_findings(make_audit(accuracy=None), 0.9) == []
 
 
-def test_attack_warnings() -> None:
-    audit = make_audit()
-    assert health.attack_warnings(audit) == []
-    weak = attack("decoder small", 0.09, method="decoder", reliable=False, gain_of_doubling=0.08)
-    first, second = health.attack_warnings(replace(audit, attacks=[*audit.attacks[:-1], weak]))
-    assert "lowered the error by 8.0 %" in first
-    assert "no decoder beats ridge" in second
+def test_findings_of_a_row_stand_beside_it_and_at_the_top(tmp_path: Path) -> None:
+    said = finding("not_converged", "decoder small", epochs=40, gain=8.0)
+    weak = {"verdict": Verdict(False, 0.08), "findings": [said], "must_beat": ["ridge"], "scores": {"mse": score(0.09)}}
+    run = make_run(tmp_path, audits=[make_audit(made=rows(0.01, decoder=weak))])
+    found = health.run_findings(load_run(run))
+    assert [(item.code, item.about) for item in found] == [
+        ("not_converged", "decoder small"),
+        ("loses_to", "decoder small"),
+    ]
+    words = words_of([run], tmp_path)
+    assert words.count(said.text) == 1
+    assert words.count("loses to ridge: it is under-trained") == 2
+    assert 'class="note">not converged after 40 epochs' in read([run], tmp_path)
 
 
-def test_status_and_audit_warnings_are_passed_on(tmp_path: Path) -> None:
-    run = load_run(make_run(tmp_path, audits=[make_audit(warnings=["look here", "look here"])]))
+def test_status_and_findings_of_audits_are_passed_on(tmp_path: Path) -> None:
+    look = Finding("of_a_later_version", "", {}, "look here")
+    run = load_run(make_run(tmp_path, audits=[make_audit(findings=[look, look])]))
     assert health.run_warnings(run) == ["look here"]
     stopped = replace(run, manifest={"status": "stopped"}, audits=[])
     assert health.run_warnings(stopped) == ["training is not finished (status: stopped)"]
+    known = make_audit(findings=[finding("not_finished", status="stopped", done=3, planned=9)])
+    assert codes(health.run_findings(replace(stopped, audits=[known]))) == ["not_finished"], "once"
+
+
+def test_findings_of_several_audits_say_of_which_they_are(tmp_path: Path) -> None:
+    own, shared = Finding("own", "ridge", {}, "odd"), finding("scheme_0")
+    audits = [make_audit(findings=[shared, own]), make_audit(findings=[shared], threat=THREATS["train"])]
+    run = load_run(make_run(tmp_path, audits=audits))
+    assert health.run_warnings(run) == [shared.text, "quick · held_out: ridge: odd"]
 
 
 def test_warnings_of_the_log_stand_in_the_report_once(tmp_path: Path) -> None:
     told = warning("attention", "effective_samples", 0.04, begins=True, step=9, epoch=1.5)
-    stopped = warning("not_finite", "ce", None, begins=True, step=12, epoch=2.0)
+    over = warning("attention", "effective_samples", 0.9, begins=False, step=12, epoch=2.0)
+    again = warning("attention", "effective_samples", 0.03, begins=True, step=13, epoch=2.5)
+    stopped = warning("not_finite", "ce", None, begins=True, step=14, epoch=3.0)
     path = make_run(tmp_path, "gated")
     with (path / "metrics.jsonl").open("a") as file:
-        file.writelines(json.dumps(record) + "\n" for record in (told, stopped))
+        file.writelines(json.dumps(record) + "\n" for record in (told, over, again, stopped))
     found = health.run_warnings(load_run(path))
-    assert [text.split(":")[0] for text in found] == ["training, epoch 1.5 on", "training, epoch 2 on"]
-    (path / "audits" / "quick-train.json").write_text(json.dumps(make_audit(warnings=found[:1]).to_dict()))
-    assert health.run_warnings(load_run(path)) == found, "the audit repeats the first in the same words"
+    assert [re.findall("epoch [0-9.]+ [a-z]+", text)[0] for text in found] == [
+        "epoch 1.5 to",
+        "epoch 2.5 on",
+        "epoch 3 on",
+    ]
+    same = [item for item in health.run_findings(load_run(path)) if item.about == "training, attention"][1:]
+    write_audit(path, make_audit("gated", findings=same))
+    assert health.run_warnings(load_run(path)) == found, "the audit repeats one of them"
+    (path / "metrics.jsonl").unlink()
+    assert health.run_warnings(load_run(path)) == found[1:2], "the audit still knows it"
 
 
 def test_rare_figures_are_drawn_where_they_are_not_zero(tmp_path: Path) -> None:
@@ -571,22 +903,19 @@ def test_surrogate_without_weight_is_not_reported() -> None:
     assert spans(train_records("none", skipped=0.9)) == []
 
 
-def test_nothing_is_said_twice(tmp_path: Path) -> None:
-    rows = attacks(0.01)
-    weak = replace(rows[-1], mse=interval(0.09), reliable=False, gain_of_doubling=0.08)
-    said = ["decoder small: not converged after 40 epochs", "decoder small loses to ridge: it is under-trained"]
-    said += ["accuracy 30.0 % is near chance: privacy of a useless model is worth nothing", "news"]
-    audit = make_audit(attacks=[*rows[:-1], weak], strongest="ridge", accuracy=interval(0.3), warnings=said)
-    found = health.run_warnings(load_run(make_run(tmp_path, audits=[audit])))
-    assert len(found) == 4
-    assert found[-1] == "news"
-
-
-def test_comparison_warnings() -> None:
+def test_comparison_findings() -> None:
     audit = make_audit()
-    assert health.comparison_warnings([audit, audit]) == []
-    assert "data sets" in health.comparison_warnings([audit, replace(audit, dataset="other")])[0]
-    assert "different devices" in health.comparison_warnings([audit, replace(audit, device="gpu")])[0]
+    assert health.comparison_findings([audit, audit]) == []
+    for change, aspect in (
+        ({"subject": {"dataset": "other"}}, "data sets, evaluation data"),
+        ({"subject": {"data_sha256": "0"}}, "evaluation data"),
+        ({"suite_version": 2}, "suites"),
+        ({"changed": ["ridge.num_releases=4"]}, "changed options"),
+        ({"threat": with_releases(THREATS["held_out"], 16)}, "threat models"),
+    ):
+        (found,) = health.comparison_findings([audit, make_audit(**change)])
+        assert found.text == f"the rows differ in their {aspect}: compare only like with like"
+    assert codes(health.comparison_findings([audit, make_audit(device="gpu")])) == ["devices_differ"]
 
 
 # The verdict.
@@ -594,34 +923,38 @@ def test_comparison_warnings() -> None:
 
 def sentences(tmp_path: Path, *audits: AuditResult) -> list[str]:
     run = load_run(make_run(tmp_path, audits=[]))
-    found = [Entry(run, audit, audit.run, 0) for audit in audits]
+    found = [Entry(run, audit, audit.subject.run, 0) for audit in audits]
     return wording.verdict(found, health.best_accuracy(audits))
 
 
 def test_verdict_never_praises_a_useless_model(tmp_path: Path) -> None:
-    chance = make_audit(accuracy=interval(0.26), attacks=attacks(0.05))
-    text = sentences(tmp_path, make_audit(), replace(chance, run="dead"))[1]
+    text = sentences(tmp_path, make_audit(), make_audit("dead", rows(0.05), accuracy=score(0.26)))[1]
     assert "near chance" in text
     assert "recovers" not in text
-    text = sentences(tmp_path / "b", make_audit(), replace(chance, accuracy=interval(0.5)))[1]
+    text = sentences(tmp_path / "b", make_audit(), make_audit("dead", rows(0.05), accuracy=score(0.5)))[1]
     assert "lost its accuracy" in text
 
 
 def test_verdict_says_when_nothing_beats_the_floor(tmp_path: Path) -> None:
-    audit = make_audit(strongest="class mean", attacks=attacks(0.06))
-    assert "no attack of this suite does better than the blind floor" in sentences(tmp_path, audit)[0]
+    said, silent = sentences(tmp_path, make_audit(made=rows(0.06)), make_audit(made=rows(0.06), accuracy=None))[:2]
+    assert "On none (accuracy 91.0 %) no attack of this suite does better than the blind floor (“class mean”" in said
+    assert "On none no attack of this suite does better than the blind floor" in silent
+
+
+def test_verdict_without_floors(tmp_path: Path) -> None:
+    (said,) = sentences(tmp_path, make_audit(made=[row("ridge", 0.02)]))
+    assert said == "The strongest attack on none, “ridge”, recovers images with MSE 0.0200 at accuracy 91.0 %."
 
 
 def test_verdict_doubts_an_attack_that_had_not_converged(tmp_path: Path) -> None:
-    rows = attacks(0.01)
-    audit = make_audit(attacks=[*rows[:-1], replace(rows[-1], reliable=False)])
+    audit = make_audit(made=rows(0.01, decoder={"verdict": Verdict(reliable=False)}))
     assert "had not converged" in sentences(tmp_path, audit)[0]
 
 
 def test_verdict_on_many_audits_names_the_two_ends(tmp_path: Path) -> None:
-    audits = [make_audit(run=f"r{index}", attacks=attacks(0.01 + 0.002 * index)) for index in range(7)]
-    text = sentences(tmp_path, *audits)
-    assert ["r0," in text[0], "r6," in text[1], "5 more" in text[2]] == [True] * 3
+    audits = [make_audit(f"r{index}", rows(0.01 + 0.002 * index)) for index in range(7)]
+    text = sentences(tmp_path, *audits, make_audit("empty", []))
+    assert ["r0," in text[0], "r6," in text[1], "6 more" in text[2]] == [True] * 3
 
 
 def test_formats() -> None:
@@ -629,25 +962,125 @@ def test_formats() -> None:
     assert wording.decimal(float("inf")) == "∞"
     assert [wording.count(value) for value in (None, 12, 1234, 20_100_000)] == ["–", "12", "1.23 k", "20.1 M"]
     assert [wording.seconds(value) for value in (None, 5.0, 300.0, 9000.0)] == ["–", "5 s", "5 min", "2.5 h"]
-    assert "sees 16 releases" in wording.describe_threat(replace(THREAT_MODELS["train"], releases_per_input=16))
+
+
+def test_every_threat_model_is_described() -> None:
+    said = [wording.describe_threat(threat) for threat in THREATS.values()]
+    assert len(set(said)) == len(said)
+    many = wording.describe_threat(with_releases(THREATS["train"], 16))
+    assert many == (
+        "The adversary knows the encoder, knows the channel, may have any image released by the client, owns the "
+        "training images, and sees 16 releases of each image."
+    )
+    assert "cannot query the client" in wording.describe_threat(THREATS["no_access"])
 
 
 def test_a_far_floor_does_not_flatten_the_trade_off(tmp_path: Path) -> None:
-    run = make_run(tmp_path, audits=[make_audit()])
-    audit = load_run(run).audits[0]
-    far = [replace(row, mse=Interval(5.0, 5.0, 5.0)) if row.name == "grey" else row for row in audit.attacks]
-    (run / "audits" / "quick-2.json").write_text(json.dumps(replace(audit, attacks=far).to_dict()))
-    figure = figures.trade_off(entries([load_run(run)])).svg
-    assert "class mean" in figure
-    assert "grey" not in figure
+    far = [replace(item, scores={"mse": score(5.0)}) if item.name == "grey" else item for item in rows(0.0104)]
+    drawing = figures.trade_off(entries([load_run(make_run(tmp_path, audits=[make_audit(made=far)]))]))
+    assert drawing is not None
+    assert "class mean" in drawing.svg
+    assert "grey" not in drawing.svg
 
 
-def test_the_surrogate_is_named_with_what_defends_beside_it() -> None:
-    config = {
-        "surrogate": {"name": "gated", "variant": "ours"},
-        "penalties": [{"name": "adversarial"}, {"name": "distance_correlation"}],
-        "model": {"sparse_coding": {"threshold": 0.01}, "pruning": None},
+def test_unaudited_runs_have_the_noise_and_the_label_of_their_configuration(tmp_path: Path) -> None:
+    run = load_run(make_run(tmp_path, "gated", audits=[]))
+    given = {
+        "penalties": [{"name": "adversarial"}],
+        "channel": [{"name": "gaussian", "noise_std": s} for s in (0.3, 0.4)],
     }
-    run = Run(Path("run"), "run", config, "", {}, [], [])
-    assert run.surrogate == "gated (ours) + adversarial + distance correlation + sparse coding"
-    assert replace(run, config={"surrogate": {"name": "none"}}).surrogate == "none"
+    config = load_config(run.config.model_dump(mode="json") | given).config
+    cells = report_row(replace(run, config=config))
+    assert (cells["surrogate"], cells["noise_std"]) == ("gated + adversarial", pytest.approx(0.5))
+
+
+def report_row(run: Any) -> dict[str, Any]:
+    from attncem.reporting.tables import headline
+
+    return headline([run], [])[0]
+
+
+# One image.
+
+
+def make_explanation(recoveries: list[Recovery], **other: Any) -> Explanation:
+    release = Release([8, 4, 4], "float32", 512, -1.0, 1.0, "fresh", 0.1, 784, None)
+    top = [Candidate(0, "circle", 0.8), Candidate(1, "square", 0.1)]
+    prediction = Prediction("test:3", top, 0, "circle", [], release)
+    reference = ClassView(
+        0, "circle", True, 0.8, [0.5, 0.9], "σ", None, [], "cluster", [PartShare(0.7, 0.4)], [], [], {}
+    )
+    values: dict[str, Any] = {
+        "run": "none",
+        "surrogate": "kmeans",
+        "weights": "epoch-00009",
+        "dataset": "shapes",
+        "penalty_weight": 1.0,
+        "prediction": prediction,
+        "image": "",
+        "feature": FeatureView([8, 4, 4], 0.0, 1.0, [], 0, None),
+        "reference": reference,
+        "recoveries": recoveries,
+        "attacker_images": 4000,
+        "audit": None,
+        "findings": [finding("few_of_class", name="circle", count=2)],
+    }
+    return Explanation(**values | other)
+
+
+RIDGE = Recovery("ridge", "attack", "", 0.03, 0.5, None)
+MEAN = Recovery("class mean", "floor", "", 0.05, 0.3, 0.06)
+KEPT = Recovery("decoder small", "attack", "", 0.02, None, 0.01, from_audit=True)
+
+
+def shown(explanation: Explanation, folder: Path) -> tuple[str, str]:
+    """The terminal's text, and the page's words."""
+    console = Console(file=io.StringIO(), width=200, record=True)
+    print_explanation(explanation, console)
+    page = Page(write_explanation(explanation, folder / "e.html", now=NOW).read_text(encoding="utf-8"))
+    assert not page.open
+    return console.export_text(), " ".join(" ".join(page.text).split())
+
+
+def test_explanation_shows_the_audits_strongest_attack_first(tmp_path: Path) -> None:
+    for said in shown(make_explanation([MEAN, RIDGE, KEPT], audit="quick-train"), tmp_path):
+        assert (
+            "From the release decoder small rebuilds the image with MSE 0.0200, better than the floor “class mean”"
+            in said
+        )
+        assert said.rindex("decoder small") < said.rindex("ridge") < said.rindex(catalogue("explain.illustration"))
+        assert "the audit’s strongest" in said
+        assert "ew validation images of the class circle (2)" in said
+        assert "divides a class into 1 clusters; cluster 0 takes 70.0 %" in said.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("recoveries", [[], [MEAN]])
+def test_explanation_without_an_attack_says_so(tmp_path: Path, recoveries: list[Recovery]) -> None:
+    for said in shown(make_explanation(recoveries), tmp_path):
+        assert catalogue("explain.recovered.no_attack") in said
+    for said in shown(make_explanation([RIDGE]), tmp_path):
+        assert "From the release ridge rebuilds the image with MSE 0.0300." in said
+
+
+def test_explanation_of_an_odd_name_is_harmless(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    item = make_explanation(
+        [replace(RIDGE, name=evil)], run=evil, surrogate=evil, findings=[Finding("x", evil, {}, evil)]
+    )
+    file = write_explanation(item, tmp_path / "e.html", now=NOW)
+    assert "<script" not in file.read_text(encoding="utf-8")
+
+
+def test_predictions_are_printed_with_their_findings() -> None:
+    item = make_explanation([]).prediction
+    wrong = replace(item, true_label=1, true_name="square", preparation=["resized to 28×28"], saved="z.npz")
+    console = Console(file=io.StringIO(), width=200, record=True)
+    print_predictions(PredictionResult("none", "best", "shapes", [], [item, wrong], [finding("key_missing")]), console)
+    text = console.export_text()
+    assert re.search(r"test:3 +circle +80\.0 % +square 10\.0 % +circle +\n", text)
+    assert "square (wrong)" in text
+    assert (
+        "test:3: What leaves the device: 8×4×4 float32 = 512 bytes, 0.65 times the image’s 784 bytes of pixels" in text
+    )
+    assert "fresh noise of σ = 0.1. Prepared: resized to 28×28. Saved: z.npz" in text
+    assert f"note: {catalogue('finding.key_missing')}" in text

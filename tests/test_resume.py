@@ -40,7 +40,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]
     def fingerprint_of(config: str) -> dict[str, bytes]:
         if config not in made:
             out = tmp_path_factory.mktemp("reference") / config
-            made[config] = fingerprint(train(config, settings, out=out, report=silent))
+            made[config] = fingerprint(train(config, settings, out=out, progress=silent))
         return made[config]
 
     return fingerprint_of
@@ -92,7 +92,7 @@ def test_killed_twice(tmp_path: Path, settings: dict[str, Any], reference: Calla
         wait_for_lines(process, out, STEPS // 2)
         process.send_signal(signal.SIGSTOP)  # it must not come to its first checkpoint meanwhile
         with pytest.raises(RunError, match="being trained by another process"):
-            train(resume=out, report=silent)
+            train(resume=out, progress=silent)
         assert describe_runs(tmp_path)[0][1] == "running"
         kill(process)
     run = RunDirectory.open(out)
@@ -104,7 +104,7 @@ def test_killed_twice(tmp_path: Path, settings: dict[str, Any], reference: Calla
         kill(process)
     assert 1 <= len(run.checkpoints()) < EPOCHS
     assert run.manifest["status"] == "running"
-    train(resume=run, report=silent)
+    train(resume=run, progress=silent)
     assert run.manifest["status"] == "finished"
     assert fingerprint(run) == reference("demo-kmeans")
 
@@ -121,7 +121,7 @@ def test_interrupted_by_the_keyboard(
     assert "attncem: interrupted; go on later with: attncem train --resume RUN" in errors
     assert "Traceback" not in errors
     assert RunDirectory.open(out).manifest["status"] == "stopped"
-    assert fingerprint(train(resume=out, report=silent)) == reference("demo")
+    assert fingerprint(train(resume=out, progress=silent)) == reference("demo")
 
 
 @pytest.mark.slow
@@ -138,4 +138,4 @@ def test_killed_again_and_again(
             time.sleep(0.05 * chance.random())
             kill(process)
         words = ("train", "--resume", str(out))
-    assert fingerprint(train(resume=out, report=silent)) == reference(config)
+    assert fingerprint(train(resume=out, progress=silent)) == reference(config)

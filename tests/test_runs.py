@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,8 @@ import torch
 
 from attncem.config.load import dump_config
 from attncem.config.run import RunConfig
-from attncem.runs import (
-    RunDirectory,
-    describe_runs,
-    free_path,
-    hash_file,
-    list_runs,
-    read_json,
-    write_atomic,
-    write_json,
-)
+from attncem.files import hash_file, read_json, write_atomic, write_json
+from attncem.runs import RunDirectory, describe_runs, free_path, list_runs
 from attncem.types import SCHEMA_VERSION, RunError
 
 Damage = Callable[[Path], None]
@@ -72,7 +63,13 @@ def full_disk(*_: Any, **__: Any) -> None:
 
 def test_a_new_run_can_be_opened(run: RunDirectory) -> None:
     again = RunDirectory.open(run.path)
-    assert again.manifest == {"schema_version": SCHEMA_VERSION, "status": "running", "name": "run"}
+    text = dump_config(RunConfig()).encode()
+    assert again.manifest == {
+        "schema_version": SCHEMA_VERSION,
+        "status": "running",
+        "config_sha256": hashlib.sha256(text).hexdigest(),
+        "name": "run",
+    }
     assert again.config_yaml == dump_config(RunConfig())
     assert RunDirectory.open(again) is again
     assert os.fspath(again) == str(run.path)
@@ -158,8 +155,6 @@ def test_a_full_disk_is_told_by_every_writer(run: RunDirectory, monkeypatch: pyt
         patch.setattr("os.fsync", full_disk)
         with pytest.raises(RunError, match="No space"):
             run.update_manifest(status="finished")
-        with pytest.raises(RunError, match="No space"):
-            run.save_audit("quick-train", {})
         patch.setattr("pathlib.Path.open", full_disk)
         with pytest.raises(RunError, match="No space"):
             run.log({"kind": "train"})
@@ -456,22 +451,37 @@ def test_weights_without_a_recorded_hash_are_not_loaded(run: RunDirectory) -> No
     assert set(run.load("last").weights) == {"client", "surrogate"}
 
 
-# audits
+# configuration and key
 
 
-def test_an_audit_is_never_overwritten(run: RunDirectory) -> None:
-    files = [run.save_audit("quick-train", {"number": number}) for number in range(3)]
-    assert [file.name for file in files] == ["quick-train.json", "quick-train-2.json", "quick-train-3.json"]
-    assert [read_json(file)["number"] for file in files] == [0, 1, 2]
+@pytest.mark.parametrize("bit", [0, 3])
+def test_one_flipped_bit_of_the_configuration_is_found(run: RunDirectory, bit: int) -> None:
+    file = run.path / "config.yaml"
+    data = bytearray(file.read_bytes())
+    data[data.index(b"noise_std: 0.1") + len("noise_std: 0.")] ^= 1 << bit
+    file.write_bytes(bytes(data))
+    with pytest.raises(RunError, match=r"config\.yaml is not the configuration that the run was made with"):
+        _ = run.config_yaml
 
 
-def test_audits_that_end_at_the_same_instant_are_all_kept(run: RunDirectory) -> None:
-    numbers = range(40)
-    with ThreadPoolExecutor(8) as pool:
-        files = list(pool.map(lambda number: run.save_audit("quick-train", {"number": number}), numbers))
-    assert [read_json(file)["number"] for file in files] == list(numbers)
-    assert len(set(files)) == len(numbers)
-    assert sorted((run.path / "audits").iterdir()) == sorted(files), "nothing else is left behind"
+def test_a_configuration_of_an_older_version_is_read_without_its_hash(run: RunDirectory) -> None:
+    manifest = run.manifest
+    del manifest["config_sha256"]
+    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    (run.path / "config.yaml").write_text("name: other\n")
+    assert run.config_yaml == "name: other\n"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+def test_the_key_is_readable_by_its_owner_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        run = RunDirectory.create(tmp_path / "run", config_yaml="", manifest={}, key=b"k" * 32)
+    finally:
+        os.umask(before)
+    assert (run.path / "noise.key").stat().st_mode & 0o777 == 0o600
+    assert run.noise_key == b"k" * 32
+    assert new_run(tmp_path / "other").noise_key is None
 
 
 # locks
@@ -532,7 +542,8 @@ def test_runs_are_described(tmp_path: Path) -> None:
     first.log({"kind": "validation", "epoch": 3, "accuracy": 0.8125})
     first.log({"kind": "train", "epoch": 3.5})
     first.update_manifest(status="finished")
-    first.save_audit("quick-train", {})
+    (first.path / "audits" / "quick").mkdir()
+    write_json(first.path / "audits" / "quick" / "audit.json", {})
     with third.locked():
         rows = describe_runs(tmp_path)
     assert rows == [

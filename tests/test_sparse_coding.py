@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from attncem.build import restore
 from attncem.channels import IdentityChannel
 from attncem.config.channels import IdentityOptions
 from attncem.config.load import load_config
@@ -19,6 +18,7 @@ from attncem.models.cost import count_cost
 from attncem.models.networks import build_halves
 from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import SplitModel, count_parameters, feature_shape
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.training import train
 from attncem.types import ConfigError
@@ -100,8 +100,9 @@ def test_too_many_features_are_refused() -> None:
 
 def test_it_trains_and_is_restored(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, "model.sparse_coding.threshold": 0.05, "training.epochs": 1}
-    run = train("demo-none", settings, out=tmp_path / "run", report=silent)
-    _, model, checkpoint = restore(run)
+    run = train("demo-none", settings, out=tmp_path / "run", progress=silent)
+    opened = open_run(run)
+    model, checkpoint = opened.model, opened.checkpoint
     (own,) = [part for part in model.encoder.modules() if isinstance(part, SparseCoding)]
     assert own.threshold == 0.05
     (key,) = [key for key in checkpoint.weights["client"] if key.endswith("dictionary")]

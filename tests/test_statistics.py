@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from attncem.statistics import bootstrap_mean
-from attncem.types import Interval
+from attncem.statistics import Interval, bootstrap_mean
 
 
 def test_interval_holds_the_mean_and_has_the_normal_width() -> None:

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 import attncem.runs
 from attncem.auditing import audit
-from attncem.build import config_of, restore
-from attncem.config.attacks import GreyOptions, RidgeOptions, Suite
+from attncem.config.attacks import GreyOptions, RidgeOptions
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
+from attncem.config.suites import Suite
 from attncem.engine import limited_threads
 from attncem.health import spans
 from attncem.models.networks import ARCHITECTURES
+from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.reporting import report
 from attncem.reporting.health import run_warnings
@@ -41,7 +42,7 @@ STEPS = 15
 
 def train_tiny(out: Path, config: str, tiny: Mapping[str, Any], /, **overrides: Any) -> RunDirectory:
     changed = {key.replace("__", "."): value for key, value in overrides.items()}
-    return train(config, {**tiny, **changed}, out=out, report=silent)
+    return train(config, {**tiny, **changed}, out=out, progress=silent)
 
 
 def fingerprint(run: RunDirectory) -> dict[str, bytes]:
@@ -87,8 +88,8 @@ def test_contents_of_a_run_folder(kmeans_run: RunDirectory) -> None:
     weights = {"client.safetensors", "server.safetensors", "surrogate.safetensors"}
     assert last == {*weights, "optimizer.pt", "checkpoint.json"}
     assert not list(kmeans_run.path.rglob(".partial-*"))
-    assert config_of(kmeans_run).surrogate.name == "kmeans"
-    assert config_of(kmeans_run).training.epochs == 3
+    assert kmeans_run.config.surrogate.name == "kmeans"
+    assert kmeans_run.config.training.epochs == 3
 
 
 def test_manifest(kmeans_run: RunDirectory) -> None:
@@ -100,7 +101,8 @@ def test_manifest(kmeans_run: RunDirectory) -> None:
     assert manifest["bytes_per_query"] == 4 * 8 * 4 * 4
     assert manifest["training_seconds"] > 0
     assert manifest["cautions"] == []
-    _, model, checkpoint = restore(kmeans_run)
+    opened = open_run(kmeans_run)
+    model, checkpoint = opened.model, opened.checkpoint
     assert manifest["client_parameters"] == sum(p.numel() for p in model.encoder.parameters())
     assert manifest["best"]["checkpoint"] == checkpoint.name
 
@@ -127,7 +129,7 @@ def test_kmeans_acts_only_once_it_is_fitted(kmeans_run: RunDirectory) -> None:
     for record in (r for r in kmeans_run.records() if r["kind"] == "train"):
         first = record["step"] <= STEPS
         assert record["fitted"] == (0 if first else 1)
-        assert record["penalty_weight"] == (0 if first else config_of(kmeans_run).training.penalty_weight)
+        assert record["penalty_weight"] == (0 if first else kmeans_run.config.training.penalty_weight)
         assert (record["rob_loss"] == 0) == first
 
 
@@ -269,7 +271,7 @@ def test_the_surrogates_own_weights_learn_after_the_warmup(
     overrides = {**tiny, "surrogate.learn": learn, "training.warmup_epochs": 1}
     config = load_config("demo", overrides).config
     start = {name: value.clone() for name, value in _Trainer(config, None).surrogate.state_dict().items()}
-    run = train(config, out=tmp_path / "run", report=silent)
+    run = train(config, out=tmp_path / "run", progress=silent)
     for epoch, moved in ((1, False), (2, moves)):
         now = run.load(f"epoch-0000{epoch}").weights["surrogate"]
         changed = [name for name, value in start.items() if not torch.equal(value, now[name])]
@@ -328,35 +330,37 @@ def test_own_networks_train_and_are_audited(tmp_path: Path, tiny: dict[str, Any]
     modules = (Encoder(), server())
     start = modules[0].layers[1].weight.detach().clone()
     settings = {**tiny, "training.penalty_weight": 0.1}
-    run = train("demo", settings, out=tmp_path / "run", modules=modules, report=silent)
+    run = train("demo", settings, out=tmp_path / "run", modules=modules, progress=silent)
     assert run.manifest["custom_network"] is True
     assert run.manifest["feature_shape"] == [12]
     assert not torch.equal(modules[0].layers[1].weight, start), "the user's modules themselves are trained"
-    suite = Suite("own", 1, "", (("grey", GreyOptions()), ("ridge", RidgeOptions(strengths=(0.01,)))))
-    result = audit(run, suite, modules=(Encoder(), server()), report=silent)
+    suite = Suite(
+        name="own", version=1, meaning="", rows={"grey": GreyOptions(), "ridge": RidgeOptions(strengths=(0.01,))}
+    )
+    result = audit(run, suite, modules=(Encoder(), server()), progress=silent)
     assert [row.name for row in result.attacks] == ["grey", "ridge"]
     assert result.strongest == "ridge"
     assert result.accuracy.mean > 0.3
     with pytest.raises(RunError, match="modules="):
-        audit(run, suite, report=silent)
+        audit(run, suite, progress=silent)
 
 
 def test_own_networks_are_needed_again_to_resume(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    whole = train("demo", tiny, out=tmp_path / "whole", modules=(Encoder(), server()), report=silent)
+    whole = train("demo", tiny, out=tmp_path / "whole", modules=(Encoder(), server()), progress=silent)
     with pytest.raises(KeyboardInterrupt):
-        train("demo", tiny, out=tmp_path / "run", modules=(Encoder(), server()), report=interrupt_at(STEPS + 1))
+        train("demo", tiny, out=tmp_path / "run", modules=(Encoder(), server()), progress=interrupt_at(STEPS + 1))
     run = RunDirectory.open(tmp_path / "run")
     with pytest.raises(RunError, match=r"trains your own networks.*modules="):
-        train(resume=run, report=silent)
-    assert fingerprint(train(resume=run, modules=(Encoder(), server()), report=silent)) == fingerprint(whole)
+        train(resume=run, progress=silent)
+    assert fingerprint(train(resume=run, modules=(Encoder(), server()), progress=silent)) == fingerprint(whole)
 
 
 def test_a_packaged_network_takes_no_modules_on_resume(tmp_path: Path, tiny: dict[str, Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train("demo", tiny, out=tmp_path / "run", report=interrupt_at(STEPS + 1))
+        train("demo", tiny, out=tmp_path / "run", progress=interrupt_at(STEPS + 1))
     before = snapshot(tmp_path / "run")
     with pytest.raises(RunError, match="trains the network small_cnn: it takes no modules"):
-        train(resume=tmp_path / "run", modules=(Encoder(), server()), report=silent)
+        train(resume=tmp_path / "run", modules=(Encoder(), server()), progress=silent)
     assert snapshot(tmp_path / "run") == before
 
 
@@ -366,7 +370,7 @@ def test_a_packaged_network_takes_no_modules_on_resume(tmp_path: Path, tiny: dic
 def test_nan_in_the_features_stops_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
     modules = (Encoder(break_forward=STEPS + 3), server())
     with pytest.raises(TrainingError, match=r"ce became nan by step 20.*failure\.json"):
-        train("demo", tiny, out=tmp_path / "run", modules=modules, report=silent)
+        train("demo", tiny, out=tmp_path / "run", modules=modules, progress=silent)
     run = RunDirectory.open(tmp_path / "run")
     failure = json.loads((run.path / "failure.json").read_text())
     assert failure["broken"] == "ce"
@@ -388,7 +392,7 @@ def test_nan_weights_after_the_last_step_are_never_saved(tmp_path: Path, tiny: d
     overrides = {**tiny, "surrogate.name": "kmeans", "training.refresh_features": features}
     modules = (Encoder(break_backward=2 * STEPS), server())
     with pytest.raises(TrainingError, match="ce became nan by step 30"):
-        train("demo", overrides, out=tmp_path / "run", modules=modules, report=silent)
+        train("demo", overrides, out=tmp_path / "run", modules=modules, progress=silent)
     run = RunDirectory.open(tmp_path / "run")
     assert json.loads((run.path / "failure.json").read_text())["kind"] == "validation"
     assert run.manifest["status"] == "failed"
@@ -416,7 +420,7 @@ def test_an_empty_folder_is_accepted(tmp_path: Path, tiny: dict[str, Any]) -> No
 
 def test_default_folders_are_numbered(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    paths = [train("demo-none", {**tiny, "training.epochs": 1}, report=silent).path for _ in range(2)]
+    paths = [train("demo-none", {**tiny, "training.epochs": 1}, progress=silent).path for _ in range(2)]
     assert paths == [Path("runs/demo-none-001"), Path("runs/demo-none-002")]
 
 
@@ -436,27 +440,27 @@ def test_what_is_refused_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Exception, match=words):
-        train("demo", {**tiny, **override}, out=tmp_path / "run", report=silent)
+        train("demo", {**tiny, **override}, out=tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
 
 
 def test_overrides_change_a_ready_configuration(tmp_path: Path, tiny: dict[str, Any]) -> None:
     ready = load_config("demo-none", tiny).config
-    run = train(ready, {"training.epochs": 1}, out=tmp_path / "run", report=silent)
-    assert config_of(run).training.epochs == 1
+    run = train(ready, {"training.epochs": 1}, out=tmp_path / "run", progress=silent)
+    assert run.config.training.epochs == 1
 
 
 def test_resume_takes_nothing_else(kmeans_run: RunDirectory, tmp_path: Path) -> None:
     for other in ({"config": "demo"}, {"overrides": ["seed=1"]}, {"out": tmp_path / "other"}):
         with pytest.raises(RunError, match="resume takes everything from the run folder"):
-            train(resume=kmeans_run, report=silent, **other)
+            train(resume=kmeans_run, progress=silent, **other)
     with pytest.raises(RunError, match="is not a run folder"):
-        train(resume=tmp_path, report=silent)
+        train(resume=tmp_path, progress=silent)
 
 
 def test_resuming_a_finished_run_changes_nothing(kmeans_run: RunDirectory) -> None:
     before = snapshot(kmeans_run.path)
-    assert train(resume=kmeans_run, report=silent).path == kmeans_run.path
+    assert train(resume=kmeans_run, progress=silent).path == kmeans_run.path
     assert snapshot(kmeans_run.path) == before
 
 
@@ -466,10 +470,10 @@ def test_an_interrupted_run_stops_and_goes_on(
 ) -> None:
     settings = {**tiny, "training.epochs": 3}
     with pytest.raises(KeyboardInterrupt):
-        train("demo-kmeans", settings, out=tmp_path / "run", report=interrupt_at(step))
+        train("demo-kmeans", settings, out=tmp_path / "run", progress=interrupt_at(step))
     run = RunDirectory.open(tmp_path / "run")
     assert run.manifest["status"] == "stopped"
-    assert fingerprint(train(resume=run, report=silent)) == fingerprint(kmeans_run)
+    assert fingerprint(train(resume=run, progress=silent)) == fingerprint(kmeans_run)
     assert run.manifest["status"] == "finished"
 
 
@@ -482,32 +486,32 @@ SMALL_BATCHES = {
 
 def test_balanced_batches_skip_nothing_and_resume(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, **SMALL_BATCHES}
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     steps = [record for record in whole.records() if record["kind"] == "train"]
     assert steps[-1]["step"] == 2 * (500 // 16)
     assert max(record["skipped"] for record in steps) < 1e-6
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt_at(500 // 16 + 5))
-    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
+        train("demo", settings, out=tmp_path / "run", progress=interrupt_at(500 // 16 + 5))
+    assert fingerprint(train(resume=tmp_path / "run", progress=silent)) == fingerprint(whole)
 
 
 def test_a_run_held_by_another_process_is_refused(tmp_path: Path, tiny: dict[str, Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train("demo-none", tiny, out=tmp_path / "run", report=interrupt_at(STEPS + 1))
+        train("demo-none", tiny, out=tmp_path / "run", progress=interrupt_at(STEPS + 1))
     run = RunDirectory.open(tmp_path / "run")
     before = snapshot(run.path)
     with run.locked(), pytest.raises(RunError, match="being trained by another process"):
-        train(resume=run.path, report=silent)
+        train(resume=run.path, progress=silent)
     assert snapshot(run.path) == before
 
 
 def test_a_resumed_run_must_see_the_same_data(tmp_path: Path, tiny: dict[str, Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train("demo-none", tiny, out=tmp_path / "run", report=interrupt_at(STEPS + 1))
+        train("demo-none", tiny, out=tmp_path / "run", progress=interrupt_at(STEPS + 1))
     run = RunDirectory.open(tmp_path / "run")
     run.update_manifest(split={**run.manifest["split"], "sha256": "0" * 64})
     with pytest.raises(RunError, match="data or its split has changed"):
-        train(resume=run, report=silent)
+        train(resume=run, progress=silent)
 
 
 def copied(run: RunDirectory, to: Path) -> RunDirectory:
@@ -531,7 +535,7 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path: Path, kmeans_run: RunD
     run = copied(kmeans_run, tmp_path / "run")
     damage(run.path / "checkpoints" / "epoch-00003" / name)
     seen: list[float] = []
-    train(resume=run, report=lambda stage, done, total, numbers: seen.append(done))
+    train(resume=run, progress=lambda stage, done, total, numbers: seen.append(done))
     assert seen[0] == 2 * STEPS + 5, "it went on from the second epoch"
     assert fingerprint(run) == fingerprint(kmeans_run)
     assert name in run.records("problems.jsonl")[0]["problem"]
@@ -542,7 +546,7 @@ def test_without_an_intact_checkpoint_the_run_is_refused(tmp_path: Path, kmeans_
     for name in run.checkpoints():
         damage(run.path / "checkpoints" / name / "server.safetensors")
     with pytest.raises(RunError, match="no intact checkpoint is left") as caught:
-        train(resume=run, report=silent)
+        train(resume=run, progress=silent)
     for name in run.checkpoints():
         assert name in str(caught.value)
     assert (run.path / "metrics.jsonl").read_bytes() == (kmeans_run.path / "metrics.jsonl").read_bytes()
@@ -552,7 +556,7 @@ def test_logs_are_cut_back_to_the_checkpoint(tmp_path: Path, kmeans_run: RunDire
     run = copied(kmeans_run, tmp_path / "run")
     with (run.path / "metrics.jsonl").open("a") as handle:
         handle.write('{"schema_version": 1, "kind": "train", "st')
-    assert fingerprint(train(resume=run, report=silent)) == fingerprint(kmeans_run)
+    assert fingerprint(train(resume=run, progress=silent)) == fingerprint(kmeans_run)
 
 
 @pytest.mark.parametrize("stale", ['{"checkpoint": "epoch-00002"}', None])
@@ -563,15 +567,15 @@ def test_a_run_killed_before_best_json_still_ends_with_the_right_one(
     (run.path / "best.json").unlink()
     if stale is not None:
         (run.path / "best.json").write_text(stale)
-    train(resume=run, report=silent)
-    assert restore(run)[2].name == run.manifest["best"]["checkpoint"] == "epoch-00003"
+    train(resume=run, progress=silent)
+    assert open_run(run).weights == run.manifest["best"]["checkpoint"] == "epoch-00003"
 
 
 @pytest.mark.parametrize("calls", [2, 4, 8, 10, 14, 15, 16])
 def test_a_full_disk_stops_the_run_and_it_goes_on_later(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    write, done = attncem.runs.write_atomic, 0
+    write, done = attncem.files.write_atomic, 0
 
     def write_until_full(path: Path, data: bytes) -> None:
         nonlocal done
@@ -580,13 +584,14 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_later(
         done += 1
         write(path, data)
 
-    monkeypatch.setattr(attncem.runs, "write_atomic", write_until_full)
+    for module in (attncem.files, attncem.runs):
+        monkeypatch.setattr(module, "write_atomic", write_until_full)
     with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
         train_tiny(tmp_path / "run", "demo", tiny)
     assert str(tmp_path / "run") in str(caught.value)
     monkeypatch.undo()
     assert not list((tmp_path / "run").rglob(".partial-*"))
-    run = train(resume=tmp_path / "run", report=silent)
+    run = train(resume=tmp_path / "run", progress=silent)
     assert run.manifest["status"] == "finished"
     assert fingerprint(run) == fingerprint(train_tiny(tmp_path / "whole", "demo", tiny))
 
@@ -670,8 +675,9 @@ def test_a_collapse_is_told_in_all_three_places(
         assert html.escape(str(span)) in page
     last = [record for record in run.records() if record["kind"] == "train"][-1]
     assert last["rob_loss"] < 0.01 * last["plain_loss"], "it was a real collapse"
-    suite = Suite("own", 1, "", (("grey", GreyOptions()),))
-    assert [str(span) for span in spans(run.records())] == audit(run, suite, report=silent).warnings[-len(told) :]
+    suite = Suite(name="own", version=1, meaning="", rows={"grey": GreyOptions()})
+    found = [item for item in audit(run, suite, progress=silent).findings if item.code == "training"]
+    assert [item.values["said"] for item in found] == [str(span) for span in spans(run.records())]
     judged_anew = spans(record for record in run.records() if record["kind"] == "train")
     assert judged_anew == spans(run.records())
 
@@ -688,12 +694,12 @@ def test_the_recommended_surrogate_raises_no_warning(
 
 def test_warnings_are_the_same_after_an_interruption(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, **COLLAPSE, "training.epochs": 3, "training.log_every": 7}
-    whole = train("demo", settings, out=tmp_path / "whole", report=silent)
+    whole = train("demo", settings, out=tmp_path / "whole", progress=silent)
     epochs = [record["epoch"] for record in whole.records() if record["kind"] == "warning"]
     assert any(epoch > 1 for epoch in epochs), "one of them needs lines from before the interruption"
     with pytest.raises(KeyboardInterrupt):
-        train("demo", settings, out=tmp_path / "run", report=interrupt_at(STEPS + 2))
-    assert fingerprint(train(resume=tmp_path / "run", report=silent)) == fingerprint(whole)
+        train("demo", settings, out=tmp_path / "run", progress=interrupt_at(STEPS + 2))
+    assert fingerprint(train(resume=tmp_path / "run", progress=silent)) == fingerprint(whole)
 
 
 def test_config_error_is_a_value_error() -> None:

@@ -15,41 +15,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attncem.attacks import ATTACKS
     from attncem.auditing import audit
-    from attncem.build import restore
     from attncem.channels import CHANNELS
     from attncem.config.load import load_config
     from attncem.config.run import RunConfig
     from attncem.explaining import explain
     from attncem.inference import predict
+    from attncem.metrics import METRICS
     from attncem.models.split import SplitModel
+    from attncem.opening import OpenRun, open_encoder, open_run
     from attncem.reporting import report
+    from attncem.results.audit import AuditResult, Row
+    from attncem.results.threats import THREATS, ThreatModel
     from attncem.runs import RunDirectory
     from attncem.surrogates import SURROGATES, Surrogate, build_surrogate
     from attncem.training import train
     from attncem.types import (
-        AttackResult,
         AttncemError,
-        AuditResult,
         ConfigError,
         DataError,
         DatasetSpec,
         RunError,
         SurrogateOutput,
-        ThreatModel,
         TrainingError,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "ATTACKS": "attacks",
-    "AttackResult": "types",
     "AttncemError": "types",
-    "AuditResult": "types",
+    "AuditResult": "results.audit",
     "CHANNELS": "channels",
     "ConfigError": "types",
     "DataError": "types",
     "DatasetSpec": "types",
+    "METRICS": "metrics",
+    "OpenRun": "opening",
+    "Row": "results.audit",
     "RunConfig": "config.run",
     "RunDirectory": "runs",
     "RunError": "types",
@@ -57,28 +59,32 @@ _HOME = {
     "SplitModel": "models.split",
     "Surrogate": "surrogates",
     "SurrogateOutput": "types",
-    "ThreatModel": "types",
+    "THREATS": "results.threats",
+    "ThreatModel": "results.threats",
     "TrainingError": "types",
     "audit": "auditing",
     "build_surrogate": "surrogates",
     "explain": "explaining",
     "load_config": "config.load",
+    "open_encoder": "opening",
+    "open_run": "opening",
     "predict": "inference",
     "report": "reporting",
-    "restore": "build",
     "train": "training",
 }
 """Public name → module that defines it."""
 
 __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "ATTACKS",
-    "AttackResult",
     "AttncemError",
     "AuditResult",
     "CHANNELS",
     "ConfigError",
     "DataError",
     "DatasetSpec",
+    "METRICS",
+    "OpenRun",
+    "Row",
     "RunConfig",
     "RunDirectory",
     "RunError",
@@ -86,6 +92,7 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "SplitModel",
     "Surrogate",
     "SurrogateOutput",
+    "THREATS",
     "ThreatModel",
     "TrainingError",
     "__version__",
@@ -93,9 +100,10 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "build_surrogate",
     "explain",
     "load_config",
+    "open_encoder",
+    "open_run",
     "predict",
     "report",
-    "restore",
     "train",
 ]
 

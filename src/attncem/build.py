@@ -1,17 +1,16 @@
-"""From a RunConfig to objects: the only place that turns names into classes."""
+"""From a RunConfig to objects: data, networks, channel, surrogate, penalties."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from attncem.channels import build_channel
+from attncem.checkpoints import Checkpoint
 from attncem.config.attention import HybridOptions
-from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.surrogate_base import SurrogateOptions
 from attncem.config.training import BalancedOptions, TrainingOptions
@@ -22,10 +21,11 @@ from attncem.engine import Engine, seeded
 from attncem.models.networks import build_halves, check_network
 from attncem.models.split import SplitModel, feature_shape
 from attncem.penalties import PENALTIES, Penalty
-from attncem.runs import Checkpoint, RunDirectory
-from attncem.seeding import derive_seed
+from attncem.results.record import read
+from attncem.results.run import DataFacts
+from attncem.runs import RunDirectory
 from attncem.surrogates import SURROGATES, Surrogate
-from attncem.surrogates.hybrid import read_audit
+from attncem.surrogates.hybrid import read_risk_audit
 from attncem.types import ConfigError, DatasetSpec, RunError
 
 Modules = tuple[nn.Module, nn.Module]
@@ -68,7 +68,7 @@ def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
     """An audit that marks classes must be about the classes of this data set."""
     if not isinstance(options, HybridOptions) or options.risk_audit is None:
         return
-    audit = read_audit(options.risk_audit)
+    audit = read_risk_audit(options.risk_audit).subject
     if (audit.dataset, audit.class_names) != (spec.name, list(spec.class_names)):
         raise ConfigError(
             f"surrogate.risk_audit={options.risk_audit}: the audit is about the classes of {audit.dataset} "
@@ -78,14 +78,20 @@ def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
 
 
 def load_data(config: RunConfig, device: torch.device) -> RunData:
+    """The data to train on; refused where a batch cannot be filled."""
+    data = read_data(config, device)
+    if len(data.train) < config.training.batch_size:
+        raise ConfigError(
+            f"training.batch_size={config.training.batch_size} is larger than the {len(data.train)} training images"
+        )
+    _check_balance(config.training, len(data.train.labels.unique()))
+    return data
+
+
+def read_data(config: RunConfig, device: torch.device) -> RunData:
     """Read the data set, split it, and put every part on the device."""
     raw = read_dataset(config.data.name, config.data.root, config.data.image_size)
     split = split_data(raw, config.data)
-    if len(split.train) < config.training.batch_size:
-        raise ConfigError(
-            f"training.batch_size={config.training.batch_size} is larger than the {len(split.train)} training images"
-        )
-    _check_balance(config.training, len(np.unique(raw.train_labels[split.train])))
     return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
 
 
@@ -125,8 +131,7 @@ def _fits(raw: RawData, device: torch.device) -> bool:
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:
     """Client, channel and server; `modules` replaces the two networks by a user's own."""
     encoder, server = modules if modules is not None else build_halves(spec, config.model)
-    key = hashlib.sha256(f"channel key {derive_seed(config.seed, 'channel')}".encode()).digest()
-    return SplitModel(encoder, build_channel(config.channel, key=key), server)
+    return SplitModel(encoder, build_channel(config.channel), server)
 
 
 def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec) -> Surrogate:
@@ -150,36 +155,33 @@ def build_penalties(config: RunConfig, model: SplitModel, spec: DatasetSpec, eng
     return built
 
 
-def config_of(run: RunDirectory) -> RunConfig:
-    """The configuration a run was made with."""
-    return load_config(run.path / "config.yaml").config
-
-
-def restore(
-    run: RunDirectory, *, weights: str = "best", modules: Modules | None = None
-) -> tuple[RunConfig, SplitModel, Checkpoint]:
-    """The model of a run, with the weights of its `best` or `last` checkpoint, in evaluation mode."""
-    config = config_of(run)
-    if run.manifest.get("custom_network") and modules is None:
-        raise RunError(f"{run.path} was trained with your own networks: pass them again as modules=(encoder, server)")
-    model = build_model(config, dataset_spec(config.data), modules)
-    checkpoint = run.load(weights)
-    model.encoder.load_state_dict(checkpoint.weights["client"])
-    if model.server is not None:
-        model.server.load_state_dict(checkpoint.weights["server"])
-    return config, model.eval(), checkpoint
-
-
-def restore_surrogate(config: RunConfig, model: SplitModel, spec: DatasetSpec, checkpoint: Checkpoint) -> Surrogate:
+def restore_surrogate(
+    config: RunConfig, model: SplitModel, spec: DatasetSpec, checkpoint: Checkpoint | None
+) -> Surrogate:
     """The surrogate of a run in the state of a checkpoint, in evaluation mode."""
     surrogate = build_surrogate_for(config, model, spec)
+    if checkpoint is None:
+        raise RunError("an encoder without a run has no surrogate to restore")
     surrogate.load_state_dict(checkpoint.weights["surrogate"])
     return surrogate.eval()
 
 
-def data_of(run: RunDirectory, config: RunConfig, device: torch.device) -> RunData:
+def data_facts(spec: DatasetSpec) -> dict[str, Any]:
+    """Facts of the data for the manifest."""
+    return asdict(spec)
+
+
+def spec_of(run: RunDirectory, config: RunConfig) -> DatasetSpec:
+    """Facts of the data a run was trained with, from its manifest; runs of attncem 0.1 read the data for them."""
+    manifest = run.manifest
+    if "data" not in manifest:
+        return dataset_spec(config.data)
+    return read(DataFacts, manifest["data"], run.path / "manifest.json").spec()
+
+
+def data_of(run: RunDirectory, config: RunConfig, spec: DatasetSpec, device: torch.device) -> RunData:
     """The data of a trained run; refused when it is not what the run was trained on."""
-    data = load_data(config, device)
+    data = read_data(config, device)
     if run.manifest.get("split", {}).get("sha256", data.split.sha256) != data.split.sha256:
         raise RunError(f"the data or its split has changed since {run.path} was trained: parts of it would be mixed up")
-    return data
+    return replace(data, spec=spec)

@@ -3,6 +3,9 @@
 A channel works at inference as in training, with one difference: in training mode its draw is always fresh (a
 network trained on repeated noise would learn the noise), in evaluation mode `noise: keyed` derives it from a key
 and the input, so that asking again about the same input tells nothing new. docs/channels.md compares them.
+
+Training and audits draw by torch's fast generators, which are weak: what leaves a device is drawn by `noise`, keyed
+or with the source SYSTEM.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+import attncem.noise as noise  # noqa: PLR0402 - the root may be imported for its version only
 from attncem.config.channels import (
     ChannelOptions,
     DropoutOptions,
@@ -26,9 +31,31 @@ from attncem.config.channels import (
     RandomOptions,
     TopKOptions,
 )
+from attncem.types import ConfigError
 
-Fill = Callable[[Tensor, torch.Generator | None], object]
-"""Fills a float32 tensor with random numbers, in place."""
+
+class Secrets:
+    """Noise that leaves a device: every sample of a batch gets a secret of its own at every random stage."""
+
+    def fresh(self) -> bytes:
+        """The next 256-bit secret, from the operating system."""
+        return noise.fresh_secret()
+
+
+SYSTEM = Secrets()
+"""The source of noise that leaves a device."""
+Source = torch.Generator | Secrets | None
+"""Where fresh noise comes from: a generator of torch, None for torch's own, or secrets."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What keyed noise of one stage follows beside the input: a secret key, the model's fingerprint, the position."""
+
+    key: bytes = field(repr=False)
+    fingerprint: str
+    position: int
+    scheme: int
 
 
 class Channel(nn.Module):
@@ -44,15 +71,38 @@ class Channel(nn.Module):
     """Bits that one release holds of each feature at most; None: no such bound."""
     reads_input: bool = False
     """Whether a release depends on x otherwise than through z, as keyed noise does."""
+    _binding: Binding | None = None
 
-    def __init__(self, options: ChannelOptions | None = None, *, key: bytes = b"") -> None:
+    def __init__(self, options: ChannelOptions | None = None) -> None:
         super().__init__()
         self.options = options
-        self._key = key
         if options is not None:
             self.noise_std = options.added_noise_std
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def bind(self, key: bytes, fingerprint: str, scheme: int = noise.SCHEME) -> Self:
+        """Make `noise: keyed` follow this key in evaluation mode; before, it draws as `fresh` does.
+
+        Scheme 0 is for reading old runs only: see `weak_draw`.
+        """
+        if scheme not in (0, noise.SCHEME):
+            raise ValueError(f"noise of scheme {scheme} is not known: this version knows 0 and {noise.SCHEME}")
+        if not key or (scheme and len(key) != noise.SECRET_BYTES):
+            raise ValueError(f"keyed noise needs a key of {noise.SECRET_BYTES} bytes, got {len(key)}")
+        for position, stage in enumerate(self.single_stages()):
+            stage._binding = Binding(key, fingerprint, position, scheme)
+        return self
+
+    def unbind(self) -> Self:
+        """Forget the key: `noise: keyed` draws as `fresh` does again."""
+        for stage in self.single_stages():
+            stage._binding = None
+        return self
+
+    def single_stages(self) -> Iterator[Channel]:
+        """The channels that z passes, in their order."""
+        yield self
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z."""
         raise NotImplementedError
 
@@ -62,31 +112,48 @@ class IdentityChannel(Channel):
 
     options_type = IdentityOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z unchanged."""
         return z
 
 
 class RandomChannel(Channel):
-    """A channel that draws numbers: fresh ones, or at inference with `noise: keyed` those of the input."""
+    """A channel that draws numbers: fresh ones, or at inference with `noise: keyed` and a key those of the input."""
 
     options: RandomOptions
 
-    def __init__(self, options: RandomOptions, *, key: bytes = b"") -> None:
-        super().__init__(options, key=key)
+    def __init__(self, options: RandomOptions) -> None:
+        super().__init__(options)
         self.reads_input = options.noise == "keyed"
-        if self.reads_input and not key:
-            raise ValueError("noise=keyed needs a key")
 
-    def draw(self, fill: Fill, z: Tensor, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
         """Random float32 numbers shaped as z."""
-        if self.reads_input and not self.training:
-            if x is None:
-                raise ValueError("keyed noise needs the inputs x beside z")
-            return keyed_draw(self._key, x, z, fill)
+        if (numbers := self.strong_draw(law, z, x, generator)) is not None:
+            return numbers.float().to(z.device)
+        binding = self._binding_in_use()
+        if binding is not None:
+            return weak_draw(binding, law, z, _known(x))
+        assert not isinstance(generator, Secrets)
         numbers = torch.empty_like(z, dtype=torch.float32)
-        fill(numbers, generator)
+        FILLS[law](numbers, generator)
         return numbers
+
+    def strong_draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor | None:
+        """Float64 numbers shaped as z, on the CPU, a secret for each sample; None where torch draws instead."""
+        binding = self._binding_in_use()
+        if binding is not None and binding.scheme:
+            key = (binding.key, binding.fingerprint, binding.position)
+            secrets = [noise.keyed_secret(*key, pixels) for pixels in pixels_of(_known(x))]
+        elif binding is None and isinstance(generator, Secrets):
+            secrets = [generator.fresh() for _ in range(len(z))]
+        else:
+            return None
+        if len(secrets) != len(z):
+            raise ValueError(f"keyed noise needs one input for each sample: {len(secrets)} for {len(z)}")
+        return drawn(secrets, law, z.shape, self._binding.position if self._binding else 0)
+
+    def _binding_in_use(self) -> Binding | None:
+        return self._binding if self.reads_input and not self.training else None
 
 
 class GaussianChannel(RandomChannel):
@@ -97,11 +164,11 @@ class GaussianChannel(RandomChannel):
 
     options_type: ClassVar[type[ChannelOptions]] = GaussianOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z with noise."""
         if self.noise_std == 0:
             return z
-        return z + self.noise_std * self.draw(fill_normal, z, x, generator).to(z.dtype)
+        return z + self.noise_std * self.draw("normal", z, x, generator).to(z.dtype)
 
 
 class LaplaceChannel(RandomChannel):
@@ -113,28 +180,42 @@ class LaplaceChannel(RandomChannel):
 
     options_type = LaplaceOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z with noise."""
         if self.noise_std == 0:
             return z
-        return z + self.noise_std / 2**0.5 * self.draw(fill_laplace, z, x, generator).to(z.dtype)
+        return z + self.noise_std / 2**0.5 * self.draw("laplace", z, x, generator).to(z.dtype)
 
 
 class LocalDPChannel(GaussianChannel):
     """released = z min(1, C/‖z‖) + σ N(0, I), ‖·‖ over one sample, in training and at inference.
 
-    σ is the smallest for (ε, δ) at sensitivity 2C (analytic Gaussian mechanism). Gradient: of the clipping. k fresh
-    releases spend what one with σ/√k does; keyed, k releases of one input tell what one tells, but the (ε, δ)
-    then holds only against those without the key.
+    σ is the smallest for (ε, δ), less a slack, at sensitivity 2C (analytic Gaussian mechanism). What leaves a device is
+    computed in float64 and rounded to a grid, so that (ε, δ) hold for the numbers as they are drawn. Gradient: of the
+    clipping. k fresh releases spend what one with σ/√k does; keyed, k releases of one input tell what one tells, but
+    the (ε, δ) then holds only against those without the key.
     """
 
     options_type = LocalDPOptions
     options: LocalDPOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z clipped and with noise; in at least float32, so that rounding comes after the noise."""
-        wide = z.to(torch.promote_types(z.dtype, torch.float32))
-        return super().forward(clip_norm(wide, self.options.clip), x=x, generator=generator).to(z.dtype)
+        if problem := self.options.problem_with(z.shape[1:].numel()):
+            raise ConfigError(f"channel local_dp: {problem}")
+        clipped = clip_norm(z.to(torch.promote_types(z.dtype, torch.float32)), self.options.clip)
+        numbers = self.strong_draw("normal", z, x, generator)
+        if numbers is None:
+            return super().forward(clipped, x=x, generator=generator).to(z.dtype)
+        released = self._on_grid(z, numbers).to(z.dtype).to(z.device)
+        follows = torch.is_grad_enabled() and z.requires_grad
+        return released + (clipped - clipped.detach()).to(z.dtype) if follows else released
+
+    def _on_grid(self, z: Tensor, numbers: Tensor) -> Tensor:
+        """What leaves a device, in float64; computed on the CPU, the same in every batch."""
+        wide = z.detach().to("cpu", torch.float64).flatten(1)
+        settings = {"clip": self.options.clip, "noise_std": self.noise_std, "grid": self.options.grid}
+        return torch.from_numpy(noise.noisy_on_grid(wide.numpy(), numbers.flatten(1).numpy(), **settings)).view(z.shape)
 
 
 class DropoutChannel(RandomChannel):
@@ -147,11 +228,11 @@ class DropoutChannel(RandomChannel):
     options_type = DropoutOptions
     options: DropoutOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z with zeros in it."""
         if self.options.rate == 0:
             return z
-        kept = z.masked_fill(self.draw(fill_uniform, z, x, generator) < self.options.rate, 0)
+        kept = z.masked_fill(self.draw("uniform", z, x, generator) < self.options.rate, 0)
         return kept / (1 - self.options.rate) if self.options.rescale else kept
 
 
@@ -165,7 +246,7 @@ class TopKChannel(Channel):
     options_type = TopKOptions
     options: TopKOptions
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release the largest values of each sample."""
         flat = z.flatten(1)
         count = max(1, round(self.options.keep * flat.shape[1]))
@@ -184,11 +265,11 @@ class QuantiseChannel(Channel):
     options_type = QuantiseOptions
     options: QuantiseOptions
 
-    def __init__(self, options: QuantiseOptions, *, key: bytes = b"") -> None:
-        super().__init__(options, key=key)
+    def __init__(self, options: QuantiseOptions) -> None:
+        super().__init__(options)
         self.bits_per_feature = options.bits
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release the nearest levels."""
         low, high = self.options.low, self.options.high
         step = (high - low) / (2**self.options.bits - 1)
@@ -209,7 +290,13 @@ class ChannelChain(Channel):
         self.reads_input = any(stage.reads_input for stage in stages)
         self.bits_per_feature = _bits_of(stages)
 
-    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
+    def single_stages(self) -> Iterator[Channel]:
+        """Those of every stage."""
+        for stage in self.stages:
+            assert isinstance(stage, Channel)
+            yield from stage.single_stages()
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z through every stage."""
         for stage in self.stages:
             z = stage(z, x=x, generator=generator)
@@ -237,12 +324,9 @@ CHANNELS: dict[str, type[Channel]] = {
 """Channels by name."""
 
 
-def build_channel(options: Sequence[ChannelOptions], *, key: bytes) -> Channel:
-    """The channel that a list of options describes; each stage has a key of its own."""
-    stages = [
-        CHANNELS[stage.name](stage, key=hashlib.sha256(key + bytes([position])).digest())
-        for position, stage in enumerate(options)
-    ]
+def build_channel(options: Sequence[ChannelOptions]) -> Channel:
+    """The channel that a list of options describes; `bind` gives it the key of its keyed noise."""
+    stages = [CHANNELS[stage.name](stage) for stage in options]
     return stages[0] if len(stages) == 1 else ChannelChain(stages)
 
 
@@ -269,25 +353,43 @@ def fill_uniform(numbers: Tensor, generator: torch.Generator | None) -> None:
     numbers.uniform_(generator=generator)
 
 
-def keyed_normal(key: bytes, x: Tensor, like: Tensor) -> Tensor:
-    """Standard normal numbers shaped and typed as `like`, derived from the key and each input."""
-    return keyed_draw(key, x, like, fill_normal).to(like.dtype)
+FILLS: dict[str, Callable[[Tensor, torch.Generator | None], None]] = {
+    "normal": fill_normal,
+    "laplace": fill_laplace,
+    "uniform": fill_uniform,
+}
+"""How torch fills a float32 tensor with the numbers of each law, in place."""
 
 
-def keyed_draw(key: bytes, x: Tensor, like: Tensor, fill: Fill) -> Tensor:
-    """Float32 numbers shaped as `like`, row i filled by the generator of input i."""
-    numbers = torch.empty(like.shape, dtype=torch.float32)
-    for row, generator in zip(numbers, keyed_generators(key, x), strict=True):
-        fill(row, generator)
-    return numbers.to(like.device)
+def drawn(secrets: Sequence[bytes], law: noise.Law, shape: Sequence[int], stage: int) -> Tensor:
+    """Float64 numbers of that shape, row i drawn from secret i."""
+    numbers = torch.empty(tuple(shape), dtype=torch.float64)
+    for row, secret in zip(numbers, secrets, strict=True):
+        row.copy_(torch.from_numpy(noise.draw(secret, law, row.numel(), stage)).view(row.shape))
+    return numbers
 
 
-def keyed_generators(key: bytes, x: Tensor) -> Iterator[torch.Generator]:
-    """A generator for each input, seeded with HMAC-SHA-256(key, its pixels as bytes).
-
-    On the CPU: the same input gets the same numbers on every device and in every batch.
-    """
+def pixels_of(x: Tensor) -> Iterator[bytes]:
+    """The pixels of each input as bytes, whatever its device."""
     pixels = (x.detach().clamp(0, 1) * 255).round().to(torch.uint8).cpu()
-    for image in pixels:
-        digest = hmac.new(key, image.numpy().tobytes(), hashlib.sha256).digest()
-        yield torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return (image.numpy().tobytes() for image in pixels)
+
+
+def weak_draw(binding: Binding, law: noise.Law, z: Tensor, x: Tensor) -> Tensor:
+    """Keyed numbers of scheme 0, only for reading old runs: weak, and no differential privacy.
+
+    Their key follows from the run's public seed, torch uses 32 of the 63 bits of each seed
+    HMAC-SHA-256(SHA-256(key, position), pixels), and its normal numbers end at 5.77 standard deviations.
+    """
+    key = hashlib.sha256(binding.key + bytes([binding.position])).digest()
+    numbers = torch.empty(z.shape, dtype=torch.float32)
+    for row, pixels in zip(numbers, pixels_of(x), strict=True):
+        seed = int.from_bytes(hmac.digest(key, pixels, "sha256")[:8], "big") >> 1
+        FILLS[law](row, torch.Generator().manual_seed(seed))
+    return numbers.to(z.device)
+
+
+def _known(x: Tensor | None) -> Tensor:
+    if x is None:
+        raise ValueError("keyed noise needs the inputs x beside z")
+    return x

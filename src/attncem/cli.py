@@ -8,13 +8,19 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column, Table
 
 from attncem import __version__
 from attncem.progress import show_line
-from attncem.types import AttncemError
+from attncem.texts import text
+from attncem.types import SCHEMA_VERSION, AttncemError, ConfigError
+
+if TYPE_CHECKING:
+    from attncem.results.audit import AuditResult
+    from attncem.results.record import Record
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"attncem: error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:
-        print("attncem: interrupted; go on later with: attncem train --resume RUN", file=sys.stderr)  # noqa: T201
+        verb = next(iter(arguments or sys.argv[1:]), "")
+        go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit") else ""
+        print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
         return 130
 
 
@@ -105,7 +113,7 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     else:
         loaded = load_config(known.config or "demo", overrides)
         for note in loaded.notes:
-            show_line(f"note: {note}")
+            show_line(text("command.note", said=note))
         from attncem.training import train
 
         run = train(loaded.config, out=known.out, init_from=known.init_from)
@@ -115,37 +123,90 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
 def _say_trained(path: Path, manifest: dict[str, object]) -> None:
     best = manifest["best"]
     accuracy = best["validation_accuracy"] if isinstance(best, dict) else float("nan")
-    show_line(f"{path}: validation accuracy {100 * accuracy:.1f} %. Next: attncem audit {path}")
+    show_line(text("command.trained", path=path, accuracy=100 * accuracy))
 
 
 def _add_audit(verbs: Verbs) -> None:  # type: ignore[valid-type]
-    from attncem.config.attacks import SUITES
-    from attncem.types import THREAT_MODELS
+    from attncem.config.suites import packaged_suites
+    from attncem.results.threats import THREATS
 
-    suites = "; ".join(f"{suite.name}: {suite.meaning}" for suite in SUITES.values())
+    suites = "; ".join(f"{suite.name}: {suite.meaning}" for suite in packaged_suites().values())
     parser = _verb(verbs, "audit", "Attack trained runs and write down what came out.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--suite", default="standard", help=f"attacks to run (default: standard). {suites}")
-    parser.add_argument(
-        "--threat", default="train", help=f"attacker's data: {', '.join(THREAT_MODELS)} (default: train)"
+    parser.usage = "attncem audit [options] RUN ... [ROW.OPTION=VALUE ...]"
+    parser.epilog = (
+        "An audit that was stopped goes on where it was: rows that are there are not made again. Options of the "
+        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed."
     )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("--suite", default="standard", help=f"rows to run, or a YAML (default: standard). {suites}")
+    parser.add_argument(
+        "--threat", default="train", help=f"what the attacker knows and owns: {', '.join(THREATS)} (default: train)"
+    )
+    parser.add_argument("--releases", type=int, metavar="K", help="releases of each image that it sees (default: 1)")
     parser.add_argument("--on", default="test", help="images it is judged on: test or validation (default: test)")
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="ROW", help="this row or method; may be repeated"
+    )
+    parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
-    parser.set_defaults(run=_audit)
+    parser.set_defaults(run=_audit, takes_overrides=True)
 
 
-def _audit(known: argparse.Namespace, rest: Sequence[str]) -> None:
+def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.config.load import parse_cli_overrides
+    from attncem.config.suites import load_suite, override_tree
+
+    unexpected = [word for word in rest if word.startswith("-") and "." not in word.partition("=")[0]]
+    if unexpected:
+        raise ConfigError(f"audit: unexpected {' '.join(unexpected)}")
+    words = [word for word in known.runs if "=" in word and not Path(word).exists()]
+    runs = [word for word in known.runs if word not in words]
+    if not runs:
+        raise ConfigError("audit needs at least one run folder")
+    suite = load_suite(known.suite).suite
+    overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
+    return _audit_all(runs, known, overrides)
+
+
+def _audit_all(runs: Sequence[str], known: argparse.Namespace, overrides: Sequence[str]) -> int:
+    """Audit one run after the other; what was found is printed whatever happens to the others."""
     from attncem.auditing import audit
+    from attncem.results.audit import AuditResult
+
+    names = ("suite", "threat", "releases", "on", "weights", "only", "skip", "fresh", "seed", "out", "device")
+    options = {name: getattr(known, name) for name in names}
+    results, errors = list[AuditResult](), list[str]()
+    try:
+        for run in runs:
+            try:
+                results.append(audit(run, overrides=overrides, **options))
+            except ConfigError:
+                raise
+            except AttncemError as error:
+                errors.append(f"{run}: {error}")
+    finally:
+        _show_audits(results)
+    for line in errors:
+        print(f"attncem: error: {line}", file=sys.stderr)  # noqa: T201
+    failed = any(row.outcome == "failed" for result in results for row in result.rows)
+    return 2 if errors else 3 if failed else 0
+
+
+def _show_audits(results: Sequence[AuditResult]) -> None:
     from attncem.reporting import print_summary
 
-    options = {"suite": known.suite, "threat": known.threat, "on": known.on, "weights": known.weights}
-    results = [audit(run, device=known.device, **options) for run in known.runs]
+    if not results:
+        return
     console = Console()
     print_summary(results, console)
     for result in results:
-        for warning in result.warnings:
-            show_line(f"warning: {result.run}: {warning}", console)
+        for found in result.findings:
+            show_line(text("command.warning", run=result.subject.run, said=found.text), console)
+        show_line(text("command.audit_folder", folder=result.folder), console)
 
 
 def _add_report(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -172,9 +233,6 @@ def _add_predict(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser.add_argument("--top", type=int, default=3, metavar="N", help="labels shown for each image (default: 3)")
     parser.add_argument("--save", metavar="FOLDER", help="write what leaves the device there; replaces no file")
     parser.add_argument("--save_as", default="safetensors", help="safetensors or npy (default: safetensors)")
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="repeatable noise, for experiments (default: fresh noise)"
-    )
     _add_common(parser)
     parser.set_defaults(run=_predict)
 
@@ -189,12 +247,17 @@ def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.inference import predict
     from attncem.reporting import print_predictions
 
-    names = ("top", "save", "save_as", "seed", "weights", "device")
+    names = ("top", "save", "save_as", "weights", "device")
     result = predict(known.run_folder, known.images, **{name: getattr(known, name) for name in names})
     if known.json:
-        print(json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
+        _print_json(result)
     else:
         print_predictions(result, Console())
+
+
+def _print_json(result: Record) -> None:
+    data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
+    print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
 
 
 def _add_explain(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -202,7 +265,6 @@ def _add_explain(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("image", metavar="IMAGE", help=_IMAGE)
     parser.add_argument("--out", help="page to write (default: explanation.html; with --json none)")
-    parser.add_argument("--decoder_epochs", type=float, metavar="N", help="also train a small decoder for N epochs")
     _add_common(parser)
     parser.set_defaults(run=_explain)
 
@@ -213,14 +275,13 @@ def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
     out = Path(known.out or "explanation.html")
     page = out if known.out or not known.json else None
-    names = ("decoder_epochs", "weights", "device")
-    found = explain(known.run_folder, known.image, out=page, **{name: getattr(known, name) for name in names})
+    found = explain(known.run_folder, known.image, out=page, weights=known.weights, device=known.device)
     if known.json:
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
+        _print_json(found)
         return
     console = Console()
     print_explanation(found, console)
-    console.print(f"page: {out.resolve()}", markup=False, highlight=False, soft_wrap=True)
+    console.print(text("command.page", path=out.resolve()), markup=False, highlight=False, soft_wrap=True)
 
 
 def _add_demo(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -242,7 +303,7 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)
     console = Console()
     print_summary(demo.audits, console)
-    console.print(f"report: {demo.report.resolve()}", highlight=False, soft_wrap=True)
+    console.print(text("command.report", path=demo.report.resolve()), markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(*columns: str) -> Table:
@@ -260,7 +321,7 @@ def _add_data(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.data.inspect import inspect_datasets
 
-    table = _table("data set", "images", "classes", "train", "test", "state")
+    table = _table(*text("command.data.columns").split("|"))
     rows = inspect_datasets(known.root, verify=known.verify)
     for row in rows:
         table.add_row(row.name, row.shape, row.classes, row.train, row.test, row.state)
@@ -280,10 +341,10 @@ def _add_runs(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.runs import describe_runs
 
-    table = _table("run", "status", "surrogate", "weight", "epoch", "validation accuracy", "audits")
+    table = _table(*text("command.runs.columns").split("|"))
     for row in describe_runs(known.folder):
         table.add_row(*row)
-    Console().print(table if table.row_count else f"no runs in {known.folder}")
+    Console().print(table if table.row_count else text("command.no_runs", folder=known.folder))
 
 
 def _add_config(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -307,7 +368,7 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
     else:
         loaded = load_config(known.config, parse_cli_overrides(rest))
         for note in loaded.notes:
-            print(f"note: {note}", file=sys.stderr)  # noqa: T201
+            print(text("command.note", said=note), file=sys.stderr)  # noqa: T201
         print(dump_config(loaded.config), end="")  # noqa: T201
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attncem.config.attacks import SUITES, Suite
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
-from attncem.progress import Report, show_progress, tell
+from attncem.config.suites import Suite
+from attncem.progress import Progress, shown, tell
+from attncem.results.audit import AuditResult
 from attncem.runs import free_path
-from attncem.types import AuditResult, ConfigError, RunError
+from attncem.types import ConfigError, RunError
 
 DEMO_CONFIGS = ("demo-none", "demo-kmeans", "demo")
 """Undefended, the baseline, and the attention surrogate that did best on validation."""
@@ -38,9 +39,9 @@ def run_demo(
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
     *,
-    suite: Suite = SUITES["quick"],
+    suite: str | Suite = "quick",
     workers: int | None = None,
-    report: Report | None = None,
+    progress: Progress | None = None,
 ) -> Demo:
     """Train and audit the demo's models in parallel processes, one thread each, then write the report."""
     from attncem.reporting import report as write_report
@@ -54,23 +55,22 @@ def run_demo(
     if len({config.name for config in configs}) < len(configs):
         raise ConfigError("name cannot be set for the demo: its three runs need names of their own")
     count = workers or min(len(configs), os.cpu_count() or 1)
-    if report is None:
-        with show_progress() as shown:
-            audits = _work(configs, folder, suite, count, shown)
-    else:
-        audits = _work(configs, folder, suite, count, report)
+    with shown(progress) as told:
+        audits = _work(configs, folder, suite, count, told)
     runs = [folder / config.name for config in configs]
     return Demo(runs, audits, write_report(runs, folder / "report.html"))
 
 
-def _work(configs: Sequence[RunConfig], folder: Path, suite: Suite, workers: int, report: Report) -> list[AuditResult]:
+def _work(
+    configs: Sequence[RunConfig], folder: Path, suite: str | Suite, workers: int, progress: Progress
+) -> list[AuditResult]:
     """Train every model; audit each as soon as it is trained and a worker is free."""
     context = multiprocessing.get_context("spawn")
     events: Any = context.Queue()
-    listener = threading.Thread(target=_listen, args=(events, report), daemon=True)
+    listener = threading.Thread(target=_listen, args=(events, progress), daemon=True)
     listener.start()
     for config in configs:
-        report(f"train {config.name}", 0, 1, {})
+        progress(f"train {config.name}", 0, 1, {})
     audits: dict[str, AuditResult] = {}
     try:
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(events,)) as pool:
@@ -92,12 +92,12 @@ def _work(configs: Sequence[RunConfig], folder: Path, suite: Suite, workers: int
     return [audits[config.name] for config in configs]
 
 
-def _listen(events: Any, report: Report) -> None:
+def _listen(events: Any, progress: Progress) -> None:
     while (event := events.get()) is not None:
         if isinstance(event, str):
-            tell(report, event)
+            tell(progress, event)
         else:
-            report(*event)
+            progress(*event)
 
 
 def _start_worker(events: Any) -> None:
@@ -118,10 +118,10 @@ class _Teller:
 def _train(config: RunConfig, out: Path) -> Path:
     from attncem.training import train
 
-    return train(config, out=out, report=_Teller()).path
+    return train(config, out=out, progress=_Teller()).path
 
 
-def _audit(run: Path, suite: Suite) -> AuditResult:
+def _audit(run: Path, suite: str | Suite) -> AuditResult:
     from attncem.auditing import audit
 
-    return audit(run, suite, report=_Teller())
+    return audit(run, suite, progress=_Teller())

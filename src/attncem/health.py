@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attncem.texts import text
+
 Record = Mapping[str, Any]
 
-NEAR_CHANCE = 1.5
-"""Accuracy below this many times chance says that nothing was learned."""
 SATURATED = 0.05
 """A gate this close to 0 or 1 counts as saturated."""
 OFF = 1e-6
@@ -53,74 +53,44 @@ class Check:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a warning is raised: any of its checks is bad in ``patience`` lines in a row that hold its number."""
+    """Why a warning is raised: any of its checks is bad in ``patience`` lines in a row that hold its number.
 
-    meaning: str
-    advice: str
+    What it means and what to do stand in the catalogue under `health.NAME`.
+    """
+
+    name: str
     checks: tuple[Check, ...]
     patience: int = PATIENCE
 
+    @property
+    def meaning(self) -> str:
+        """What happened, in one line."""
+        return text(f"health.{self.name}.meaning")
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return text(f"health.{self.name}.advice")
+
 
 CAUSES: dict[str, Cause] = {
-    "attention": Cause(
-        "attention collapsed: the penalty rests on hardly any sample of a class",
-        "train its weights with surrogate.learn=worst_case or fit, or give a batch more samples a class",
-        (Check("effective_samples", 0.1, 0.15), Check("effective_number", 1.2, 1.5)),
-    ),
-    "slots": Cause(
-        "slots collapsed: one slot takes all samples of a class, so nothing is divided",
-        "use surrogate.learn=fit, or fewer surrogate.num_slots",
-        (Check("slot_entropy", 0.05, 0.1),),
-    ),
-    "gates_saturated": Cause(
-        "gates saturated: most are fully open or shut and no longer learn",
-        "keep the gates frozen with surrogate.learn=worst_case or fit, or set surrogate.dimension_gate=false",
-        (Check("gate_saturation", 0.5, 0.4),),
-    ),
-    "gates_closed": Cause(
-        "a gate has closed: the penalty hardly reaches the encoder",
-        "keep the gates frozen with surrogate.learn=worst_case or fit, or switch this gate off",
-        (Check("gate_dimension", 0.02, 0.04), Check("gate_snr", 0.02, 0.04), Check("gate_class", 0.02, 0.04)),
-    ),
-    "latched": Cause(
-        "penalty latched: switched off for a whole epoch in nearly all classes, though they are not compact",
-        "set surrogate.early_shut_off=false or raise its thresholds; without early shut-off do not trust rob_loss",
-        (Check("latched", 0.8, 0.5),),
-        patience=1,
-    ),
-    "blind": Cause(
-        "surrogate blind: it reports next to nothing of the spread that the classes have",
-        "do not read rob_loss as privacy; use surrogate.learn=worst_case or fit, or a surrogate without own weights",
-        (Check("reported", 0.05, 0.1),),
-    ),
-    "skipped": Cause(
-        "samples skipped: their class has too few samples in a batch",
-        "give a batch more samples a class (training.batch_size)",
-        (Check("skipped", 0.05, 0.04),),
-    ),
-    "dominates": Cause(
-        "penalty dominates: it drives the encoder far more than the task does",
-        "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp",
-        (Check("gradient_ratio", 10.0, 7.0),),
-        patience=1,
-    ),
-    "idle": Cause(
-        "penalty without effect: hardly any gradient of it reaches the encoder",
-        "raise training.penalty_weight, or look at the gates and the floor of the surrogate",
-        (Check("gradient_effect", 1e-3, 2e-3),),
-        patience=2,
-    ),
-    "useless": Cause(
-        "model near chance: it tells the classes hardly better than a guess",
-        "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp",
-        (Check("times_chance", NEAR_CHANCE, 2.0),),
-        patience=5,
-    ),
-    "not_finite": Cause(
-        "a number is not finite: training stopped",
-        "see failure.json; lower training.optimizer.lr or training.penalty_weight, or use training.precision=32-true",
-        (),
-    ),
+    cause.name: cause
+    for cause in (
+        Cause("attention", (Check("effective_samples", 0.1, 0.15), Check("effective_number", 1.2, 1.5))),
+        Cause("slots", (Check("slot_entropy", 0.05, 0.1),)),
+        Cause("gates_saturated", (Check("gate_saturation", 0.5, 0.4),)),
+        Cause(
+            "gates_closed",
+            (Check("gate_dimension", 0.02, 0.04), Check("gate_snr", 0.02, 0.04), Check("gate_class", 0.02, 0.04)),
+        ),
+        Cause("latched", (Check("latched", 0.8, 0.5),), patience=1),
+        Cause("blind", (Check("reported", 0.05, 0.1),)),
+        Cause("skipped", (Check("skipped", 0.05, 0.04),)),
+        Cause("dominates", (Check("gradient_ratio", 10.0, 7.0),), patience=1),
+        Cause("idle", (Check("gradient_effect", 0.001, 0.002),), patience=2),
+        Cause("useless", (Check("times_chance", 1.5, 2.0),), patience=5),
+        Cause("not_finite", ()),
+    )
 }
 """Every cause of a warning by name."""
 
@@ -209,12 +179,12 @@ def warning(name: str, key: str, value: float | None, *, begins: bool, step: int
     cause = CAUSES[name]
     limit = next((check.limit for check in cause.checks if check.key == key), None)
     if value is None:
-        known = key if begins else "target reached"
+        known = key if begins else text("health.target_reached")
     else:
-        known = f"{key} {value:.3g}" + (f", limit {limit:g}" if limit is not None and begins else "")
-    text = f"{cause.meaning if begins else cause.meaning.split(':')[0] + ': over'} ({known})"
+        known = f"{key} {value:.3g}" + (text("health.limit", limit=limit) if limit is not None and begins else "")
+    what = cause.meaning if begins else text("health.over", cause=cause.meaning.split(":")[0])
     place = {"kind": "warning", "step": step, "epoch": epoch, "cause": name, "begins": begins}
-    return {**place, "key": key, "value": value, "limit": limit, "text": text}
+    return {**place, "key": key, "value": value, "limit": limit, "text": f"{what} ({known})"}
 
 
 @dataclass(frozen=True)
@@ -232,8 +202,9 @@ class Span:
 
     def __str__(self) -> str:
         """The warning with its time and what to do, in one line."""
-        until = "on" if self.ends is None else f"to {self.ends:.3g}"
-        return f"training, epoch {self.begins:.3g} {until}: {self.text}. What to do: {CAUSES[self.cause].advice}"
+        until = text("health.until.on") if self.ends is None else text("health.until.end", epoch=self.ends)
+        advice = CAUSES[self.cause].advice
+        return text("health.span", begins=self.begins, until=until, said=self.text, advice=advice)
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
@@ -261,7 +232,7 @@ def describe_limit(key: str) -> str:
     check = next((check for cause in CAUSES.values() for check in cause.checks if check.key == key), None)
     if check is None:
         return ""
-    return f"warning {'above' if check.clear < check.limit else 'below'} {check.limit:g}"
+    return text(f"health.warning.{'above' if check.clear < check.limit else 'below'}", limit=check.limit)
 
 
 def finite(value: Any) -> float | None:

@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attncem.checkpoints import read_tensors
 from attncem.config.model import ModelOptions
+from attncem.files import hash_file
 from attncem.models.split import SplitModel
-from attncem.runs import RunDirectory, hash_file, read_tensors
+from attncem.runs import RunDirectory
 from attncem.types import ConfigError, RunError
 
 HALVES = ("client", "server")

@@ -1,9 +1,17 @@
-"""Image metrics per image, on pixels in [0, 1]: MSE, PSNR, SSIM. Pure functions; x is [B, C, H, W]."""
+"""The measures: pure functions of image and reconstruction [B, C, H, W] in [0, 1], a number for each image.
+
+``METRICS`` is the only place that knows which there are, which way each points and how it is written. Torch is
+imported when a measure is taken, so that reports can read the table without it.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WINDOW = 11
 _SIGMA = 1.5
@@ -19,7 +27,7 @@ def mse(x: Tensor, y: Tensor) -> Tensor:
 
 def psnr(x: Tensor, y: Tensor) -> Tensor:
     """Peak signal-to-noise ratio of each image in dB for a data range of 1; at most 100 dB."""
-    return -10 * torch.log10(mse(x, y).clamp_min(1e-10))
+    return -10 * mse(x, y).clamp_min(1e-10).log10()
 
 
 def ssim(x: Tensor, y: Tensor, *, zero_pad: bool = False) -> Tensor:
@@ -28,6 +36,8 @@ def ssim(x: Tensor, y: Tensor, *, zero_pad: bool = False) -> Tensor:
     Only windows wholly inside the image count, as in scikit-image. ``zero_pad`` pads with zeros
     instead: the variant behind most published inversion numbers, and a flattering one.
     """
+    import torch
+
     _check_pair(x, y)
     if not zero_pad and min(x.shape[-2:]) < _WINDOW:
         raise ValueError(f"SSIM needs images of at least {_WINDOW} px, got {tuple(x.shape[-2:])}")
@@ -57,6 +67,8 @@ def _smooth(stack: Tensor, zero_pad: bool) -> Tensor:
 
 def _window(size: int, zero_pad: bool, like: Tensor) -> Tensor:
     """Weights [positions, size] of the pixels of one line around each window's centre."""
+    import torch
+
     radius = _WINDOW // 2
     pixels = torch.arange(size, device=like.device, dtype=like.dtype)
     centres = pixels if zero_pad else pixels[radius : size - radius]
@@ -64,3 +76,28 @@ def _window(size: int, zero_pad: bool, like: Tensor) -> Tensor:
     weights = torch.exp(-offsets.square() / (2 * _SIGMA**2)) * (offsets.abs() <= radius)
     whole = torch.arange(-radius, radius + 1, device=like.device, dtype=like.dtype)
     return weights / torch.exp(-whole.square() / (2 * _SIGMA**2)).sum()
+
+
+def ssim_zero_pad(x: Tensor, y: Tensor) -> Tensor:
+    """SSIM over a border of zeros."""
+    return ssim(x, y, zero_pad=True)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measure. ``private`` is the direction in which less was recovered; ``pixels`` the smallest side it takes."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    private: Literal["higher", "lower"]
+    unit: str
+    decimals: int
+    pixels: int = 1
+
+
+METRICS: dict[str, Metric] = {
+    "mse": Metric(mse, "higher", "", 4),
+    "psnr": Metric(psnr, "lower", "dB", 1),
+    "ssim": Metric(ssim, "lower", "", 3, pixels=_WINDOW),
+    "ssim_zero_pad": Metric(ssim_zero_pad, "lower", "", 3),
+}
+"""Measures by name; the first one ranks attacks. Their titles are in the catalogue, under `measure.NAME`."""

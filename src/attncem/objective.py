@@ -24,8 +24,7 @@ from attncem.schedules import penalty_weight, rate_factor
 from attncem.seeding import derive_seed
 from attncem.surrogates import Surrogate
 from attncem.surrogates.base import Batch
-from attncem.types import RunError, SurrogateOutput
-from attncem.types import Step as Seen
+from attncem.types import RunError, StepView, SurrogateOutput
 
 _RATIO_EVERY = {"cpu": 200, "cuda": 2000}
 _COMPILE_FROM = 50_000
@@ -239,7 +238,7 @@ class Objective:
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
-        terms, told = self._further_terms(Seen(x, y, z, released, logits))
+        terms, told = self._further_terms(StepView(x, y, z, released, logits))
         if seen.grad is not None:  # from here on: penalties may ask for gradients of z themselves
             z.register_hook(partial(_added, seen.grad, beside))
         self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
@@ -276,7 +275,7 @@ class Objective:
                 self.engine.update([self.optimizers["surrogate"]])
         return whole_z, penalty
 
-    def _further_terms(self, step: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def _further_terms(self, step: StepView) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
         terms: list[Tensor] = []
         told: dict[str, Tensor] = {}

@@ -7,28 +7,39 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 
-Report = Callable[[str, float, float, Mapping[str, float]], None]
-"""report(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it is told warnings."""
+Progress = Callable[[str, float, float, Mapping[str, float]], None]
+"""progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
 
 _PLAIN_SECONDS = 5.0
 
 
 def silent(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-    """Report nothing."""
+    """Tell nothing."""
 
 
 @contextmanager
-def show_progress(console: Console | None = None) -> Iterator[Report]:
+def shown(progress: Progress | None) -> Iterator[Progress]:
+    """The given one, or one for the terminal."""
+    if progress is not None:
+        yield progress
+        return
+    with show_progress() as own:
+        yield own
+
+
+@contextmanager
+def show_progress(console: Console | None = None) -> Iterator[Progress]:
     """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _PlainLines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as bars:
+    with rich_progress.Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as bars:
         yield _Bars(bars)
 
 
@@ -40,9 +51,9 @@ def show_line(text: str, console: Console | None = None) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def tell(report: Report, text: str) -> None:
+def tell(progress: Progress, text: str) -> None:
     """One line beside the progress, where the reporter has a place for it."""
-    line = getattr(report, "line", None)
+    line = getattr(progress, "line", None)
     if line is not None:
         line(text)
 
@@ -53,7 +64,7 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
 
 
 class _Bars:
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
 

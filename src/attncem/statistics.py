@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.types import Interval
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
 
 _BATCH_ELEMENTS = 10_000_000
 """SciPy resamples in chunks of about this many numbers, so that 10,000 images fit in memory."""

@@ -1,4 +1,4 @@
-"""train(): from a configuration to a run folder. One loop, one backward, readable top to bottom."""
+"""train(): from a configuration to a run folder. One loop, readable top to bottom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import attncem
 from attncem.build import (
@@ -23,7 +23,7 @@ from attncem.build import (
     build_penalties,
     build_surrogate_for,
     check,
-    config_of,
+    data_facts,
     load_data,
 )
 from attncem.config.load import dump_config, load_config
@@ -45,9 +45,10 @@ from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
+from attncem.noise import SCHEME, new_key
 from attncem.objective import Objective
 from attncem.processes import World, joined, launched_processes
-from attncem.progress import Report, show_line, show_progress, silent, tell
+from attncem.progress import Progress, show_line, show_progress, silent, tell
 from attncem.runs import RunDirectory, UnwrittenRun, free_path
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
@@ -64,7 +65,7 @@ def train(
     resume: str | Path | RunDirectory | None = None,
     init_from: str | Path | RunDirectory | None = None,
     modules: Modules | None = None,
-    report: Report | None = None,
+    progress: Progress | None = None,
 ) -> RunDirectory:
     """Train a split model and return its run folder.
 
@@ -82,7 +83,7 @@ def train(
         if run.manifest["status"] == "finished":
             return run
         _check_modules(run, modules)
-        resolved = config_of(run)
+        resolved = run.config
     else:
         run, resolved = None, load_config(config, overrides).config
         if init_from is not None:
@@ -99,10 +100,10 @@ def train(
         # A run that has a checkpoint goes on from that.
         if run is None or not run.checkpoints():
             initial = start_from_given(trainer.model, resolved.model)
-            run = run or _new_run(resolved, out, modules, initial)
+            run = run or _new_run(trainer, out, modules, initial)
             _check_same_start(run, initial)
         with run.locked():
-            _train_locked(trainer, run, report)
+            _train_locked(trainer, run, progress)
         del trainer
     return run
 
@@ -131,23 +132,34 @@ def _follow(trainer: _Trainer) -> RunDirectory:
 
 
 def _new_run(
-    config: RunConfig, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
+    trainer: _Trainer, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
 ) -> RunDirectory:
+    """A folder that rebuilds its model by itself: configuration, facts of the data, the networks' names, the key."""
+    config = trainer.config
     path = Path(out) if out is not None else free_path("runs", config.name)
     manifest = {
         "name": config.name,
         "custom_network": modules is not None,
+        "architecture": config.model.name if modules is None else " + ".join(map(_name_of, modules)),
+        "cut": str(config.model.cut) if modules is None else "own modules",
+        "data": data_facts(trainer.data.spec),
+        "noise_scheme": SCHEME,
         **({"init_from": initial} if initial is not None else {}),
         "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
-    return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest)
+    key = new_key() if config.keyed else None
+    return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest, key=key)
 
 
-def _train_locked(trainer: _Trainer, run: RunDirectory, report: Report | None) -> None:
-    """Train to the end, telling `report`, or else the terminal; the manifest says how it ended."""
+def _name_of(module: nn.Module) -> str:
+    return type(module).__qualname__
+
+
+def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
+    """Train to the end, telling `progress`, or else the terminal; the manifest says how it ended."""
     try:
-        if report is not None:
-            trainer.run_all(run, report)
+        if progress is not None:
+            trainer.run_all(run, progress)
             return
         for caution in trainer.cautions:
             show_line(f"caution: {caution}")
@@ -174,7 +186,7 @@ class _Trainer:
     """Everything one run needs while it trains; the folder comes with `run_all`."""
 
     run: RunDirectory
-    report: Report
+    told: Progress
     watch: Watch
 
     def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
@@ -199,9 +211,9 @@ class _Trainer:
         """What a person should know about the chosen options before the run is used."""
         return [self.surrogate.caution] if self.surrogate.caution else []
 
-    def run_all(self, run: RunDirectory, report: Report) -> None:
+    def run_all(self, run: RunDirectory, told: Progress) -> None:
         """Every epoch that is still to do."""
-        self.run, self.report, self.watch = run, report, Watch(self.data.spec.num_classes)
+        self.run, self.told, self.watch = run, told, Watch(self.data.spec.num_classes)
         self.latest: dict[str, float] = {}
         _check_same_split(run, self.data)
         progress = self._start()
@@ -232,7 +244,7 @@ class _Trainer:
         if self.run.manifest.get("steps") != step.mode:
             self.run.update_manifest(steps=step.mode, step_problems=step.problems)
             for problem in step.problems:
-                tell(self.report, f"{self.config.name}: {problem}")
+                tell(self.told, f"{self.config.name}: {problem}")
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
@@ -312,7 +324,7 @@ class _Trainer:
         record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
         self._stop_unless_finite(record, numbers)
         self._log(record)
-        self.report(
+        self.told(
             f"train {self.config.name}",
             progress.step,
             self.steps_per_epoch * self.config.training.epochs,
@@ -324,7 +336,7 @@ class _Trainer:
         self.run.log(record)
         for change in self.watch.update(record):
             self.run.log(change)
-            tell(self.report, f"warning: {self.config.name}, epoch {record['epoch']:.3g}: {change['text']}")
+            tell(self.told, f"warning: {self.config.name}, epoch {record['epoch']:.3g}: {change['text']}")
 
     def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
         """What the progress line says; the gradient ratio is the last one measured."""
@@ -400,7 +412,7 @@ def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
     if custom and modules is None:
         raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
     if modules is not None and not custom:
-        raise RunError(f"{run.path} trains the network {config_of(run).model.name}: it takes no modules")
+        raise RunError(f"{run.path} trains the network {run.config.model.name}: it takes no modules")
 
 
 def _check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:

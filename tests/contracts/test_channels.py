@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.channels import CHANNELS, Channel, build_channel
+from attncem import noise
+from attncem.channels import CHANNELS, SYSTEM, Channel, Secrets, build_channel
 from attncem.config.channels import (
     DropoutOptions,
     GaussianOptions,
@@ -66,14 +68,27 @@ BAD = [
     *[("gaussian", "noise_std", -1), ("gaussian", "noise", "sometimes")],
     *[("laplace", "noise_std", -1), ("laplace", "scale", -0.1), ("laplace", "noise", 3)],
     *[("local_dp", "clip", 0), ("local_dp", "epsilon", 0), ("local_dp", "delta", 0), ("local_dp", "delta", 1)],
+    *[("local_dp", "epsilon", 60), ("local_dp", "epsilon", 1e308), ("local_dp", "epsilon", 1e-9)],
+    *[("local_dp", "delta", 1e-40), ("local_dp", "clip", 1e20)],
     *[("dropout", "rate", 1), ("dropout", "rate", -0.1), ("dropout", "rescale", "perhaps")],
     *[("top_k", "keep", 0), ("top_k", "keep", 1.5), ("top_k", "noise", "keyed"), ("identity", "noise_std", 1)],
     *[("quantise", "bits", 0), ("quantise", "bits", 17), ("quantise", "bits", 1.5), ("quantise", "low", 1.0)],
 ]
 
 
-def make(name: str, *, key: bytes = KEY, training: bool = False) -> Channel:
-    channel = build_channel([CASES[name].options], key=key)
+class Counted(Secrets):
+    """Secrets that can be given again: 1, 2, 3, …"""
+
+    def __init__(self, given: int = 0) -> None:
+        self.given = given
+
+    def fresh(self) -> bytes:
+        self.given += 1
+        return self.given.to_bytes(32, "big")
+
+
+def make(name: str, *, key: bytes = KEY, fingerprint: str = "print", training: bool = False) -> Channel:
+    channel = build_channel([CASES[name].options]).bind(key, fingerprint)
     channel.train(training)
     return channel
 
@@ -97,9 +112,12 @@ def test_no_channel_is_left_out() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_shape_and_type_are_kept(name: str, shape: tuple[int, ...], training: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("source", [None, SYSTEM])
+def test_shape_and_type_are_kept(
+    name: str, shape: tuple[int, ...], training: bool, dtype: torch.dtype, source: Secrets | None
+) -> None:
     z, x = features(shape)
-    released = make(name, training=training)(z.to(dtype), x=x)
+    released = make(name, training=training)(z.to(dtype), x=x, generator=source)
     assert released.shape == z.shape
     assert released.dtype == dtype
     assert released.isfinite().all()
@@ -114,10 +132,12 @@ def test_the_feature_itself_is_not_changed(name: str, training: bool) -> None:
     assert torch.equal(z, before)
 
 
-def gradient(name: str, z: Tensor, x: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
+def gradient(
+    name: str, z: Tensor, x: Tensor, *, training: bool = False, source: Secrets | None = None
+) -> tuple[Tensor, Tensor]:
     """What is released, and the gradient of its sum."""
     z = z.clone().requires_grad_()
-    released = make(name, training=training)(z, x=x)
+    released = make(name, training=training)(z, x=x, generator=source)
     released.sum().backward()
     assert z.grad is not None
     return released.detach(), z.grad
@@ -126,10 +146,13 @@ def gradient(name: str, z: Tensor, x: Tensor, *, training: bool = False) -> tupl
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_gradient_reaches_z_and_is_finite(name: str, training: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("source", [None, SYSTEM])
+def test_the_gradient_reaches_z_and_is_finite(
+    name: str, training: bool, dtype: torch.dtype, source: Secrets | None
+) -> None:
     z, x = features()
     z[0] = 0
-    _, found = gradient(name, z.to(dtype), x, training=training)
+    _, found = gradient(name, z.to(dtype), x, training=training, source=source)
     assert found.dtype == dtype
     assert found.isfinite().all()
     assert found[1:].flatten(1).any(1).all()
@@ -170,35 +193,71 @@ def test_fresh_noise_differs_at_every_release_and_follows_a_generator(name: str)
     assert not torch.equal(channel(z, x=x, generator=seeded(1)), channel(z, x=x, generator=seeded(2)))
 
 
+@pytest.mark.parametrize("name", [*FRESH, *KEYED])
+@pytest.mark.parametrize("training", [True, False])
+def test_what_leaves_a_device_has_a_secret_for_each_sample_and_release(name: str, training: bool) -> None:
+    """Fresh noise, and keyed noise that has no key yet: each from secrets of its own, in any batch."""
+    z, _ = features()
+    channel = build_channel([CASES[name].options]).train(training)
+    source = Counted()
+    released = channel(z, generator=source)
+    assert source.given == 6
+    alone = [channel(z[i : i + 1], generator=Counted(i)) for i in range(6)]
+    assert torch.equal(torch.cat(alone), released)
+    assert not torch.equal(channel(z, generator=source), released)
+    assert not torch.equal(channel(z, generator=SYSTEM), channel(z, generator=SYSTEM))
+
+
+@pytest.mark.parametrize("name", [*FRESH, *KEYED])
+def test_what_leaves_a_device_never_asks_torch_for_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no seed of torch, of which all 2^32 can be tried, can repeat it."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("torch was asked for random numbers")
+
+    secrets, draw, before = [], noise.draw, torch.get_rng_state()
+    monkeypatch.setattr(noise, "draw", lambda secret, *rest: (secrets.append(secret), draw(secret, *rest))[1])
+    for called in ("Generator", "manual_seed", "seed", "rand", "randn", "normal"):
+        monkeypatch.setattr(torch, called, refuse)
+    for called in ("normal_", "uniform_", "exponential_"):
+        monkeypatch.setattr(Tensor, called, refuse)
+    make(name)(torch.ones(3, 7), x=torch.arange(75).view(3, 1, 5, 5) / 75, generator=SYSTEM)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {len(secret) for secret in secrets} == {32}
+    assert len(set(secrets)) == len(secrets) == 3
+
+
 @pytest.mark.parametrize("name", FRESH)
 def test_equal_inputs_in_a_batch_get_noise_of_their_own(name: str) -> None:
     released = make(name)(torch.ones(2, 50), x=torch.zeros(2, 1, 5, 5))
     assert not torch.equal(released[0], released[1])
 
 
-def release_many(name: str, z: Tensor, training: bool) -> Tensor:
+def release_many(name: str, z: Tensor, training: bool, secret: bool) -> Tensor:
     x = torch.rand(len(z), 1, 5, 5, generator=seeded(3))
-    released: Tensor = make(name, training=training)(z, x=x, generator=seeded(4))
+    released: Tensor = make(name, training=training)(z, x=x, generator=Counted() if secret else seeded(4))
     return released
 
 
 @pytest.mark.parametrize("name", NOISY)
 @pytest.mark.parametrize("training", [True, False])
-def test_noise_has_the_deviation_it_says(name: str, training: bool) -> None:
-    noise = release_many(name, torch.zeros(100, 500), training)
+@pytest.mark.parametrize("secret", [True, False])
+def test_noise_has_the_deviation_it_says(name: str, training: bool, secret: bool) -> None:
+    drawn = release_many(name, torch.zeros(100, 500), training, secret)
     noise_std = make(name).noise_std
-    assert float(noise.std()) == pytest.approx(noise_std, rel=0.02)
-    assert float(noise.mean()) == pytest.approx(0, abs=0.02 * noise_std)
+    assert float(drawn.std()) == pytest.approx(noise_std, rel=0.02)
+    assert float(drawn.mean()) == pytest.approx(0, abs=0.02 * noise_std)
     assert noise_std == CASES[name].options.added_noise_std > 0
     size = {"laplace": noise_std / 2**0.5}.get(CASES[name].options.name, noise_std * (2 / torch.pi) ** 0.5)
-    assert float(noise.abs().mean()) == pytest.approx(size, rel=0.02)
+    assert float(drawn.abs().mean()) == pytest.approx(size, rel=0.02)
 
 
 @pytest.mark.parametrize("name", DROPPING)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_zeroes_the_share_it_says(name: str, training: bool, dtype: torch.dtype) -> None:
-    released = release_many(name, torch.ones(100, 500, dtype=dtype), training)
+@pytest.mark.parametrize("secret", [True, False])
+def test_dropout_zeroes_the_share_it_says(name: str, training: bool, dtype: torch.dtype, secret: bool) -> None:
+    released = release_many(name, torch.ones(100, 500, dtype=dtype), training, secret)
     options = CASES[name].options
     assert float((released == 0).float().mean()) == pytest.approx(options.rate, abs=0.01)
     kept = float(released[released != 0].float().unique())
@@ -223,7 +282,7 @@ def test_top_k_keeps_the_largest_share_of_each_sample(shape: tuple[int, ...], co
 @pytest.mark.parametrize("bits", [1, 2, 5])
 def test_quantise_has_so_many_levels_and_takes_the_nearest(dtype: torch.dtype, bits: int) -> None:
     z = torch.linspace(-1, 2, 3000, dtype=dtype).view(3, -1)
-    channel = build_channel([QuantiseOptions(bits=bits, low=-0.25, high=1.5)], key=KEY)
+    channel = build_channel([QuantiseOptions(bits=bits, low=-0.25, high=1.5)])
     released = channel(z)
     assert channel.bits_per_feature == bits
     assert len(released.unique()) == 2**bits
@@ -235,15 +294,17 @@ def test_quantise_has_so_many_levels_and_takes_the_nearest(dtype: torch.dtype, b
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("training", [True, False])
-def test_local_dp_bounds_the_norm_before_its_noise(shape: tuple[int, ...], training: bool) -> None:
+@pytest.mark.parametrize("secret", [True, False])
+def test_local_dp_bounds_the_norm_before_its_noise(shape: tuple[int, ...], training: bool, secret: bool) -> None:
     z = features(shape)[0] * torch.tensor([0.0, 1e-3, 1e-2, 1, 1e3, 1e6]).view(-1, *[1] * len(shape))
     x = features()[1]
     channel = make("local_dp", training=training)
-    noise = channel(torch.zeros_like(z), x=x, generator=seeded(1))
-    clipped = channel(z, x=x, generator=seeded(1)) - noise
+    drawn = channel(torch.zeros_like(z), x=x, generator=Counted() if secret else seeded(1))
+    clipped = channel(z, x=x, generator=Counted() if secret else seeded(1)) - drawn
     norms = clipped.flatten(1).norm(dim=1)
-    assert (norms <= 0.5 + 1e-5).all()
-    torch.testing.assert_close(norms, z.flatten(1).norm(dim=1).clamp_max(0.5), rtol=1e-4, atol=1e-5)
+    rounding = channel.options.grid * z[0].numel() ** 0.5 if secret else 1e-5
+    assert (norms <= 0.5 + rounding).all()
+    torch.testing.assert_close(norms, z.flatten(1).norm(dim=1).clamp_max(0.5), rtol=1e-4, atol=rounding)
 
 
 @pytest.mark.parametrize("name", SILENT)
@@ -281,17 +342,36 @@ def test_keyed_noise_follows_the_input_alone(name: str, shape: tuple[int, ...]) 
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     assert torch.equal(channel(z, x=x), released)
     assert torch.equal(channel(z, x=x, generator=seeded(9)), released)
+    assert torch.equal(channel(z, x=x, generator=SYSTEM), released)
+    assert torch.equal(make(name)(z, x=x), released)
     assert torch.equal(channel(z[order], x=x[order]), released[order])
     copies = channel(z.repeat_interleave(3, 0), x=x.repeat_interleave(3, 0)).view(6, 3, *shape)
     assert torch.equal(copies, released[:, None].expand_as(copies))
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_keyed_noise_differs_between_inputs_and_keys(name: str) -> None:
+def test_keyed_noise_differs_between_inputs_keys_and_models(name: str) -> None:
     z, x = torch.ones(6, 50), features()[1]
     released = make(name)(z, x=x)
     assert len({tuple(row) for row in released.tolist()}) == 6
     assert not torch.equal(make(name, key=OTHER_KEY)(z, x=x), released)
+    assert not torch.equal(make(name, fingerprint="another")(z, x=x), released)
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_without_a_key_keyed_noise_is_drawn_as_fresh_noise_is(name: str) -> None:
+    z, x = features()
+    fresh = CASES[name].options.model_copy(update={"noise": "fresh"})
+    channel, other = (build_channel([options]).eval() for options in (CASES[name].options, fresh))
+    assert channel.reads_input
+    assert torch.equal(channel(z, generator=seeded(1)), other(z, x=x, generator=seeded(1)))
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_copy_of_a_channel_has_its_key(name: str) -> None:
+    z, x = features()
+    channel = make(name)
+    assert torch.equal(deepcopy(channel)(z, x=x), channel(z, x=x))
 
 
 @pytest.mark.parametrize("name", KEYED)
@@ -302,7 +382,10 @@ def test_keyed_noise_needs_the_inputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_secret_and_no_weight_lies_in_the_state(name: str) -> None:
-    assert make(name).state_dict() == {}
+    channel = make(name)
+    assert channel.state_dict() == {}
+    shown = [repr(channel), *[f"{key}={value}" for key, value in vars(channel).items()]]
+    assert not any(str(KEY)[2:-1] in text for text in shown)
 
 
 @pytest.mark.parametrize(("name", "option", "value"), BAD)

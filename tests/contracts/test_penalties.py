@@ -29,7 +29,7 @@ from attncem.penalties.distance_correlation import corrected_distance_correlatio
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
-from attncem.types import ConfigError, Step
+from attncem.types import ConfigError, StepView
 
 SHAPE, IMAGE, EPOCHS = (4, 4, 4), (1, 16, 16), 8
 SMALL = {"blocks": 0, "width": 8}
@@ -76,7 +76,7 @@ def make(
     return penalty
 
 
-def batch(count: int = 10, *, shape: tuple[int, ...] = SHAPE, seed: int = 0, dtype: Any = torch.float32) -> Step:
+def batch(count: int = 10, *, shape: tuple[int, ...] = SHAPE, seed: int = 0, dtype: Any = torch.float32) -> StepView:
     """Features that tell a good deal about the images, and a noisy release of them."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.nn.functional.interpolate(
@@ -86,10 +86,10 @@ def batch(count: int = 10, *, shape: tuple[int, ...] = SHAPE, seed: int = 0, dty
     mix = torch.randn(IMAGE[1] * IMAGE[2], math.prod(shape), generator=law) / 8
     z = ((x.flatten(1) - 0.5) @ mix).sigmoid().view(count, *shape).to(dtype).requires_grad_()
     noise = 0.05 * torch.randn(z.shape, generator=generator)
-    return Step(x, torch.arange(count) % 3, z, z + noise.to(dtype), torch.zeros(count, 3))
+    return StepView(x, torch.arange(count) % 3, z, z + noise.to(dtype), torch.zeros(count, 3))
 
 
-def gradient(penalty: Penalty, step: Step) -> tuple[Tensor, Tensor]:
+def gradient(penalty: Penalty, step: StepView) -> tuple[Tensor, Tensor]:
     """The term and its gradient for the clean z."""
     term, _ = penalty(step)
     (found,) = torch.autograd.grad(term, step.z)
@@ -150,22 +150,22 @@ def test_the_own_weights_get_no_gradient_and_do_not_change(name: str, options: d
 def test_it_looks_at_what_it_says(name: str, options: dict[str, Any], reads: str) -> None:
     penalty = make(name, {**options, "reads": reads})
     step = batch()
-    other = Step(
+    other = StepView(
         step.x, step.y, *((step.z, 1 - step.released) if reads == "clean" else (1 - step.z, step.released)), step.y
     )
     penalty.inner_step(step)
     assert torch.equal(penalty(step)[0], penalty(other)[0])
 
 
-def client_and_step() -> tuple[SplitModel, Step]:
+def client_and_step() -> tuple[SplitModel, StepView]:
     spec, options = DATASETS["fashion_mnist_mini"], load_config("demo", {"model.width": 4}).config.model
     torch.manual_seed(3)
     encoder, server = build_halves(spec, options)
-    model = SplitModel(encoder, build_channel([GaussianOptions()], key=b""), server).train()
+    model = SplitModel(encoder, build_channel([GaussianOptions()]), server).train()
     x = torch.rand(6, *spec.shape)
     z = model.encode(x)
     released = model.transmit(z, x)
-    return model, Step(x, torch.arange(6), z, released, model.predict(released))
+    return model, StepView(x, torch.arange(6), z, released, model.predict(released))
 
 
 @every_case
@@ -185,7 +185,7 @@ def test_the_inner_step_leaves_the_client_alone(name: str, options: dict[str, An
 def test_the_order_of_samples_does_not_matter(name: str, options: dict[str, Any]) -> None:
     penalty, step = make(name, options), batch()
     order = torch.randperm(len(step.x), generator=torch.Generator().manual_seed(4))
-    mixed = Step(*(part.detach()[order] for part in (step.x, step.y, step.z, step.released, step.logits)))
+    mixed = StepView(*(part.detach()[order] for part in (step.x, step.y, step.z, step.released, step.logits)))
     torch.testing.assert_close(penalty(step)[0].detach(), penalty(mixed)[0])
 
 
@@ -225,7 +225,7 @@ def test_shapes_are_static(name: str, options: dict[str, Any]) -> None:
     penalty, step = make(name, options), batch()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         x, z = mode.from_tensor(step.x), mode.from_tensor(step.z.detach()).requires_grad_()
-        term, found = gradient(penalty, Step(x, mode.from_tensor(step.y), z, z, z))
+        term, found = gradient(penalty, StepView(x, mode.from_tensor(step.y), z, z, z))
         assert term.shape == () and found.shape == z.shape
 
 
@@ -236,7 +236,7 @@ def test_every_step_does_the_same(name: str, options: dict[str, Any]) -> None:
 
     def operations(epoch: int) -> list[str]:
         penalty.begin_epoch(epoch, EPOCHS)
-        traced = make_fx(lambda z: penalty(Step(step.x, step.y, z, z, step.logits))[0])(step.z.detach())
+        traced = make_fx(lambda z: penalty(StepView(step.x, step.y, z, z, step.logits))[0])(step.z.detach())
         return [str(node.target) for node in traced.graph.nodes]
 
     first = operations(0)
@@ -283,7 +283,7 @@ def test_the_term_can_be_descended(name: str, options: dict[str, Any]) -> None:
     z, terms = step.z.detach().clone(), []
     for _ in range(12):
         here = z.requires_grad_()
-        term, found = gradient(penalty, Step(step.x, step.y, here, here, step.logits))
+        term, found = gradient(penalty, StepView(step.x, step.y, here, here, step.logits))
         terms.append(float(term))
         z = (here - 0.5 * found / found.abs().max().clamp_min(1e-12)).detach()
     assert terms[-1] < 0.98 * terms[0]
@@ -503,10 +503,10 @@ def test_a_stopped_run_ends_in_the_same_bits(
     tmp_path: Path, tiny: dict[str, Any], config: str, penalties: list[dict[str, Any]]
 ) -> None:
     settings = {**tiny, "penalties": penalties}
-    whole = train(config, settings, out=tmp_path / "whole", report=silent)
+    whole = train(config, settings, out=tmp_path / "whole", progress=silent)
     with pytest.raises(KeyboardInterrupt):
-        train(config, settings, out=tmp_path / "stopped", report=stop_at(20))
-    resumed = train(resume=tmp_path / "stopped", report=silent)
+        train(config, settings, out=tmp_path / "stopped", progress=stop_at(20))
+    resumed = train(resume=tmp_path / "stopped", progress=silent)
     assert fingerprint(resumed) == fingerprint(whole)
     assert {f"penalty-{p['name']}.safetensors" for p in penalties} < set(fingerprint(whole))
     lines = [line for line in whole.records() if line["kind"] == "train"]
@@ -516,8 +516,8 @@ def test_a_stopped_run_ends_in_the_same_bits(
 def test_a_penalty_of_weight_nothing_changes_nothing(tmp_path: Path, tiny: dict[str, Any]) -> None:
     """Nor do its weights take random numbers from the model's."""
     extra = {"penalties": [{"name": "adversarial", "weight": 0.0, **TINY}]}
-    plain = train("demo-kmeans", tiny, out=tmp_path / "plain", report=silent)
-    beside = train("demo-kmeans", {**tiny, **extra}, out=tmp_path / "beside", report=silent)
+    plain = train("demo-kmeans", tiny, out=tmp_path / "plain", progress=silent)
+    beside = train("demo-kmeans", {**tiny, **extra}, out=tmp_path / "beside", progress=silent)
     for part in ("client", "server", "surrogate"):
         assert fingerprint(plain)[f"{part}.safetensors"] == fingerprint(beside)[f"{part}.safetensors"]
 
@@ -528,7 +528,7 @@ def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> No
     strong = {"penalties": {"name": "distance_correlation", "weight": 10.0}}
     ends = []
     for number, extra in enumerate((quiet, strong)):
-        run = train("demo-none", {**tiny, **extra}, out=tmp_path / str(number), report=silent)
+        run = train("demo-none", {**tiny, **extra}, out=tmp_path / str(number), progress=silent)
         ends.append([line for line in run.records() if line["kind"] == "train"][-1]["distance_correlation"])
     assert ends[1] < 0.8 * ends[0]
 

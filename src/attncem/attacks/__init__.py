@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from attncem.attacks.base import FittedAttack
+from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.base import Options
-from attncem.progress import Report, silent
+from attncem.progress import Progress, silent
 
-ATTACKS: dict[str, type[FittedAttack]] = {
+ATTACKS: dict[str, type[Attack]] = {
     "grey": GreyFloor,
     "mean_image": MeanImageFloor,
     "class_mean": ClassMeanFloor,
@@ -20,7 +20,7 @@ ATTACKS: dict[str, type[FittedAttack]] = {
 """Attacks by name."""
 
 
-def build_attack(options: Options, *, report: Report = silent) -> FittedAttack:
+def build_attack(options: Options, *, progress: Progress = silent) -> Attack:
     """The attack that the options describe."""
     name: str = options.name  # type: ignore[attr-defined]
-    return ATTACKS[name](options, report=report)
+    return ATTACKS[name](options, progress=progress)

@@ -1,52 +1,69 @@
-"""What every attack shares: its verdict on its own fit, and features standardised from its own images."""
+"""What every attack is, and what attacks share: features standardised from own images, and the own images' releases."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from attncem.attacks.oracle import Oracle, mean_of
 from attncem.config.base import Options
-from attncem.progress import Report, silent
-from attncem.types import BudgetPoint, ReleaseOracle
+from attncem.progress import Progress, silent
+from attncem.results.audit import Verdict
+from attncem.results.findings import Finding
+from attncem.results.threats import Need
+
+State = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class FitReport:
-    """How an attack's fit went. `reliable` is False when a larger budget would still gain."""
-
-    reliable: bool = True
-    gain_of_doubling: float | None = None
-    curve: list[BudgetPoint] = field(default_factory=list)
-    num_parameters: int = 0
-    warnings: list[str] = field(default_factory=list)
-
-
-class FittedAttack(ABC):
-    """An attack: `fit` once on the attacker's own images, then `reconstruct` any release.
+class Attack(ABC):
+    """Recovers images from releases: `fit` once on what the oracle grants, then `reconstruct` any release.
 
     Built from its options object, or from its options by name: ``DecoderAttack(size="strong")``.
     """
 
     options_type: ClassVar[type[Options]]
-    kind: ClassVar[Literal["floor", "attack"]]
-    options: Options
-    fit_report: FitReport = FitReport()
+    needs: ClassVar[frozenset[Need]] = frozenset({"images", "queries"})
+    """What it cannot do without; under a threat model that lacks it the attack is not applicable."""
+    sees: ClassVar[Literal["nothing", "label", "release"]] = "release"
+    """What it looks at to recover an image; with `nothing` or `label` it is a floor, not an attack."""
+    must_beat: ClassVar[tuple[str, ...]] = ()
+    """Methods that it would be broken to lose to."""
+    options: Any
 
-    def __init__(self, options: Options | None = None, *, report: Report = silent, **by_name: Any) -> None:
+    def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
         self.options = options or self.options_type(**by_name)
-        self.report = report
+        self.progress = progress
+        self.verdict = Verdict()
+        self.findings: list[Finding] = []
 
     @abstractmethod
-    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
-        """Learn from what the oracle grants."""
+    def fit(self, oracle: Oracle, *, seed: int) -> None:
+        """Learn from what the oracle grants; sets `verdict` and `findings` where there is something to say."""
 
     @abstractmethod
     def reconstruct(self, released: Tensor) -> Tensor:
         """Images in [0, 1] for a batch of releases; each image depends on its own release alone."""
+
+    def combine(self, releases: Iterable[Tensor]) -> Tensor:
+        """What it makes of several releases of the same inputs, streamed: their mean unless it knows better."""
+        return mean_of(releases)
+
+    @property
+    def num_images(self) -> int | None:
+        """Of so many evaluation images at most it is asked; None: of all."""
+        return getattr(self.options, "images", None)
+
+    def state(self) -> State | None:
+        """What `fit` learned, as tensors; None where fitting again is cheap, or the tensors would be the images."""
+        return None
+
+    def load(self, state: State) -> None:
+        """Take back what `state` gave, instead of `fit`."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no state")
 
 
 class Standardiser:
@@ -56,11 +73,16 @@ class Standardiser:
     is divided by a tenth of the mean deviation instead of its own, so that it cannot blow up.
     """
 
-    def __init__(self, released: Tensor) -> None:
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        self.mean, self.std = mean, std
+
+    @classmethod
+    def of(cls, released: Tensor) -> Standardiser:
+        """From the attacker's own releases."""
         released = released.float()
-        self.mean = released.mean(0)
-        std = released.std(0) if len(released) > 1 else torch.ones_like(self.mean)
-        self.std = torch.maximum(std, 0.1 * std.mean()).clamp_min(1e-8)
+        mean = released.mean(0)
+        std = released.std(0) if len(released) > 1 else torch.ones_like(mean)
+        return cls(mean, torch.maximum(std, 0.1 * std.mean()).clamp_min(1e-8))
 
     def __call__(self, released: Tensor) -> Tensor:
         """(released - mean) / std."""
@@ -68,25 +90,18 @@ class Standardiser:
 
 
 class OwnImages:
-    """The attacker's own images x, labels y and fresh releases of them, from any oracle."""
+    """The attacker's own images x, labels y and fresh releases of them."""
 
-    def __init__(self, oracle: ReleaseOracle) -> None:
-        given = oracle.auxiliary()
-        pairs = [given] if isinstance(given, tuple) and isinstance(given[0], Tensor) else list(given)
-        self.x: Tensor = torch.cat([x for x, _ in pairs])
-        self.y: Tensor = torch.cat([y for _, y in pairs])
+    def __init__(self, oracle: Oracle) -> None:
+        self.x, self.y = oracle.auxiliary()
         self._oracle = oracle
-        self._by_index = getattr(oracle, "release_auxiliary", None)
 
     def release(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """One fresh release of each image at `index`."""
-        if self._by_index is None:
-            return self._oracle.release(self.x[index])
-        released: Tensor = self._by_index(index, generator=generator)
-        return released
+        """What the adversary sees of each image at `index`, drawn anew."""
+        return self._oracle.release_auxiliary(index, generator=generator)
 
     def release_all(self, generator: torch.Generator, batch: int = 1000) -> Tensor:
-        """One fresh release of every image."""
+        """The same of every image."""
         index = torch.arange(len(self.x), device=self.x.device)
         return torch.cat([self.release(part, generator) for part in index.split(batch)])
 

@@ -1,54 +1,135 @@
-"""The release oracle of a split model: all that an attack may touch."""
+"""The oracle: all that an attack may touch, as its threat model has it.
+
+Every attack gets an oracle of its own, with frozen copies of the victim: whatever it does to them, the victim and the
+attacks after it see nothing of it.
+"""
 
 from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
+from attncem.channels import Channel
 from attncem.models.split import SplitModel
+from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import make_generator
-from attncem.types import Batches, Forbidden, ThreatModel
+from attncem.texts import text
+from attncem.types import NotApplicable
 
 _BATCH = 500
+Combine = Callable[[Iterable[Tensor]], Tensor]
+"""What an attack makes of several releases of the same inputs."""
 
 
-class ModelOracle:
-    """Releases of a split model in evaluation mode, through its true channel, under a threat model."""
+def mean_of(releases: Iterable[Tensor]) -> Tensor:
+    """The mean of releases that come one after the other; one alone stays as it is."""
+    others = iter(releases)
+    total, count = next(others), 1
+    for released in others:
+        total, count = total + released, count + 1
+    return total if count == 1 else total / count
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """A copy in evaluation mode whose weights take no gradient; a gradient passes through it to its input."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
+
+
+def require(threat: ThreatModel, needs: Iterable[Need], *, has_server: bool) -> None:
+    """NotApplicable unless the adversary has all of it."""
+    for need in needs:
+        if threat.missing(need) or (need == "server" and not has_server):
+            raise NotApplicable(text("threat.lacks", name=threat.name, what=text(f"threat.lacks.{need}")))
+
+
+class Oracle:
+    """Releases, copies and answers of a split model under a threat model, for one attack.
+
+    `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one.
+    ``features`` are the clean features of the own images where they are known already.
+    """
 
     def __init__(
-        self, model: SplitModel, threat: ThreatModel, x: Tensor, y: Tensor, *, num_classes: int, seed: int = 0
+        self,
+        model: SplitModel,
+        threat: ThreatModel,
+        x: Tensor,
+        y: Tensor,
+        *,
+        num_classes: int,
+        seed: int = 0,
+        combine: Combine = mean_of,
+        features: Tensor | None = None,
     ) -> None:
         self.threat = threat
         self.num_classes = num_classes
-        self._model = model.eval()
+        self.image_shape = tuple(x.shape[1:])
+        self.device = x.device
+        channel, server = frozen(model.channel), None if model.server is None else frozen(model.server)
+        if (
+            isinstance(channel, Channel) and not threat.may_query
+        ):  # it runs the channel by itself, with a key of its own
+            channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
+        self._model = SplitModel(frozen(model.encoder), channel, server).eval()
         self._x, self._y = x, y
         self._noise = make_generator(x.device, seed, "oracle")
-        self._features: Tensor | None = None
+        self._combine = combine
+        self._features = features
 
-    def auxiliary(self) -> Batches:
-        """The images and labels that the attacker owns, as one batch."""
-        return [(self._x, self._y)]
+    def require(self, *needs: Need) -> None:
+        """NotApplicable unless the adversary has all of it."""
+        require(self.threat, needs, has_server=self.has_server)
+
+    def auxiliary(self) -> tuple[Tensor, Tensor]:
+        """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""
+        self.require("images")
+        return self._x.clone(), self._y.clone()
 
     @torch.no_grad()
-    def release(self, x: Tensor, *, copies: int = 1) -> Tensor:
-        """Fresh releases of any images."""
-        parts = [self._model.release(part, copies=copies, generator=self._noise) for part in x.split(_BATCH)]
-        return torch.cat(parts)
+    def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
+        self.require("queries")
+        return torch.cat([self._released(self._model.encode(part), part, generator) for part in x.split(_BATCH)])
 
     @torch.no_grad()
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Fresh releases of auxiliary images; their clean features are computed once and kept."""
+        """The same for own images; their clean features are computed once and kept."""
+        self.require("images", "queries")
         if self._features is None:
             self._features = torch.cat([self._model.encode(part) for part in self._x.split(_BATCH)])
-        return self._model.transmit(self._features[index], self._x[index], generator or self._noise)
+        return self._released(self._features[index], self._x[index], generator)
+
+    def _released(self, z: Tensor, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        if not (self.threat.may_query or self.threat.knows_channel):
+            return z  # the attacker runs the encoder by itself, and knows of no channel
+        return self._combine(self._releases(z, x, generator or self._noise))
+
+    def _releases(self, z: Tensor, x: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+        for _ in range(self.threat.releases_per_input):
+            yield self._model.transmit(z, x, generator)
 
     @torch.no_grad()
-    def predict(self, released: Tensor) -> Tensor | None:
-        """The server's logits; None without a server half."""
-        return None if self._model.server is None else self._model.predict(released)
+    def predict(self, released: Tensor) -> Tensor:
+        """The server's logits."""
+        self.require("server")
+        return self._model.predict(released)
+
+    @property
+    def has_server(self) -> bool:
+        """Whether there is a server half to ask."""
+        return self._model.server is not None
 
     def encoder(self) -> nn.Module:
-        """The victim's encoder, for white-box attacks."""
-        if not self.threat.knows_encoder:
-            raise Forbidden(f"the threat model {self.threat.name} does not know the encoder")
-        return self._model.encoder
+        """A copy of the victim's encoder through which gradients pass, for white-box attacks."""
+        self.require("encoder")
+        return frozen(self._model.encoder)
+
+    def channel(self) -> nn.Module:
+        """A copy of the channel, in evaluation mode: `channel(z, x=…, generator=…)`; its law, never its key."""
+        self.require("channel")
+        own = frozen(self._model.channel)
+        return own.unbind() if isinstance(own, Channel) else own

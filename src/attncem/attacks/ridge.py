@@ -7,30 +7,30 @@ import math
 import torch
 from torch import Tensor
 
-from attncem.attacks.base import FitReport, FittedAttack, OwnImages, Standardiser, divide
+from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
+from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import RidgeOptions
+from attncem.results.audit import Verdict
 from attncem.seeding import derive_seed, make_generator
-from attncem.types import ReleaseOracle
 
 _LARGEST = 4096
 """Features beyond this many dimensions are first mapped to it by a fixed random projection."""
 
 
-class RidgeAttack(FittedAttack):
+class RidgeAttack(Attack):
     """x̂ = W z̃ + b with z̃ standardised; the strength is chosen on the attacker's own validation images."""
 
     options_type = RidgeOptions
-    kind = "attack"
     options: RidgeOptions
 
-    def fit(self, oracle: ReleaseOracle, *, seed: int) -> None:
+    def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Solve (Φ'Φ/n + λI) W = Φ'X/n for every strength through one eigendecomposition."""
         own = OwnImages(oracle)
         x = own.x
         noise = make_generator(x.device, seed, "ridge")
         released = [own.release_all(noise) for _ in range(self.options.num_releases)]
-        self._shape = x.shape[1:]
-        self._standardise = Standardiser(released[0])
+        self._shape = tuple(x.shape[1:])
+        self._standardise = Standardiser.of(released[0])
         self._projection = _projection(released[0][0].numel(), seed, x.device)
         features = [self._features(part) for part in released]
         train, held = divide(len(x), 0.1, derive_seed(seed, "ridge split"), x.device)
@@ -49,13 +49,26 @@ class RidgeAttack(FittedAttack):
             error = float((check @ solution + self._bias - pixels[held]).square().mean())
             if error < best:
                 best, self._weights = error, vectors @ solution
-        self.fit_report = FitReport(num_parameters=self._weights.numel() + self._bias.numel())
+        self.verdict = Verdict(num_parameters=self._weights.numel() + self._bias.numel())
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """Linear images, clamped to [0, 1]."""
         pixels = (self._features(released) - self._centre) @ self._weights + self._bias
         images: Tensor = pixels.clamp(0, 1).float().view(-1, *self._shape)
         return images
+
+    def state(self) -> State:
+        """Weights, centre and bias, and how releases are standardised and projected."""
+        projection = {} if self._projection is None else {"projection": self._projection}
+        own = {"weights": self._weights, "centre": self._centre, "bias": self._bias, **projection}
+        shape = torch.tensor(self._shape)
+        return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
+
+    def load(self, state: State) -> None:
+        """The map that `state` gave."""
+        self._weights, self._centre, self._bias = state["weights"], state["centre"], state["bias"]
+        self._projection, self._shape = state.get("projection"), tuple(state["image_shape"].tolist())
+        self._standardise = Standardiser(state["mean"], state["std"])
 
     def _features(self, released: Tensor) -> Tensor:
         flat = self._standardise(released).flatten(1).double()

@@ -1,4 +1,4 @@
-"""Options of everything, and the way from a YAML and overrides to a validated RunConfig. Never imports torch.
+"""Options of everything, and the way from a YAML and overrides to validated ones. Never imports torch.
 
 The names below are loaded when first used, so that importing one options class stays cheap.
 """
@@ -19,21 +19,30 @@ if TYPE_CHECKING:
         parse_cli_overrides,
     )
     from attncem.config.run import RunConfig
+    from attncem.config.suites import LoadedSuite, Suite, load_suite, packaged_suites
 
 __all__ = [
     "Loaded",
+    "LoadedSuite",
     "OptionHelp",
     "RunConfig",
+    "Suite",
     "config_schema",
     "describe_options",
     "dump_config",
     "format_help",
     "load_config",
+    "load_suite",
     "packaged_configs",
+    "packaged_suites",
     "parse_cli_overrides",
 ]
 
-_HOMES = {"OptionHelp": "describe", "describe_options": "describe", "format_help": "describe", "RunConfig": "run"}
+_HOMES = {
+    **dict.fromkeys(("OptionHelp", "describe_options", "format_help"), "describe"),
+    **dict.fromkeys(("LoadedSuite", "Suite", "load_suite", "packaged_suites"), "suites"),
+    "RunConfig": "run",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,8 @@
-"""Options of the attacks and the audit suites made of them."""
+"""Options of the attacks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,83 +45,47 @@ class RidgeOptions(Options):
     """Releases of each own image used."""
 
 
-class DecoderOptions(Options):
-    """A convolutional decoder trained on fresh releases of the attacker's images."""
+class BudgetOptions(Options):
+    """What every learned attack has: budgets that double until doubling gains little, and the rate."""
 
-    name: Literal["decoder"] = "decoder"
-    size: Literal["small", "published", "strong"] = "small"
-    """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters."""
-    loss: Literal["mse", "mse_ssim"] = "mse"
-    """Training loss; mse for the MSE row, mse_ssim for the perceptual one."""
     epochs: float = Field(20.0, gt=0)
     """First budget; it is doubled until doubling gains less than tolerance."""
     max_epochs: float = Field(80.0, gt=0)
     """Largest budget."""
     tolerance: float = Field(0.02, gt=0, lt=1)
     """Relative gain of a doubled budget under which the attack is called converged."""
-    batch_size: int = Field(16, ge=1)
-    """Images per step; small batches converge in far fewer epochs."""
     lr: float = Field(8e-3, gt=0)
-    """Highest learning rate (AdamW)."""
-    weight_decay: float = Field(1e-4, ge=0)
-    """Weight decay."""
-    ema_decay: float = Field(0.99, ge=0, lt=1)
-    """Decay of the averaged weights that are used at the end; 0: none."""
+    """Highest learning rate."""
     anneal: float = Field(0.5, gt=0, le=1)
     """Last part of a budget in which the rate falls to zero."""
-    validation_fraction: float = Field(0.1, gt=0, lt=1)
-    """Part of the attacker's images on which it chooses and judges convergence."""
 
     @model_validator(mode="after")
-    def _leave_room_to_double(self) -> DecoderOptions:
+    def _leave_room_to_double(self) -> Self:
         if self.max_epochs < self.epochs:
             raise ValueError(f"max_epochs={self.max_epochs:g} is below the first budget, epochs={self.epochs:g}")
         return self
 
 
-Attack = Annotated[
+class DecoderOptions(BudgetOptions):
+    """A convolutional decoder trained on fresh releases of the attacker's images (AdamW)."""
+
+    name: Literal["decoder"] = "decoder"
+    size: Literal["small", "published", "strong"] = "small"
+    """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters."""
+    loss: Literal["mse", "mse_ssim"] = "mse"
+    """Training loss; mse for the MSE row, mse_ssim for the perceptual one."""
+    batch_size: int = Field(16, ge=1)
+    """Images per step; small batches converge in far fewer epochs."""
+    weight_decay: float = Field(1e-4, ge=0)
+    """Weight decay."""
+    ema_decay: float = Field(0.99, ge=0, lt=1)
+    """Decay of the averaged weights that are used at the end; 0: none."""
+    validation_fraction: float = Field(0.1, gt=0, lt=1)
+    """Part of the attacker's images on which it chooses and judges convergence."""
+
+
+AttackOptions = Annotated[
     GreyOptions | MeanImageOptions | ClassMeanOptions | NearestNeighbourOptions | RidgeOptions | DecoderOptions,
     Field(discriminator="name"),
 ]
-
-
-@dataclass(frozen=True)
-class Suite:
-    """A fixed, versioned list of attacks: results are comparable only within one version."""
-
-    name: str
-    version: int
-    meaning: str
-    attacks: tuple[tuple[str, Options], ...]
-
-
-_FLOORS: tuple[tuple[str, Options], ...] = (
-    ("grey", GreyOptions()),
-    ("mean image", MeanImageOptions()),
-    ("class mean", ClassMeanOptions()),
-    ("nearest neighbour", NearestNeighbourOptions()),
-)
-_RIDGE = ("ridge", RidgeOptions())
-_SMALL = ("decoder small", DecoderOptions(epochs=28, max_epochs=56))
-_PUBLISHED = (
-    "decoder published",
-    DecoderOptions(size="published", epochs=12, max_epochs=48, batch_size=64, lr=1e-3),
-)
-
-
-def _strong(loss: Literal["mse", "mse_ssim"]) -> DecoderOptions:
-    return DecoderOptions(size="strong", loss=loss, epochs=50, max_epochs=200, batch_size=64, lr=3e-4)
-
-
-_QUICK: tuple[tuple[str, Options], ...] = (*_FLOORS, _RIDGE, _SMALL)
-_FULL = (*_QUICK, _PUBLISHED, ("decoder strong", _strong("mse")), ("decoder strong ssim", _strong("mse_ssim")))
-
-SUITES: dict[str, Suite] = {
-    suite.name: suite
-    for suite in (
-        Suite("quick", 1, "floors, ridge and a small decoder: a minute on a CPU for the embedded images", _QUICK),
-        Suite("standard", 1, "quick, and the baseline's residual decoder until it converges", (*_QUICK, _PUBLISHED)),
-        Suite("full", 1, "standard, and a strong decoder in an MSE and a perceptual version: for a GPU", _FULL),
-    )
-}
-"""Audit suites by name."""
+"""Options of any attack, told apart by ``name``."""

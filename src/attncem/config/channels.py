@@ -10,6 +10,13 @@ from pydantic import Field, model_validator
 
 from attncem.config.base import Options
 
+SLACK = 2.0**-10
+"""Share s of ε and of δ that `local_dp` keeps back for its noise being drawn with finite numbers."""
+CELL_ERROR = 2.0**-33
+"""κ: |ln| of a multiple's probability as drawn over the ideal one, for one feature (docs/channels.md)."""
+CELL_DEFECT = 2.0**-114
+"""τ: what κ does not cover of one feature's probability, beyond ten standard deviations."""
+
 
 class ChannelOptions(Options):
     """What every channel has."""
@@ -94,17 +101,42 @@ class LocalDPOptions(RandomOptions):
     place = 1
     adds_noise = True
     name: Literal["local_dp"] = "local_dp"
-    clip: float = Field(1.0, gt=0)
+    clip: float = Field(1.0, ge=1e-15, le=1e15)
     """Largest L2 norm C of one sample's z; longer ones are scaled down. Any two samples differ by at most 2C."""
     epsilon: float = Field(10.0, gt=0)
-    """ε of one release, in nats; k fresh releases of one input spend more."""
+    """ε of one release, in nats; k fresh releases of one input spend more. Its largest value follows from delta and
+    the number of features: 50 for 8192 of them at 1e-5."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """δ of one release."""
 
+    @model_validator(mode="after")
+    def _noise_as_drawn_holds_it(self) -> LocalDPOptions:
+        if problem := self.problem_with(1):
+            raise ValueError(problem)
+        return self
+
     @property
     def added_noise_std(self) -> float:
-        """The smallest σ that gives (ε, δ) at sensitivity 2C."""
-        return gaussian_mechanism_std(self.epsilon, self.delta, 2 * self.clip)
+        """The smallest σ that gives (ε, δ), each less its slack, at sensitivity 2C."""
+        return gaussian_mechanism_std(self.epsilon * (1 - SLACK), self.delta * (1 - SLACK), 2 * self.clip)
+
+    @property
+    def grid(self) -> float:
+        """What leaves a device is a multiple of this power of two, between σ/2^11 and σ/2^10."""
+        return math.ldexp(1.0, math.frexp(self.added_noise_std)[1] - 11)
+
+    def problem_with(self, features: int) -> str | None:
+        """Why noise as it is drawn cannot hold (ε, δ) for so many features of a sample; None: it does."""
+        least, largest = epsilon_range(self.delta, features)
+        if least <= self.epsilon <= largest:
+            return None
+        advice = "no epsilon can, delta is too small or the features are too many"
+        if least <= largest:
+            advice = f"epsilon must lie between {least:.2g} and {math.floor(10 * largest) / 10}"
+        return (
+            f"epsilon={self.epsilon} with delta={self.delta} cannot be held by noise as it is drawn when a release "
+            f"has {features} feature{'s' * (features > 1)}: {advice}"
+        )
 
 
 class DropoutOptions(RandomOptions):
@@ -174,6 +206,13 @@ def gaussian_mechanism_std(epsilon: float, delta: float, sensitivity: float) -> 
     return high * sensitivity
 
 
+def epsilon_range(delta: float, features: int) -> tuple[float, float]:
+    """The ε that noise as drawn can hold for d features: 2dκ ≤ s min(1, ε) and d τ (2 + e^ε) ≤ δ s/4."""
+    least = 2 * features * CELL_ERROR / SLACK
+    room = delta * SLACK / 4 / CELL_DEFECT / features - 2
+    return (least if least <= 1 else math.inf), (math.log(room) if room > 0 else -math.inf)
+
+
 def gaussian_mechanism_delta(epsilon: float, noise_ratio: float) -> float:
     """δ at ε of Gaussian noise with σ = noise_ratio · sensitivity: Φ(a) − e^ε Φ(−b), where b, a = 1/2r ± ε r.
 
@@ -184,7 +223,7 @@ def gaussian_mechanism_delta(epsilon: float, noise_ratio: float) -> float:
 
 
 def _erfcx(u: float) -> float:
-    """e^(u²) erfc(u) for u > 0; beyond 25 its asymptotic series, right to 1e-11."""
+    """e^(u²) erfc(u) for u > 0; beyond 25 its asymptotic series, right to 5e-11."""
     if u < 25:
         return math.exp(u * u) * math.erfc(u)
-    return (1 - 0.5 / u**2 + 0.75 / u**4) / (u * math.sqrt(math.pi))
+    return (1 - 0.5 / u**2 + 0.75 / u**4 - 1.875 / u**6) / (u * math.sqrt(math.pi))

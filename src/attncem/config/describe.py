@@ -1,4 +1,4 @@
-"""Help made from the schema: every option with its type, default and meaning."""
+"""Help made from a root's schema: every option with its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from attncem.config.run import RunConfig
 from attncem.config.suggest import (
+    Root,
     Schema,
     alternatives,
     children,
@@ -32,9 +34,9 @@ class OptionHelp:
     when: str = ""
 
 
-def describe_options() -> list[OptionHelp]:
-    """Every option of RunConfig in order, those of each union member after the union's name."""
-    return list(_options(option_tree(), "", ""))
+def describe_options(root: Root = RunConfig) -> list[OptionHelp]:
+    """Every option of a root in order, those of each union member after the union's name."""
+    return list(_options(option_tree(root), "", ""))
 
 
 def _options(schema: Schema, prefix: str, when: str) -> Iterator[OptionHelp]:
@@ -75,13 +77,15 @@ def _union(schema: Schema, key: str, when: str) -> Iterator[OptionHelp]:
 
 def _help(schema: Schema, key: str, when: str, kind: str, holder: Schema) -> OptionHelp:
     meaning = _meaning(schema) or (_meaning(holder, "about") if "const" in schema else "")
-    return OptionHelp(key, kind, default_text(schema.get("default")), meaning, choices(schema), when)
+    default = default_text(schema["default"]) if "default" in schema else "..."
+    return OptionHelp(key, kind, default, meaning, choices(schema), when)
 
 
-def options_table(when: str) -> str:
+def options_table(when: str, root: Root = RunConfig) -> str:
     """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
     prefix = when.partition(".")[0] + "."
-    rows = [option for option in describe_options() if option.when == when and "." not in option.key[len(prefix) :]]
+    options = describe_options(root)
+    rows = [option for option in options if option.when == when and "." not in option.key[len(prefix) :]]
     lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]
     return "\n".join(["| option | default | values | meaning and source |", "|---|---|---|---|", *lines])
 
@@ -105,35 +109,36 @@ def default_text(value: Any) -> str:
     return show(value)
 
 
-def format_help(width: int = 100) -> str:
+def format_help(width: int = 100, root: Root = RunConfig) -> str:
     """All options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning."""
     intro = "Options, as key=default. Give them as key=value or --key value, in any order."
     lines = _wrap(intro, width, "", "")
-    for section, options in groupby(describe_options(), key=_section):
-        lines += ["", *_wrap(f"{section}: {_section_meaning(section)}", width, "", "  ")]
+    tree = option_tree(root)
+    for section, options in groupby(describe_options(tree), key=lambda option: _section(option, tree)):
+        lines += ["", *_wrap(f"{section}: {_section_meaning(section, tree)}", width, "", "  ")]
         for when, members in groupby(options, key=lambda option: option.when):
-            lines += _member_line(when, width) if when else []
+            lines += _member_line(when, width, tree) if when else []
             for option in members:
-                lines += [*_entry(option, width), *_members_without_options(option, width)]
+                lines += [*_entry(option, width), *_members_without_options(option, width, tree)]
     return "\n".join(lines) + "\n"
 
 
-def _section(option: OptionHelp) -> str:
-    """The first part of the key; ``run`` for the options at the top that are no section."""
+def _section(option: OptionHelp, tree: Schema) -> str:
+    """The first part of the key; for the options at the top that are no section ``run``, or the root's word."""
     first = option.key.partition(".")[0]
-    schema = option_tree()["properties"][first]
-    return first if alternatives(schema)[0].keys() & {"properties", "items"} else "run"
+    if alternatives(tree["properties"][first])[0].keys() & {"properties", "items"}:
+        return first
+    return "run" if tree is option_tree(RunConfig) else str(tree["word"])
 
 
-def _section_meaning(section: str) -> str:
-    tree = option_tree()
+def _section_meaning(section: str, tree: Schema) -> str:
     return _meaning(tree["properties"].get(section, tree))
 
 
-def _member_meaning(when: str) -> str:
+def _member_meaning(when: str, tree: Schema) -> str:
     """The text of the union member that ``key.name=value`` chooses."""
     key, _, name = when.partition("=")
-    here = [option_tree()]
+    here = [tree]
     for part in key.split(".")[:-1]:
         here = [below for schema in here for below in children(schema, part)]
     found = [items_of_options(schema) or schema for schema in here]
@@ -142,17 +147,17 @@ def _member_meaning(when: str) -> str:
     )
 
 
-def _member_line(when: str, width: int) -> list[str]:
-    return _wrap(f"with {when}: {_member_meaning(when)}", width, "  ", "    ")
+def _member_line(when: str, width: int, tree: Schema) -> list[str]:
+    return _wrap(f"with {when}: {_member_meaning(when, tree)}", width, "  ", "    ")
 
 
-def _members_without_options(option: OptionHelp, width: int) -> list[str]:
+def _members_without_options(option: OptionHelp, width: int, tree: Schema) -> list[str]:
     """Lines for the choices of a union's name that have no options of their own."""
     if len(option.choices) < 2 or not option.key.endswith(".name"):
         return []
-    taken = {other.when for other in describe_options()}
+    taken = {other.when for other in describe_options(tree)}
     bare = [f"{option.key}={name}" for name in option.choices if f"{option.key}={name}" not in taken]
-    return [line for when in bare for line in _member_line(when, width)]
+    return [line for when in bare for line in _member_line(when, width, tree)]
 
 
 def _entry(option: OptionHelp, width: int) -> list[str]:

@@ -14,7 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from attncem.config.run import RunConfig
 from attncem.config.suggest import (
+    Root,
     Schema,
     alternatives,
     children,
@@ -75,35 +77,38 @@ def complete(value: Any, schema: Schema, default: Any = None) -> Any:
         return value
     if union_members(schema) and "name" not in value and isinstance(default, dict):
         value = {"name": default["name"], **value}
-    known = object_schema(schema, value).get("properties", {})
-    return {
-        key: complete(item, known[key], known[key].get("default")) if key in known else item
-        for key, item in value.items()
-    }
+    concrete = object_schema(schema, value)
+    return {key: _complete_below(item, children(concrete, str(key))) for key, item in value.items()}
 
 
-def parse_overrides(given: Sequence[str] | Mapping[str, Any]) -> list[Override]:
+def _complete_below(value: Any, schemas: list[Schema]) -> Any:
+    return complete(value, schemas[0], schemas[0].get("default")) if schemas else value
+
+
+def parse_overrides(given: Sequence[str] | Mapping[str, Any], tree: Schema) -> list[Override]:
     """Overrides in the order of application; unknown keys are reported all at once."""
-    pairs = given.items() if isinstance(given, Mapping) else [_split(text) for text in given]
+    pairs = given.items() if isinstance(given, Mapping) else [_split(text, tree) for text in given]
     chosen: dict[Path, tuple[int, Override]] = {}
     problems: dict[str, None] = {}
     for key, value in pairs:
         for parts, leaf in _leaves(tuple(str(key).strip().split(".")), plain(value)):
-            trace = _trace(parts)
+            trace = _trace(parts, tree)
             if trace is None:
-                problems[_unknown(parts)] = None
+                problems[_unknown(parts, tree)] = None
             # The more specific key wins over a mapping that holds it; the same key again: the last one.
             elif (depth := str(key).count(".")) >= chosen.get(trace.path, (0,))[0]:
                 chosen[trace.path] = (depth, Override(trace.path, leaf, trace.implied))
     if problems:
-        raise fail(list(problems))
+        raise fail(list(problems), tree)
     return sorted((override for _, override in chosen.values()), key=lambda override: _rank(override.path))
 
 
-def _split(text: str) -> tuple[str, Any]:
+def _split(text: str, tree: Schema) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"{text}: not an override; expected key=value, e.g. training.epochs=3")
+        keys = known_keys(tree)
+        example = "training.epochs=3" if "training.epochs" in keys else f"{keys[-1]}=..."
+        raise ConfigError(f"{text}: not an override; expected key=value, e.g. {example}")
     return key, parse_yaml(value, f"the value of {text}")
 
 
@@ -125,12 +130,12 @@ class _Trace:
     schemas: list[Schema]
 
 
-def _trace(parts: tuple[str, ...]) -> _Trace | None:
+def _trace(parts: tuple[str, ...], tree: Schema) -> _Trace | None:
     """The path through the schema, with positions as numbers; None for a key that cannot exist.
 
     A last part that is unknown inside known options is let through: validation knows which are allowed.
     """
-    here, path, implied = [option_tree()], list[str | int](), set[int]()
+    here, path, implied = [tree], list[str | int](), set[int]()
     for step, part in enumerate(parts):
         items = [item for schema in here for item in children(schema, 0)]
         if items and _POSITION.fullmatch(part):
@@ -147,11 +152,11 @@ def _trace(parts: tuple[str, ...]) -> _Trace | None:
     return _Trace(tuple(path), frozenset(implied), here)
 
 
-def _unknown(parts: tuple[str, ...]) -> str:
+def _unknown(parts: tuple[str, ...], tree: Schema) -> str:
     key = ".".join(parts)
-    allowed = [known for known in known_keys() if "." not in known]
-    guess = did_you_mean(nearest_key(key)) or "."
-    return f"{key}: unknown key{guess} Allowed at the top: {', '.join(allowed)}"
+    guess = did_you_mean(nearest_key(key, tree)) or "."
+    allowed = tree.get("allowed") or f"Allowed at the top: {', '.join(tree['properties'])}"
+    return f"{key}: unknown key{guess} {allowed}"
 
 
 def _rank(path: Path) -> tuple[tuple[int, int, str], ...]:
@@ -161,17 +166,19 @@ def _rank(path: Path) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def apply_overrides(data: dict[str, Any], overrides: Sequence[Override]) -> tuple[dict[str, Any], list[str]]:
+def apply_overrides(
+    data: dict[str, Any], overrides: Sequence[Override], tree: Schema
+) -> tuple[dict[str, Any], list[str]]:
     """The data with the overrides laid over it, and a note for every dropped option."""
     notes: list[str] = []
     for override in overrides:
         holder: Any = data
-        schema = option_tree()
+        schema = tree
         for step in range(len(override.path) - 1):
             holder, schema = _enter(holder, schema, override, step)
         _assign(holder, schema, override, notes)
         if isinstance(override.value, list | dict):
-            data = complete(data, option_tree())
+            data = complete(data, tree)
     return data, notes
 
 
@@ -243,32 +250,39 @@ def _assign(holder: Any, schema: Schema, override: Override, notes: list[str]) -
         holder[part] = value
 
 
-def parse_cli_overrides(tokens: Sequence[str]) -> list[str]:
+def parse_cli_overrides(tokens: Sequence[str], root: Root = RunConfig) -> list[str]:
     """Leftover command-line words as override strings: ``a.b=v``, ``--a.b=v``, ``--a.b v``, ``--flag``."""
+    tree = option_tree(root)
     waiting = list(reversed(tokens))
     found = []
     while waiting:
         token = waiting.pop()
         body = token.removeprefix("--")
         key, equals, _ = body.partition("=")
-        if body.startswith("-") or not key or any(letter.isspace() for letter in key):
+        if body.startswith("-") or not key or _has_stray_space(key, tree):
             raise ConfigError(f"{token or repr(token)}: {_EXPECTED}")
         if equals:
             found.append(body)
         elif body == token:
-            hint = did_you_mean(f"--{guess}") if (guess := nearest_key(token)) else ""
+            hint = did_you_mean(f"--{guess}") if (guess := nearest_key(token, tree)) else ""
             raise ConfigError(f"{token}: {_EXPECTED}{hint}")
         else:
-            found.append(f"{key}={_value_of(key, waiting)}")
+            found.append(f"{key}={_value_of(key, waiting, tree)}")
     return found
 
 
-def _value_of(key: str, waiting: list[str]) -> str:
+def _has_stray_space(key: str, tree: Schema) -> bool:
+    """Whether there is white space in the key; a first part that is known by a name with spaces may have it."""
+    first, _, rest = key.partition(".")
+    return any(letter.isspace() for letter in (rest if first in tree["properties"] else key))
+
+
+def _value_of(key: str, waiting: list[str], tree: Schema) -> str:
     """The value of ``--key``: the next word, or true for a true/false option without one."""
     parts = tuple(key.split("."))
-    trace = _trace(parts)
+    trace = _trace(parts, tree)
     if trace is None:
-        raise fail([_unknown(parts)])
+        raise fail([_unknown(parts, tree)], tree)
     following = waiting[-1] if waiting else "--"
     if any(one.get("type") == "boolean" for schema in trace.schemas for one in alternatives(schema)):
         return waiting.pop() if _BOOLEAN.fullmatch(following) else "true"

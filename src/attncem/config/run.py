@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from attncem.config.base import Options
-from attncem.config.channels import Channel, GaussianOptions
+from attncem.config.channels import Channel, GaussianOptions, RandomOptions
 from attncem.config.data import DataOptions
 from attncem.config.model import ModelOptions
 from attncem.config.penalties import Penalty
@@ -113,6 +113,25 @@ class RunConfig(Options):
     def noise_std(self) -> float:
         """Standard deviation σ of all noise that the channel adds; 0 without any."""
         return math.hypot(*(stage.added_noise_std for stage in self.channel))
+
+    @property
+    def channel_options(self) -> list[dict[str, Any]]:
+        """The options of the channel's stages as plain data."""
+        return [stage.model_dump(mode="json") for stage in self.channel]
+
+    @property
+    def keyed(self) -> bool:
+        """Whether any stage of the channel draws its noise from a key at inference."""
+        return any(isinstance(stage, RandomOptions) and stage.noise == "keyed" for stage in self.channel)
+
+    @property
+    def defence(self) -> str:
+        """The surrogate with its variant, and what defends beside it, in a few words."""
+        variant = getattr(self.surrogate, "variant", None)
+        own = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
+        further: list[str] = [penalty.name for penalty in self.penalties]
+        further += [name for name in ("sparse_coding", "pruning") if getattr(self.model, name) is not None]
+        return " + ".join([own, *(name.replace("_", " ") for name in further)])
 
     @property
     def channel_order(self) -> str:

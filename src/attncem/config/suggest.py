@@ -1,4 +1,8 @@
-"""The tree of options, read from the schema: which keys exist, what is allowed there, what was probably meant."""
+"""The tree of options, read from a root's schema: which keys exist, what is allowed, what was probably meant.
+
+A tree is a JSON schema without references. Beside the schema's own words it has ``word``, what the whole is called
+in messages, and may have ``allowed``, what to say instead of the list of its keys.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attncem.config.run import RunConfig
+from attncem.config.base import Options
 from attncem.types import ConfigError
 
 if TYPE_CHECKING:
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Schema = dict[str, Any]
+Root = type[Options] | Schema
+"""What keys are looked up in: an options class, or a tree made by hand."""
 
 _BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 _ARTICLES = {"integer": "an ", "number": "a ", "list": "a ", "mapping": "a "}
@@ -26,13 +32,16 @@ _EXPLAINED = (
 """Kinds of pydantic errors that the schema's own words explain in full."""
 
 
+def option_tree(root: Root) -> Schema:
+    """The tree of a root; ``about`` keeps the text of an options class."""
+    return root if isinstance(root, dict) else _tree_of_class(root)
+
+
 @cache
-def option_tree() -> Schema:
-    """The JSON schema of RunConfig without references; ``about`` keeps the text of an options class."""
-    schema = RunConfig.model_json_schema()
+def _tree_of_class(root: type[Options]) -> Schema:
+    schema = root.model_json_schema()
     tree: Schema = _inline(schema, schema.get("$defs", {}))
-    tree.pop("$defs", None)
-    return tree
+    return {**tree, "word": root.model_config.get("title") or "configuration"}
 
 
 def _inline(node: Any, definitions: Schema) -> Any:
@@ -58,7 +67,7 @@ def alternatives(schema: Schema) -> list[Schema]:
 def union_members(schema: Schema) -> dict[str, Schema]:
     """The members of a union of options by ``name``; empty for everything else."""
     if "discriminator" in schema:
-        return {part["properties"]["name"]["const"]: part for part in schema["oneOf"]}
+        return {part["properties"]["name"]["const"]: part for part in alternatives(schema)}
     return next((found for part in schema.get("anyOf", ()) if (found := union_members(part))), {})
 
 
@@ -77,12 +86,12 @@ def free_values(schema: Schema) -> Schema | None:
 
 
 def object_schema(schema: Schema, value: Mapping[str, Any]) -> Schema:
-    """The schema of an options object, by the value's ``name`` where that decides; empty when it cannot be known."""
+    """The schema of an options object or a free mapping, by the value's ``name`` where that decides; else empty."""
     members = union_members(schema)
     if members:
         name = value.get("name")
         return members.get(name, {}) if isinstance(name, str) else {}
-    return next((concrete for concrete in alternatives(schema) if "properties" in concrete), {})
+    return next((one for one in alternatives(schema) if "properties" in one or free_values(one)), {})
 
 
 def items_of_options(schema: Schema) -> Schema | None:
@@ -94,10 +103,9 @@ def items_of_options(schema: Schema) -> Schema | None:
     return None
 
 
-@cache
-def known_keys() -> tuple[str, ...]:
+def known_keys(tree: Schema) -> tuple[str, ...]:
     """Every dotted key, sections too, list positions left out."""
-    return tuple(dict.fromkeys(_walk(option_tree(), "")))
+    return tuple(dict.fromkeys(_walk(tree, "")))
 
 
 def _walk(schema: Schema, prefix: str) -> Iterator[str]:
@@ -115,13 +123,14 @@ def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
     return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
 
 
-def nearest_key(key: str) -> str | None:
+def nearest_key(key: str, tree: Schema) -> str | None:
     """The known dotted key most like this one: as a whole, else by its last part."""
+    keys = known_keys(tree)
     parts = [part for part in key.split(".") if not part.isdecimal()]
-    whole = nearest(".".join(parts), known_keys(), 0.75)
+    whole = nearest(".".join(parts), keys, 0.75)
     if whole is not None or not parts:
         return whole
-    by_last_part = {known.rpartition(".")[2]: known for known in reversed(known_keys())}
+    by_last_part = {known.rpartition(".")[2]: known for known in reversed(keys)}
     match = nearest(parts[-1], by_last_part, 0.75)
     return None if match is None else by_last_part[match]
 
@@ -196,17 +205,18 @@ def known(key: str, name: str, table: Iterable[str]) -> str:
     raise ConfigError(f"{key}={name} is unknown{hint} (allowed: {', '.join(names)})")
 
 
-def fail(lines: Sequence[str]) -> ConfigError:
+def fail(lines: Sequence[str], tree: Schema) -> ConfigError:
     """One error for all problems, each on its own line."""
     if len(lines) == 1:
         return ConfigError(lines[0])
-    return ConfigError("\n".join([f"{len(lines)} problems in the configuration:", *(f"  {line}" for line in lines)]))
+    return ConfigError("\n".join([f"{len(lines)} problems in the {tree['word']}:", *(f"  {line}" for line in lines)]))
 
 
 @dataclass
 class _Place:
-    """Where a problem is: the key as people write it, and the schema there."""
+    """Where a problem is: the key as people write it, the schema there, and the tree of the whole."""
 
+    tree: Schema
     here: Schema
     parts: list[str] = field(default_factory=list)
     holder: Schema = field(default_factory=dict)
@@ -221,23 +231,24 @@ class _Place:
         return ".".join([*self.parts, part])
 
 
-def problem_lines(error: ValidationError) -> list[str]:
+def problem_lines(error: ValidationError, tree: Schema) -> list[str]:
     """Every problem that validation found, one line each, for people."""
     problems = error.errors(include_url=False)
     # A mapping where a number or options may stand was meant as options: what is wrong inside says it all.
     telling = [p for p in problems if not (p["type"] == "float_type" and isinstance(p["input"], Mapping))]
-    return list(dict.fromkeys(_line(problem) for problem in telling or problems))
+    return list(dict.fromkeys(_line(problem, tree) for problem in telling or problems))
 
 
-def _locate(location: Sequence[str | int], unknown: bool) -> _Place:
+def _locate(location: Sequence[str | int], tree: Schema, unknown: bool) -> _Place:
     """Follow a location; the names of union members and of plain types that pydantic inserts are not shown."""
-    place = _Place(option_tree())
+    place = _Place(tree, tree)
     for step, part in enumerate(location, 1):
         members = union_members(place.here)
         if isinstance(part, str) and part in members:
             place.union, place.name, place.here = place.here, part, members[part]
             continue
-        branch = next((concrete for concrete in alternatives(place.here) if concrete.get("title") == part), None)
+        kinds = alternatives(place.here) if "anyOf" in place.here else []
+        branch = next((concrete for concrete in kinds if concrete.get("title") == part), None)
         if branch is not None:
             place.here = branch if step < len(location) else place.here
             continue
@@ -250,9 +261,11 @@ def _locate(location: Sequence[str | int], unknown: bool) -> _Place:
     return place
 
 
-def _line(problem: ErrorDetails) -> str:
+def _line(problem: ErrorDetails, tree: Schema) -> str:
     kind, value = problem["type"], problem["input"]
-    place = _locate(problem["loc"], kind in ("extra_forbidden", "invalid_key"))
+    if problem["loc"][-1:] == ("[key]",):
+        return f"{'.'.join(str(part) for part in problem['loc'][:-1])}: a key must be text"
+    place = _locate(problem["loc"], tree, kind in ("extra_forbidden", "invalid_key"))
     if kind == "invalid_key":
         return f"{place.key}: a key must be text"
     if kind == "extra_forbidden":
@@ -278,7 +291,7 @@ def _unknown_key(place: _Place) -> str:
             f"{place.key}: dotted keys are for overrides; here write nested keys, {part.replace('.', ': {', 1)}: ...}}"
         )
     sibling = nearest(part, allowed)
-    guess = nearest_key(place.key) if sibling is None else prefix + sibling
+    guess = nearest_key(place.key, place.tree) if sibling is None else prefix + sibling
     guess = None if guess is not None and place.key.startswith(f"{guess}.") else guess
     return f"{place.key}: unknown key{did_you_mean(guess) or '.'} Allowed: {', '.join(allowed)}"
 
@@ -294,7 +307,7 @@ def _unknown_name(place: _Place, value: Any) -> str:
 
 
 def _wrong_value(place: _Place, kind: str, value: Any, message: str) -> str:
-    line = f"{place.key or 'the configuration'}={show(value)}: {must_be(place.here)}"
+    line = f"{place.key or 'the ' + place.tree['word']}={show(value)}: {must_be(place.here)}"
     if not kind.startswith(_EXPLAINED):
         line = f"{place.key}: {message}" if kind == "missing" else f"{line} ({message})"
     names = union_members(place.here)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from attncem.channels import Source
 
 
 class SplitModel(nn.Module):
@@ -26,15 +30,15 @@ class SplitModel(nn.Module):
         z: Tensor = self.encoder(x)
         return z
 
-    def transmit(self, z: Tensor, x: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """What leaves the client for a clean feature: channel(z)."""
+    def transmit(self, z: Tensor, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """What leaves the client for a clean feature: channel(z). `generator`: where its noise comes from."""
         if not getattr(self.channel, "takes_context", False):
             plain: Tensor = self.channel(z)
             return plain
         released: Tensor = self.channel(z, x=x, generator=generator)
         return released
 
-    def release(self, x: Tensor, *, copies: int = 1, generator: torch.Generator | None = None) -> Tensor:
+    def release(self, x: Tensor, *, copies: int = 1, generator: Source = None) -> Tensor:
         """What the adversary sees: [B, …], or [B, copies, …] for several releases of each input."""
         if copies < 1:
             raise ValueError(f"copies must be at least 1, got {copies}")

@@ -14,7 +14,7 @@ from attncem.engine import adam, set_rate
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import PublishedDecoder
 from attncem.penalties.base import Penalty
-from attncem.types import Step
+from attncem.types import StepView
 
 
 class AdversarialDecoder(Penalty):
@@ -54,7 +54,7 @@ class AdversarialDecoder(Penalty):
         set_rate(self.optimizers["decoder"], self.options.lr * self.options.lr_factor**drops)
         self._position = 0
 
-    def inner_step(self, step: Step) -> None:
+    def inner_step(self, step: StepView) -> None:
         """Train the decoder on this batch; its loss before the last step is kept for the diagnostics."""
         due = self._position % self.options.every == 0
         self._position += 1

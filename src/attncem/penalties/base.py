@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from attncem.config.penalties import PenaltyOptions
 from attncem.engine import Engine
-from attncem.types import Step
+from attncem.types import StepView
 
 
 class Penalty(nn.Module, abc.ABC):
@@ -49,20 +49,20 @@ class Penalty(nn.Module, abc.ABC):
         """Set what stays the same during an epoch, the first being 0; called before its first step."""
         self.get_buffer("weight").fill_(self.options.weight * (epoch >= self.options.warmup_epochs))
 
-    def inner_step(self, step: Step) -> None:
+    def inner_step(self, step: StepView) -> None:
         """Train what the penalty owns, before the model's own step; most own nothing."""
 
     @abc.abstractmethod
     def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The term without its weight, and diagnostics."""
 
-    def forward(self, step: Step) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def forward(self, step: StepView) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The weighted term and detached diagnostics."""
         value, diagnostics = self.evaluate(step.x.detach(), self.feature(step))
         told = {name: number.detach() for name, number in diagnostics.items()}
         return self.get_buffer("weight") * value, told
 
-    def feature(self, step: Step) -> Tensor:
+    def feature(self, step: StepView) -> Tensor:
         """What the penalty looks at, in float32 or float64."""
         seen = step.z if self.options.reads == "clean" else step.released
         return seen.to(torch.promote_types(seen.dtype, torch.float32))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attncem.types import AuditResult, Explanation, PredictionResult
+    from attncem.results.audit import AuditResult
+    from attncem.results.explanation import Explanation
+    from attncem.results.prediction import PredictionResult
 
 __all__ = ["print_explanation", "print_predictions", "print_summary", "report", "summary_table"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -12,18 +13,12 @@ from rich.text import Text
 
 from attncem import __version__
 from attncem.reporting import figures, html, wording
-from attncem.types import ClassView, Explanation, Prediction, PredictionResult, Release
+from attncem.results.explanation import ClassView, Explanation, Recovery
+from attncem.results.findings import Finding
+from attncem.results.prediction import Prediction, PredictionResult, Release
+from attncem.texts import text
 
 GENERATOR = "attncem-explain"
-ILLUSTRATION = (
-    "One image and quick attacks: an illustration. How much the model leaks is measured by attncem audit, on all test "
-    "images and with attacks that are trained until they converge."
-)
-_GATES = {
-    "gate_dimension": "dimension gate: how much each feature’s spread counts",
-    "gate_snr": "SNR gate: open where the spread is large beside the mean",
-    "gate_class": "class gate: open for classes with a large share of the batch",
-}
 
 
 def refuse_foreign_page(out: Path) -> None:
@@ -34,29 +29,33 @@ def refuse_foreign_page(out: Path) -> None:
 def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> Path:
     """Draw the page and put it in place."""
     refuse_foreign_page(out)
-    reference = explanation.reference
     context = {
         "version": __version__,
         "generator": f"{GENERATOR} {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "it": explanation,
-        "verdict": findings(explanation),
+        "verdict": verdict(explanation),
         "penalty_words": describe_penalty(explanation),
-        "drawings": _drawings(reference),
-        "gate_meanings": _GATES,
-        "illustration": ILLUSTRATION,
+        "recoveries": ordered(explanation.recoveries),
+        "drawings": _drawings(explanation.reference),
+        "audit_command": "attncem audit",
+        "worst_case": "worst_case",
     }
     html.write_page(out, html.render(context, "explanation.html.j2"))
     return out
 
 
-def findings(explanation: Explanation) -> list[str]:
+def ordered(recoveries: Sequence[Recovery]) -> list[Recovery]:
+    """The audit's strongest attack first."""
+    return sorted(recoveries, key=lambda row: not row.from_audit)
+
+
+def verdict(explanation: Explanation) -> list[str]:
     """What the page shows, in a few sentences."""
-    place = describe_place(explanation.reference)
     return [
-        f"{describe_label(explanation.prediction)}.",
-        f"{describe_release(explanation.prediction.release)}.",
-        *([place] if place else []),
+        describe_label(explanation.prediction),
+        describe_release(explanation.prediction.release),
+        describe_place(explanation.reference),
         describe_penalty(explanation),
         describe_recovery(explanation),
     ]
@@ -64,86 +63,92 @@ def findings(explanation: Explanation) -> list[str]:
 
 def describe_label(prediction: Prediction) -> str:
     """The label the server gives, and whether it is right."""
-    best = prediction.top[0]
-    said = f"{prediction.source}: the server says {best.name} ({wording.percent(best.probability)})"
+    best, source = prediction.top[0], prediction.source
+    name, probability = best.name, wording.percent(best.probability)
     if prediction.true_label is None:
-        return said
-    return f"{said}, which is right" if best.label == prediction.true_label else f"{said}; it is {prediction.true_name}"
+        return text("explain.label", source=source, name=name, probability=probability)
+    if best.label == prediction.true_label:
+        return text("explain.label.right", source=source, name=name, probability=probability)
+    truth = prediction.true_name
+    return text("explain.label.wrong", source=source, name=name, probability=probability, truth=truth)
 
 
 def describe_release(release: Release) -> str:
-    """What leaves the device, in one clause."""
-    size = "×".join(str(side) for side in release.shape)
-    noise = {"none": "no noise"}.get(release.noise, f"{release.noise} noise of σ = {release.noise_std:g}")
-    share = release.bytes / release.image_bytes
-    file = "" if release.file_bytes is None else f", {release.file_bytes:,} in the file"
-    return (
-        f"What leaves the device: {size} {release.dtype} = {release.bytes:,} bytes, {share:.2f} times the image’s "
-        f"{release.image_bytes:,} bytes of pixels{file}; values from {release.minimum:.3g} to {release.maximum:.3g}, "
-        f"{noise}"
+    """What leaves the device, in one sentence."""
+    file, noise = "", text("explain.noise.none")
+    if release.file_bytes is not None:
+        file = text("explain.release.file", bytes=release.file_bytes)
+    if release.noise != "none":
+        noise = text("explain.noise", kind=release.noise, std=release.noise_std)
+    return text(
+        "explain.release",
+        size="×".join(str(side) for side in release.shape),
+        dtype=release.dtype,
+        bytes=release.bytes,
+        share=release.bytes / release.image_bytes,
+        image_bytes=release.image_bytes,
+        file=file,
+        minimum=release.minimum,
+        maximum=release.maximum,
+        noise=noise,
     )
 
 
 def describe_place(reference: ClassView) -> str:
     """How far the clean feature lies from its class."""
-    if reference.distance is None:
-        return f"There is no validation image of the class {reference.name} to compare it with."
+    name, distance, others = reference.name, reference.distance, reference.distances
+    if distance is None:
+        return text("explain.place.none", name=name)
     unit = " σ" if reference.unit == "σ" else ""
-    said = (
-        f"Its clean feature lies {reference.distance:.2f}{unit} from the mean of {reference.name} "
-        "(root mean square over the features)"
-    )
-    others = reference.distances
     if not others:
-        return f"{said}."
-    nearer = sum(other < reference.distance for other in others) / len(others)
-    return f"{said}, farther than {wording.percent(nearer, 0)} of the class’s {len(others)} others."
+        return text("explain.place", distance=distance, unit=unit, name=name)
+    nearer = wording.percent(sum(other < distance for other in others) / len(others), 0)
+    return text("explain.place.among", distance=distance, unit=unit, name=name, nearer=nearer, count=len(others))
 
 
 def describe_penalty(explanation: Explanation) -> str:
     """What the surrogate makes of the image."""
-    reference, name = explanation.reference, explanation.surrogate
-    if reference.attention is not None:
+    reference, surrogate, weight = explanation.reference, explanation.surrogate, explanation.reference.attention
+    if weight is not None:
         uniform = 1 / (1 + len(reference.attentions))
-        return (
-            f"The attention of {name} gives it the weight {reference.attention:.4f} inside its class, "
-            f"{reference.attention / uniform:.2f} times the uniform {uniform:.4f}."
-        )
-    if name == "none":
-        return "The model was trained without a penalty, so there is no attention to show."
+        times = weight / uniform
+        return text("explain.penalty.attention", surrogate=surrogate, weight=weight, times=times, uniform=uniform)
+    if surrogate == "none":
+        return text("explain.penalty.none")
     if not reference.shares:
-        return f"The surrogate {name} has no attention over the images of a class."
+        return text("explain.penalty.plain", surrogate=surrogate)
     shares = [share.image for share in reference.shares]
     best = max(range(len(shares)), key=shares.__getitem__)
-    return (
-        f"The surrogate {name} divides a class into {len(shares)} {reference.part}s; "
-        f"{reference.part} {best} takes {wording.percent(shares[best])} of this image."
-    )
+    share = wording.percent(shares[best])
+    return text(f"explain.penalty.{reference.part}", surrogate=surrogate, count=len(shares), best=best, share=share)
 
 
 def describe_recovery(explanation: Explanation) -> str:
     """The best reconstruction beside the best floor."""
     attacks = [row for row in explanation.recoveries if row.kind == "attack"]
     floors = [row for row in explanation.recoveries if row.kind == "floor"]
-    best, floor = min(attacks, key=lambda row: row.mse), min(floors, key=lambda row: row.mse)
-    verdict = "better" if best.mse < floor.mse else "no better"
-    return (
-        f"From the release {best.name} rebuilds the image with MSE {best.mse:.4f}, {verdict} than the floor "
-        f"“{floor.name}” ({floor.mse:.4f})."
-    )
+    if not attacks:
+        return text("explain.recovered.no_attack")
+    best = min(attacks, key=lambda row: row.mse)
+    if not floors:
+        return text("explain.recovered.no_floor", attack=best.name, mse=best.mse)
+    floor = min(floors, key=lambda row: row.mse)
+    verdict = "better" if best.mse < floor.mse else "no_better"
+    return text(f"explain.recovered.{verdict}", attack=best.name, mse=best.mse, floor=floor.name, error=floor.mse)
 
 
 def _drawings(reference: ClassView) -> list[figures.Drawing]:
     """The image among those of its class: distance, and attention where there is one."""
     drawn = []
-    if reference.distance is not None and reference.distances:
-        unit = "distance / σ" if reference.unit == "σ" else "distance"
-        title = "Distance of z to the class’s mean"
-        drawn.append(figures.ranked("distance", title, unit, reference.distances, reference.distance, None))
-    if reference.attention is not None and reference.attentions:
+    distance, attention = reference.distance, reference.attention
+    if distance is not None and reference.distances:
+        title = text("figure.distance")
+        unit = text("figure.distance.y_sigma") if reference.unit == "σ" else text("figure.distance.y")
+        drawn.append(figures.ranked("distance", title, unit, reference.distances, distance, None))
+    if attention is not None and reference.attentions:
+        title, unit = text("figure.attention"), text("figure.attention.y")
         uniform = 1 / (1 + len(reference.attentions))
-        title = "Attention weight inside the class (dashed: uniform)"
-        drawn.append(figures.ranked("attention", title, "weight", reference.attentions, reference.attention, uniform))
+        drawn.append(figures.ranked("attention", title, unit, reference.attentions, attention, uniform))
     return drawn
 
 
@@ -153,39 +158,61 @@ def _drawings(reference: ClassView) -> list[figures.Drawing]:
 def print_predictions(result: PredictionResult, console: Console) -> None:
     """One row per image: label, confidence, the next labels, what left."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("image", "label", "confidence", "then", "true label"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "confidence" else "left")
+    for heading in (text("terminal.image"), text("terminal.label")):
+        table.add_column(heading, overflow="fold")
+    table.add_column(text("terminal.confidence"), overflow="fold", justify="right")
+    for heading in (text("terminal.then"), text("terminal.true_label")):
+        table.add_column(heading, overflow="fold")
     for row in result.predictions:
-        best, *others = row.top
-        then = ", ".join(f"{other.name} {wording.percent(other.probability)}" for other in others)
-        right = row.true_label == best.label
-        truth = "" if row.true_name is None else f"{row.true_name}{'' if right else ' (wrong)'}"
-        cells = (row.source, best.name, wording.percent(best.probability), then, truth)
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(Text(cell) for cell in _prediction_cells(row)))
     console.print(table)
-    for line in _prediction_lines(result):
+    _print_lines([*map(_prediction_line, result.predictions), *_notes(result.findings)], console)
+
+
+def _prediction_cells(row: Prediction) -> tuple[str, ...]:
+    best, *others = row.top
+    then = ", ".join(f"{other.name} {wording.percent(other.probability)}" for other in others)
+    truth = row.true_name or ""
+    if row.true_name is not None and row.true_label != best.label:
+        truth = text("terminal.wrong", name=row.true_name)
+    return row.source, best.name, wording.percent(best.probability), then, truth
+
+
+def _prediction_line(row: Prediction) -> str:
+    """What left for an image, what was done to its file, and where the release was saved."""
+    said = [f"{row.source}: {describe_release(row.release)}"]
+    if row.preparation:
+        said.append(text("terminal.prepared", steps="; ".join(row.preparation)))
+    if row.saved:
+        said.append(text("terminal.saved", file=row.saved))
+    return " ".join(said)
+
+
+def _notes(findings: Sequence[Finding]) -> list[str]:
+    return [text("terminal.note", text=item.text) for item in findings]
+
+
+def _print_lines(lines: Sequence[str], console: Console) -> None:
+    for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _prediction_lines(result: PredictionResult) -> list[str]:
-    """What left for each image, what was done to its file, and where the release was saved."""
-    lines = []
-    for row in result.predictions:
-        prepared = f" Prepared: {'; '.join(row.preparation)}." if row.preparation else ""
-        saved = f" Saved: {row.saved}" if row.saved else ""
-        lines.append(f"{row.source}: {describe_release(row.release)}.{prepared}{saved}")
-    return [*lines, *(f"note: {note}" for note in result.notes)]
 
 
 def print_explanation(explanation: Explanation, console: Console) -> None:
     """The findings, the reconstructions' errors, and that they are an illustration."""
-    for line in (*findings(explanation), *(f"note: {note}" for note in explanation.notes)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_lines([*verdict(explanation), *_notes(explanation.findings)], console)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("recovered by", "MSE", "SSIM", "mean MSE in the audit"):
-        table.add_column(heading, justify="left" if heading == "recovered by" else "right")
-    for row in explanation.recoveries:
-        name = f"floor: {row.name}" if row.kind == "floor" else row.name
-        table.add_row(name, *(wording.decimal(value) for value in (row.mse, row.ssim, row.audit_mse)))
-    console.print(table)
-    console.print(ILLUSTRATION, markup=False, highlight=False, soft_wrap=True)
+    table.add_column(text("terminal.recovered_by"))
+    for heading in (text("measure.mse"), text("measure.ssim"), text("terminal.audit_mean")):
+        table.add_column(heading, justify="right")
+    for row in ordered(explanation.recoveries):
+        numbers = [wording.decimal(value) for value in (row.mse, row.ssim, row.audit_mse)]
+        table.add_row(Text(_recovered_by(row)), *numbers)
+    if explanation.recoveries:
+        console.print(table)
+    _print_lines([text("explain.illustration")], console)
+
+
+def _recovered_by(row: Recovery) -> str:
+    if row.from_audit:
+        return text("terminal.from_audit", name=row.name)
+    return text("terminal.floor", name=row.name) if row.kind == "floor" else row.name

@@ -20,9 +20,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from attncem.health import describe_limit, finite
-from attncem.reporting.load import Entry, Record, Run
-from attncem.reporting.tables import blind_floors
-from attncem.types import AttackResult
+from attncem.reporting.load import Entry, Record, RunView
+from attncem.reporting.tables import floors
+from attncem.results.audit import Row, Score
+from attncem.texts import has_text, text
 
 NUM_COLORS = 8
 _INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
@@ -77,27 +78,24 @@ class Line:
     y: list[float]
 
 
-_PANELS: tuple[tuple[str, str, str, str], ...] = (
-    ("validation", "accuracy", "Validation accuracy (Prec@1)", "higher = more useful"),
-    ("validation", "ce", "Validation cross entropy", ""),
-    ("train", "rob_loss", "rob_loss (penalty, unscaled)", ""),
-    ("train", "intra_mse", "intra_mse (spread of z inside a class)", ""),
+PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
+"""What is drawn of every training; titles are in the catalogue, under `figure.panel.NAME`."""
+HEALTH = (
+    "active",
+    "plain_loss",
+    "effective_samples",
+    "effective_number",
+    "slot_entropy",
+    "gate_dimension",
+    "gate_snr",
+    "gate_class",
+    "gate_saturation",
+    "gradient_ratio",
+    "latched",
+    "shut_off",
+    "skipped",
 )
-_HEALTH = {
-    "active": "active (share above the floor)",
-    "plain_loss": "plain_loss (penalty of the plain variance)",
-    "effective_samples": "effective_samples (share)",
-    "effective_number": "effective_number (samples)",
-    "slot_entropy": "slot_entropy (0 to 1)",
-    "gate_dimension": "gate_dimension (mean)",
-    "gate_snr": "gate_snr (mean)",
-    "gate_class": "gate_class (mean)",
-    "gate_saturation": "gate_saturation (share)",
-    "gradient_ratio": "gradient_ratio (penalty / CE)",
-    "latched": "latched (share of classes)",
-    "shut_off": "shut_off (share of steps)",
-    "skipped": "skipped (share of samples)",
-}
+"""What is drawn of the surrogates' health; titles are under `figure.health.NAME`."""
 _RARE = frozenset({"latched", "shut_off", "skipped"})
 """Not drawn where they are 0 throughout."""
 Kind = Literal["number", "share", "ratio"]
@@ -107,28 +105,29 @@ _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
-def training_curves(runs: Sequence[Run]) -> list[Drawing]:
+def training_curves(runs: Sequence[RunView]) -> list[Drawing]:
     """Small multiples of training: one panel per quantity that any run has logged."""
     drawings = []
-    for kind, key, title, note in _PANELS:
-        lines = _lines(runs, kind, key)
+    for kind, key in PANELS:
+        lines, title = _lines(runs, kind, key), text(f"figure.panel.{key}")
+        note = text(f"figure.panel.{key}.note") if has_text(f"figure.panel.{key}.note") else ""
         if lines:
-            drawings.append(Drawing(title, _curves(f"curve-{key}", title, "epoch", lines), note))
+            drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note))
     return drawings
 
 
-def health_curves(runs: Sequence[Run]) -> list[Drawing]:
+def health_curves(runs: Sequence[RunView]) -> list[Drawing]:
     """Small multiples of the surrogates' health, each with the limit that raises a warning."""
     drawings = []
-    for key, title in _HEALTH.items():
-        lines = _lines(runs, "train", key)
+    for key in HEALTH:
+        lines, title = _lines(runs, "train", key), text(f"figure.health.{key}")
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
-            svg = _curves(f"health-{key}", title, "epoch", lines, kind=_KINDS.get(key, "share"))
+            svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=_KINDS.get(key, "share"))
             drawings.append(Drawing(title, svg, describe_limit(key)))
     return drawings
 
 
-def _lines(runs: Sequence[Run], kind: str, key: str) -> list[Line]:
+def _lines(runs: Sequence[RunView], kind: str, key: str) -> list[Line]:
     lines = [_line(run, color, kind, key) for color, run in enumerate(runs)]
     return [line for line in lines if line.y]
 
@@ -137,33 +136,54 @@ def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
     """Small multiples of attacks: error on the attacker's own validation images against budget."""
     lines: dict[str, list[Line]] = {}
     for entry in entries:
-        for attack in (row for row in entry.audit.attacks if row.curve):
-            x, y = [point.epochs for point in attack.curve], [point.validation_mse for point in attack.curve]
-            lines.setdefault(attack.name, []).append(Line(entry.label, entry.color, x, y))
+        for row in (row for row in entry.audit.attacks if row.verdict.curve):
+            curve = row.verdict.curve
+            x, y = [point.epochs for point in curve], [point.validation_error for point in curve]
+            lines.setdefault(row.name, []).append(Line(entry.label, entry.color, x, y))
     return [
-        Drawing(name, _curves(f"attack-{index}", f"Learning curve of attack {name}", "epochs of the attack", group))
+        Drawing(name, _curves(f"attack-{index}", text("figure.attack", name=name), text("figure.attack.x"), group))
         for index, (name, group) in enumerate(lines.items())
     ]
 
 
-def trade_off(entries: Sequence[Entry]) -> Drawing:
-    """Accuracy against the strongest attack's MSE, with both intervals and the blind floors."""
-    title = "Accuracy against the error of the strongest attack"
+@dataclass(frozen=True)
+class Point:
+    """One audit that has both an accuracy and an attack with a result."""
+
+    entry: Entry
+    accuracy: Score
+    mse: Score
+
+
+def trade_off(entries: Sequence[Entry]) -> Drawing | None:
+    """Accuracy against the strongest attack's MSE, with both intervals and blind floors; the note names their audit."""
+    points = [point for entry in entries if (point := _point(entry))]
+    if not points:
+        return None
+    title, floored = text("figure.trade_off"), next((point for point in points if floors(point.entry.audit)), points[0])
+    shown = _shown_floors(points, floored)
     with _drawing("trade-off", title, (8.4, 4.4)) as (axes, finish):
-        for entry in entries:
-            _point(axes, entry)
+        for point in points:
+            _draw(axes, point)
         axes.margins(x=0.12, y=0.14)
-        _floor_lines(axes, entries)
+        _floor_lines(axes, shown)
         axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))
-        axes.set_xlabel("accuracy, %")
-        axes.set_ylabel("MSE of the strongest attack")
-        _labels(axes, entries)
-    points = "; ".join(
-        f"{entry.label}: accuracy {100 * entry.audit.accuracy.mean:.1f} %, "
-        f"MSE {entry.audit.strongest_attack.mse.mean:.4f}"
-        for entry in entries
-    )
-    return Drawing(title, finish(points))
+        axes.set_xlabel(text("figure.trade_off.x"))
+        axes.set_ylabel(text("figure.trade_off.y"))
+        _labels(axes, points, shown)
+    return Drawing(title, finish("; ".join(_told(point) for point in points)), floored.entry.label)
+
+
+def _point(entry: Entry) -> Point | None:
+    audit = entry.audit
+    if audit.accuracy is None or not audit.strongest:
+        return None
+    return Point(entry, audit.accuracy, audit.strongest_attack.mse)
+
+
+def _told(point: Point) -> str:
+    accuracy, mse = 100 * point.accuracy.mean, point.mse.mean
+    return text("figure.trade_off.point", run=point.entry.label, accuracy=accuracy, mse=mse)
 
 
 def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: float, line: float | None) -> Drawing:
@@ -177,12 +197,12 @@ def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: floa
             axes.axhline(line, color=_MUTED, linewidth=0.9, linestyle="--")
         axes.set_axisbelow(True)
         axes.set_xticks([])
-        axes.set_xlabel(f"the class’s {len(values)} images, in order of size")
+        axes.set_xlabel(text("figure.ranked.x", count=len(values)))
         axes.set_ylabel(ylabel)
-    return Drawing(title, finish(f"this image {own:.4g}; the others from {min(values):.4g} to {max(values):.4g}"))
+    return Drawing(title, finish(text("figure.ranked.values", own=own, low=values[0], high=values[-1])))
 
 
-def _line(run: Run, color: int, kind: str, key: str) -> Line:
+def _line(run: RunView, color: int, kind: str, key: str) -> Line:
     records: Sequence[Record] = run.train if kind == "train" else run.validation
     pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
     points = [(x, y) for x, y in pairs if x is not None and y is not None]
@@ -202,45 +222,46 @@ def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: K
         if kind == "ratio":
             axes.set_yscale("symlog", linthresh=_SMALL_RATIO)
             axes.yaxis.set_major_formatter("{x:g}")
-    return finish("last values: " + "; ".join(f"{line.label} {line.y[-1]:.4g}" for line in lines))
+    last = [text("figure.value", run=line.label, value=line.y[-1]) for line in lines]
+    return finish(text("figure.last_values", values="; ".join(last)))
 
 
-def _point(axes: Any, entry: Entry) -> None:
-    accuracy, mse = entry.audit.accuracy, entry.audit.strongest_attack.mse
-    x, color = 100 * accuracy.mean, _color(entry.color)
+def _draw(axes: Any, point: Point) -> None:
+    accuracy, mse, color = point.accuracy, point.mse, point.entry.color
+    x = 100 * accuracy.mean
     axes.errorbar(
         x,
         mse.mean,
         xerr=[[max(x - 100 * accuracy.low, 0)], [max(100 * accuracy.high - x, 0)]],
         yerr=[[max(mse.mean - mse.low, 0)], [max(mse.high - mse.mean, 0)]],
-        color=color,
-        marker=_marker(entry.color),
+        color=_color(color),
+        marker=_marker(color),
         markersize=6,
         linewidth=1.2,
         capsize=2.5,
     )
 
 
-def _labels(axes: Any, entries: Sequence[Entry]) -> None:
+def _labels(axes: Any, points: Sequence[Point], shown: Sequence[Row]) -> None:
     """Write each run's name beside its point, in the first place that covers no point and no other name."""
     place = (axes.transData - axes.transAxes).transform
-    places = [place((100 * entry.audit.accuracy.mean, entry.audit.strongest_attack.mse.mean)) for entry in entries]
+    places = [place((100 * point.accuracy.mean, point.mse.mean)) for point in points]
     taken = [(x - 0.012, x + 0.012, y) for x, y in places]
-    for entry, (_, y) in zip(entries, places, strict=True):
-        ends = [place((100 * end, 0.0))[0] for end in (entry.audit.accuracy.low, entry.audit.accuracy.high)]
+    for point, (_, y) in zip(points, places, strict=True):
+        ends = [place((100 * end, 0.0))[0] for end in (point.accuracy.low, point.accuracy.high)]
         taken.append((ends[0], ends[1], y))
-    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in _shown_floors(entries)]
-    for entry, (x, y) in zip(entries, places, strict=True):
-        width = 0.012 * len(entry.label)
+    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in shown]
+    for point, (x, y) in zip(points, places, strict=True):
+        width = 0.012 * len(point.entry.label)
         spots = [(x + side, y + rise, side > 0) for rise in (0, 0.055, -0.055, 0.11, -0.11) for side in (0.022, -0.022)]
         free = [spot for spot in spots if _is_free(spot, width, taken)]
         left, height, rightwards = (free or spots)[0]
         taken.append((left, left + width, height) if rightwards else (left - width, left, height))
         axes.annotate(
-            entry.label,
+            point.entry.label,
             (left, height),
             xycoords="axes fraction",
-            color=_color(entry.color),
+            color=_color(point.entry.color),
             ha="left" if rightwards else "right",
             va="center",
             fontweight="bold",
@@ -254,19 +275,18 @@ def _is_free(spot: tuple[float, float, bool], width: float, taken: Sequence[tupl
     return inside and not any(left < end and start < right and abs(height - y) < 0.05 for start, end, y in taken)
 
 
-def _shown_floors(entries: Sequence[Entry]) -> list[AttackResult]:
+def _shown_floors(points: Sequence[Point], floored: Point) -> list[Row]:
     """The lowest blind floor, and those within twice the highest point: farther ones would flatten the figure."""
-    floors = blind_floors(entries[0].audit)
-    highest = max(entry.audit.strongest_attack.mse.high for entry in entries)
-    ceiling = max(2 * highest, min((row.mse.mean for row in floors), default=0.0))
-    return [row for row in floors if row.mse.mean <= ceiling]
+    found = floors(floored.entry.audit)
+    ceiling = max(2 * max(point.mse.high for point in points), min((row.mse.mean for row in found), default=0.0))
+    return [row for row in found if row.mse.mean <= ceiling]
 
 
-def _floor_lines(axes: Any, entries: Sequence[Entry]) -> None:
-    for index, row in enumerate(_shown_floors(entries)):
+def _floor_lines(axes: Any, shown: Sequence[Row]) -> None:
+    for index, row in enumerate(shown):
         axes.axhline(row.mse.mean, color=_MUTED, linewidth=0.9, linestyle="--")
         axes.annotate(
-            f"{row.name} {row.mse.mean:.4f}",
+            text("figure.floor", name=row.name, mse=row.mse.mean),
             (0.005 + 0.2 * index, row.mse.mean),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2),
@@ -295,7 +315,10 @@ def _drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure.add_subplot(), lambda description: _clean(done[0], key, f"{title}. {description}")
+        yield (
+            figure.add_subplot(),
+            lambda values: _clean(done[0], key, text("figure.description", title=title, values=values)),
+        )
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
         done.append(buffer.getvalue())

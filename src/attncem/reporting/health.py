@@ -1,90 +1,88 @@
-"""Checks that keep a report honest: each is pure and returns the warnings it found."""
+"""Checks that keep a report honest: each is pure and returns the findings it made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from attncem.health import NEAR_CHANCE, spans
-from attncem.reporting.load import Record, Run
-from attncem.types import AuditResult
+from attncem.health import spans
+from attncem.reporting.load import Record, RunView, name_audits
+from attncem.results import joining
+from attncem.results.audit import AuditResult
+from attncem.results.findings import Finding, finding, unique
+from attncem.texts import text
 
 COLLAPSED = 0.6
 """Accuracy below this part of the best run's says that it was given up."""
 
 
-def run_warnings(run: Run, best_accuracy: float | None = None) -> list[str]:
-    """Everything a reader must know before trusting the numbers of one run."""
-    found = status_warnings(run.manifest) + [str(span) for span in spans(run.metrics)]
-    for audit in run.audits:
-        found += accuracy_warnings(audit, best_accuracy) + attack_warnings(audit)
-        found += [text for text in audit.warnings if not _is_said(text, audit, found)]
-    return list(dict.fromkeys(found))
+def run_warnings(run: RunView, best_accuracy: float | None = None) -> list[str]:
+    """Everything a reader must know before trusting the numbers of one run, and which audits are left out."""
+    return [*(item.text for item in run_findings(run, best_accuracy)), *run.left_out]
 
 
-def _is_said(text: str, audit: AuditResult, found: Sequence[str]) -> bool:
-    """Whether a warning of the audit repeats one of the checks here in other words."""
-    unreliable = [row.name for row in audit.attacks if not row.reliable]
-    if any(text.startswith(f"{name}: not converged") for name in unreliable):
-        return True
-    pairs = (("near chance", "near chance"), ("loses to ridge", "no decoder beats ridge"))
-    return any(theirs in text and any(ours in own for own in found) for theirs, ours in pairs)
+def run_findings(run: RunView, best_accuracy: float | None = None) -> list[Finding]:
+    """The findings about a run: its status, its training, its audits; none twice."""
+    training = [finding("training", f"training, {span.cause}", said=str(span)) for span in spans(run.metrics)]
+    told = {(item.code, item.about) for item in training}
+    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.audits]
+    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.audits)
+    status = [] if any(item.code == "not_finished" for item in audited) else status_findings(run.manifest)
+    return [*status, *training, *audited]
 
 
-def status_warnings(manifest: Record) -> list[str]:
+def _merged(lists: Sequence[Sequence[Finding]], audits: Sequence[AuditResult]) -> list[Finding]:
+    """The findings of all audits; one that is not in all of them says in which it is."""
+    shared = [item for item in (lists[0] if lists else []) if all(item in others for others in lists)]
+    found = list(shared)
+    for name, own in zip(name_audits(audits)[0], lists, strict=True):
+        found += [replace(item, about=_joined(name, item.about)) for item in own if item not in shared]
+    return unique(found)
+
+
+def _joined(name: str, about: str) -> str:
+    return f"{name}: {about}" if about else name
+
+
+def status_findings(manifest: Record) -> list[Finding]:
     """Say so when the training did not finish."""
     status = manifest.get("status", "finished")
-    return [] if status == "finished" else [f"training is not finished (status: {status})"]
+    return [] if status == "finished" else [finding("run_status", status=status)]
 
 
 def is_near_chance(audit: AuditResult) -> bool:
-    """Whether the model hardly beats guessing."""
-    return audit.accuracy.mean < NEAR_CHANCE / audit.num_classes
+    """Whether the model hardly beats guessing; not where its accuracy is unknown."""
+    return audit.accuracy is not None and joining.is_near_chance(audit.accuracy, audit.subject.num_classes)
 
 
 def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
     """Whether the accuracy fell far below the best run's."""
-    return best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
+    return best_accuracy is not None and audit.accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
 
 
-def accuracy_warnings(audit: AuditResult, best_accuracy: float | None = None) -> list[str]:
-    """Refuse to call a model private that has lost its use."""
-    accuracy = f"{100 * audit.accuracy.mean:.1f} %"
-    if is_near_chance(audit):
-        chance = f"{100 / audit.num_classes:.1f} %"
-        return [f"accuracy {accuracy} is near chance ({chance}): its privacy numbers mean nothing"]
-    if is_collapsed(audit, best_accuracy):
-        best = f"{100 * (best_accuracy or 0):.1f} %"
-        return [f"accuracy collapsed to {accuracy} (best run: {best}): its privacy numbers mean little"]
-    return []
+def accuracy_findings(audit: AuditResult, best_accuracy: float | None = None) -> list[Finding]:
+    """Refuse to call a model private that has lost its use; that it is near chance the audit says itself."""
+    if audit.accuracy is None or best_accuracy is None or is_near_chance(audit):
+        return []
+    if not is_collapsed(audit, best_accuracy):
+        return []
+    return [finding("accuracy_collapsed", accuracy=100 * audit.accuracy.mean, best=100 * best_accuracy)]
 
 
-def attack_warnings(audit: AuditResult) -> list[str]:
-    """Attacks that had not converged, and decoders that lose to linear inversion."""
-    found = [_unreliable(row.name, row.gain_of_doubling) for row in audit.attacks if not row.reliable]
-    ridge = [row.mse.mean for row in audit.attacks if row.method == "ridge"]
-    decoders = [row.mse.mean for row in audit.attacks if row.method == "decoder"]
-    if ridge and decoders and min(decoders) > min(ridge):
-        found.append("no decoder beats ridge inversion: the decoders are too weak or trained too briefly")
-    return found
-
-
-def _unreliable(name: str, gain: float | None) -> str:
-    why = "" if gain is None else f" (doubling its budget still lowered the error by {100 * gain:.1f} %)"
-    return f"attack “{name}” is not reliable{why}: the true leakage is probably larger than shown"
-
-
-def comparison_warnings(audits: Sequence[AuditResult]) -> list[str]:
+def comparison_findings(audits: Sequence[AuditResult]) -> list[Finding]:
     """Differences between audits that forbid comparing their rows."""
+    plans = [audit.plan for audit in audits]
     aspects: dict[str, set[object]] = {
-        "data sets": {audit.dataset for audit in audits},
-        "evaluation data": {(audit.dataset, audit.data_sha256) for audit in audits},
-        "suites": {(audit.suite, audit.suite_version) for audit in audits},
-        "threat models": {audit.threat for audit in audits},
+        "dataset": {plan.subject.dataset for plan in plans},
+        "data": {(plan.subject.dataset, plan.subject.data_sha256) for plan in plans},
+        "suite": {(plan.suite, plan.suite_version) for plan in plans},
+        "changed": {tuple(plan.changed) for plan in plans},
+        "threat": {repr(plan.threat) for plan in plans},
     }
-    different = [name for name, values in aspects.items() if len(values) > 1]
-    found = [f"the rows differ in their {', '.join(different)}: compare only like with like"] if different else []
-    if len({audit.device for audit in audits}) > 1:
-        found.append("the runs were measured on different devices: their times are not comparable")
+    different = [text(f"report.aspect.{name}") for name, values in aspects.items() if len(values) > 1]
+    found = [finding("rows_differ", aspects=", ".join(different))] if different else []
+    if len({plan.device for plan in plans}) > 1:
+        found.append(finding("devices_differ"))
     return found
 
 
@@ -92,5 +90,6 @@ def best_accuracy(audits: Iterable[AuditResult]) -> dict[str, float]:
     """Highest accuracy per data set."""
     best: dict[str, float] = {}
     for audit in audits:
-        best[audit.dataset] = max(best.get(audit.dataset, 0.0), audit.accuracy.mean)
+        if audit.accuracy is not None:
+            best[audit.subject.dataset] = max(best.get(audit.subject.dataset, 0.0), audit.accuracy.mean)
     return best

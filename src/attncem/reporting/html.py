@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from attncem import __version__
 from attncem.reporting import figures, gallery, health, tables, wording
-from attncem.reporting.load import Entry, Run, entries, load_runs
+from attncem.reporting.load import Entry, RunView, entries, load_runs
+from attncem.texts import has_text, pattern
 from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
@@ -33,30 +34,35 @@ def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) 
     return out
 
 
-def page_context(runs: Sequence[Run], now: datetime) -> dict[str, Any]:
+def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
     """Everything the template shows."""
     audited = entries(runs)
     audits = [entry.audit for entry in audited]
-    best = health.best_accuracy(audits)
+    best, albums = health.best_accuracy(audits), gallery.albums(audited)
     return {
         "version": __version__,
+        "generator": f"attncem {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "runs": runs,
         "entries": audited,
         "verdict": wording.verdict(audited, best),
         "warnings": _warnings(runs, best),
-        "comparison": health.comparison_warnings(audits),
+        "comparison": [item.text for item in health.comparison_findings(audits)],
         "headline": tables.headline(runs, audited),
-        "mixed": len({(audit.suite, audit.suite_version, audit.threat) for audit in audits}) > 1,
-        "trade_off": figures.trade_off(audited) if audited else None,
+        "headline_measures": tables.measures(tables.HEADLINE),
+        "floors_of": next((entry.label for entry in audited if tables.floors(entry.audit)), None),
+        "measures": tables.measures(),
+        "mixed": len({(it.plan.suite, it.plan.suite_version, repr(it.plan.threat)) for it in audits}) > 1,
+        "trade_off": figures.trade_off(audited),
         "attacks": tables.attack_rows(audited),
-        "galleries": gallery.galleries(audited),
-        "extremes": gallery.extremes(audited),
+        "galleries": gallery.galleries(albums),
+        "extremes": gallery.extremes(albums),
         "curves": figures.training_curves(runs),
         "health_curves": figures.health_curves(runs),
         "attack_curves": figures.attack_curves(audited),
         "classes": tables.class_tables(audited),
         "threats": _threats(audited),
+        "settings": [_settings(run) for run in runs],
         "num_colors": figures.NUM_COLORS,
     }
 
@@ -78,21 +84,31 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "seconds": wording.seconds,
         "svg": Markup,
     }
+    environment.globals |= {"t": marked, "has_text": has_text, "missing": wording.MISSING}
     return environment.get_template(template).render(context) + "\n"
 
 
-def _warnings(runs: Sequence[Run], best: Mapping[str, float]) -> list[tuple[int, str, list[str]]]:
+def marked(key: str, /, **values: Any) -> Markup:
+    """A text of the catalogue for a page: all is escaped but for values that are markup already."""
+    return escape(pattern(key)).format(**values)
+
+
+def _warnings(runs: Sequence[RunView], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
+    """The warnings of each run that has any, under its label."""
     found = []
-    for color, run in enumerate(runs):
-        dataset = run.audits[0].dataset if run.audits else ""
-        texts = health.run_warnings(run, best.get(dataset))
-        if texts:
-            found.append((color, run.label, texts))
-    return found
+    for run in runs:
+        dataset = run.audits[0].subject.dataset if run.audits else ""
+        found.append((run.label, health.run_warnings(run, best.get(dataset))))
+    return [(label, texts) for label, texts in found if texts]
+
+
+def _settings(run: RunView) -> list[str]:
+    return [*wording.describe_run(run), *(wording.describe_audit(audit) for audit in run.audits)]
 
 
 def _threats(audited: Sequence[Entry]) -> dict[str, str]:
-    return {entry.audit.threat.name: wording.describe_threat(entry.audit.threat) for entry in audited}
+    threats = [entry.audit.plan.threat for entry in audited]
+    return {threat.name: wording.describe_threat(threat) for threat in threats}
 
 
 def refuse_foreign(file: Path, mark: str) -> None:

@@ -1,32 +1,41 @@
-"""Run folders → dataclasses: reads JSON and YAML only, and names the file in every error."""
+"""Run folders → what a report shows: the run's own files, its audits, and which audits are left out."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from attncem.types import SCHEMA_VERSION, AuditResult, RunError, audit_from_dict
+from attncem.config.run import RunConfig
+from attncem.ledger import Ledger, audit_folders, old_audits
+from attncem.results.audit import AuditPlan, AuditResult
+from attncem.results.threats import THREATS
+from attncem.runs import RunDirectory
+from attncem.texts import text
+from attncem.types import RunError
 
 Record = Mapping[str, Any]
 
+SHORT = 12
+"""Letters of a fingerprint that are shown."""
+_OLD_NAME = re.compile(rf"(?P<suite>.+?)-(?P<threat>{'|'.join(THREATS)})(?P<on>-validation)?(-\d+)?")
+
 
 @dataclass(frozen=True)
-class Run:
-    """One run folder as the report sees it."""
+class RunView:
+    """One run folder as the report sees it. ``left_out`` names audits that are not shown, each with the reason."""
 
     path: Path
     label: str
-    config: Record
+    config: RunConfig
     config_text: str
     manifest: Record
-    metrics: Sequence[Record]
-    audits: Sequence[AuditResult]
+    metrics: Sequence[Record] = ()
+    audits: Sequence[AuditResult] = ()
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def train(self) -> list[Record]:
@@ -38,40 +47,22 @@ class Run:
         """The records of validation epochs, in order."""
         return [record for record in self.metrics if record.get("kind") == "validation"]
 
-    def setting(self, *keys: str) -> Any:
-        """A nested value of the resolved config; None where it is absent."""
-        value: Any = self.config
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-
-    @property
-    def noise_std(self) -> float | None:
-        """The noise of the first channel that has any."""
-        channels = self.config.get("channel") or []
-        channels = [channels] if isinstance(channels, Mapping) else channels
-        return next((item["noise_std"] for item in channels if "noise_std" in item), None)
-
-    @property
-    def surrogate(self) -> str:
-        """The surrogate's name, with its variant where it has one, and what defends beside it."""
-        name, variant = self.setting("surrogate", "name"), self.setting("surrogate", "variant")
-        further = [str(penalty["name"]).replace("_", " ") for penalty in self.config.get("penalties") or []]
-        further += [key.replace("_", " ") for key in ("sparse_coding", "pruning") if self.setting("model", key)]
-        return " + ".join([f"{name} ({variant})" if variant else str(name or "none"), *further])
-
 
 @dataclass(frozen=True)
 class Entry:
-    """One audit with the run it belongs to; ``color`` is the run's place in the palette."""
+    """One audit with the run it belongs to; ``color`` is the run's place in the palette.
 
-    run: Run
+    ``label`` tells it from all other audits, ``name`` from those of the same suite and threat model.
+    """
+
+    run: RunView
     audit: AuditResult
     label: str
     color: int
+    name: str = ""
 
 
-def load_runs(paths: Sequence[Path]) -> list[Run]:
+def load_runs(paths: Sequence[Path]) -> list[RunView]:
     """Read the run folders and give each a label of its own."""
     if not paths:
         raise RunError("a report needs at least one run folder")
@@ -86,111 +77,78 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     return unique
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> RunView:
     """Read one run folder; RunError names what is missing or damaged."""
-    path = path.resolve()
-    if not path.is_dir():
-        raise RunError(f"{path}: no such run folder")
-    text = _text(path / "config.yaml")
-    config = _yaml(path / "config.yaml", text)
-    manifest = _json(path / "manifest.json")
-    label = str(manifest.get("name") or config.get("name") or path.name)
-    return Run(path, label, config, text, manifest, _metrics(path / "metrics.jsonl"), _audits(path / "audits"))
+    directory = RunDirectory.open(path.resolve())
+    config_text, manifest = directory.config_yaml, directory.manifest
+    config = directory.config
+    metrics = [record for record in directory.records() if isinstance(record, dict)]
+    audits, left_out = _audits(directory, config.name)
+    label = str(manifest.get("name") or config.name)
+    return RunView(directory.path, label, config, config_text, manifest, metrics, audits, left_out)
 
 
-def entries(runs: Sequence[Run]) -> list[Entry]:
+# audits
+
+
+def _audits(directory: RunDirectory, run: str) -> tuple[list[AuditResult], list[str]]:
+    """The newest audit of each kind on test images and these weights, and what is left out, by name."""
+    root, mark = directory.path / "audits", (directory.fingerprint() if directory.checkpoints() else None)
+    newest: dict[tuple[object, ...], AuditResult] = {}
+    left_out = []
+    for folder in audit_folders(root):
+        plan = Ledger.open(folder).plan
+        if plan.evaluation != "test":
+            continue
+        if plan.subject.fingerprint != mark:
+            left_out.append(_other(plan, folder.name, run))
+            continue
+        key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))
+        if key not in newest or plan.suite_version >= newest[key].plan.suite_version:
+            newest[key] = Ledger.open(folder).result()
+    anew = {(plan.suite, plan.threat.name) for plan in (audit.plan for audit in newest.values())}
+    old = [said for file in old_audits(root) if (said := _old(file, directory.path.name, anew))]
+    return list(newest.values()), [*left_out, *old]
+
+
+def _other(plan: AuditPlan, name: str, run: str) -> str:
+    """Why an audit of another client is left out."""
+    subject = plan.subject
+    weights, mark = subject.weights or text("report.left_out.foreign"), subject.fingerprint[:SHORT]
+    if subject.run == run:
+        return text("report.left_out.weights", audit=name, weights=weights, fingerprint=mark)
+    return text("report.left_out.run", audit=name, run=subject.run, weights=weights, fingerprint=mark)
+
+
+def _old(file: Path, run: str, anew: Set[tuple[str, str]]) -> str:
+    """How an audit of attncem 0.1 is made anew, by the words of its name; empty where it was, or is no result."""
+    named = _OLD_NAME.fullmatch(file.stem)
+    if named and (named["on"] or (named["suite"], named["threat"]) in anew):
+        return ""
+    options = f" --suite {named['suite']} --threat {named['threat']}" if named else ""
+    return text("report.left_out.old", file=file.name, run=run, options=options)
+
+
+def entries(runs: Sequence[RunView]) -> list[Entry]:
     """All audits of all runs, in order, each with a label of its own."""
     found = []
     for color, run in enumerate(runs):
-        for audit in run.audits:
-            label = run.label if len(run.audits) == 1 else f"{run.label} · {audit.suite} · {audit.threat.name}"
-            found.append(Entry(run, audit, label, color))
+        for audit, longer, shorter in zip(run.audits, *name_audits(run.audits), strict=True):
+            label = f"{run.label} · {longer}" if longer else run.label
+            found.append(Entry(run, audit, label, color, f"{run.label} · {shorter}" if shorter else run.label))
     return found
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise RunError(f"{file}: missing; is this a run folder of attncem?") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{file}: cannot be read: {error}") from error
-
-
-def _yaml(file: Path, text: str) -> Record:
-    try:
-        config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RunError(f"{file}: damaged, not YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise RunError(f"{file}: damaged, holds no settings")
-    return config
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(_text(file))
-    except json.JSONDecodeError as error:
-        raise RunError(f"{file}: damaged, not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise RunError(f"{file}: damaged, not a JSON object")
-    version = data.get("schema_version", SCHEMA_VERSION)
-    if not isinstance(version, int):
-        raise RunError(f"{file}: damaged, schema_version is {version!r}")
-    if version > SCHEMA_VERSION:
-        raise RunError(
-            f"{file}: written by a newer attncem (schema_version {version}; this one reads up to {SCHEMA_VERSION}): "
-            "upgrade attncem"
-        )
-    return data
-
-
-def _metrics(file: Path) -> list[Record]:
-    """Read metrics.jsonl; a torn last line is what a killed run leaves, and is dropped."""
-    if not file.exists():
-        return []
-    lines = _text(file).splitlines()
-    records: list[Record] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise RunError(f"{file}: damaged in line {number}: {error}") from error
-        if isinstance(record, dict):
-            records.append(record)
-    return records
-
-
-def _audits(folder: Path) -> list[AuditResult]:
-    """Read the audits on test images; of one suite and threat model only the newest is kept.
-
-    Audits on validation images serve to choose a model and are no result. Newest: the highest suite version,
-    then the last written (NAME.json, NAME-2.json … NAME-10.json).
-    """
-    newest: dict[tuple[str, str], AuditResult] = {}
-    for file in sorted(folder.glob("[!.]*.json"), key=lambda file: (len(file.name), file.name)):
-        audit = load_audit(file)
-        key = (audit.suite, audit.threat.name)
-        if audit.evaluation != "test":
-            continue
-        if key not in newest or audit.suite_version >= newest[key].suite_version:
-            newest[key] = audit
-    return list(newest.values())
-
-
-def load_audit(file: Path) -> AuditResult:
-    """Read one audit; RunError names the file and what is wrong with it."""
-    data = _json(file)
-    try:
-        audit = audit_from_dict(data)
-        means = [audit.accuracy.mean, *(row.mse.mean for row in audit.attacks)]
-        strongest = {row.name for row in audit.attacks} & {audit.strongest}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{file}: damaged, not an audit: {error!r}") from error
-    if not strongest:
-        raise RunError(f"{file}: damaged, its strongest attack {audit.strongest!r} is none of its rows")
-    if not all(isinstance(mean, int | float) for mean in means):
-        raise RunError(f"{file}: damaged, accuracy and MSE must be numbers")
-    return audit
+def name_audits(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
+    """What tells each audit from the others, with suite and threat model and without; empty for an only one."""
+    plans = [audit.plan for audit in audits]
+    seeds = len({plan.seed for plan in plans}) > 1
+    changes = len({tuple(plan.changed) for plan in plans}) > 1
+    marks = [
+        [*([text("report.seed", seed=plan.seed)] if seeds else []), *(plan.changed if changes else [])]
+        for plan in plans
+    ]
+    if len(plans) == 1:
+        return [""], [""]
+    longer = [" · ".join([plan.suite, plan.threat.name, *mark]) for plan, mark in zip(plans, marks, strict=True)]
+    return longer, [" · ".join(mark) for mark in marks]

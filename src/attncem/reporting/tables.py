@@ -4,98 +4,124 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from attncem.reporting.load import Entry, Run
-from attncem.types import AttackResult, AuditResult
+from attncem.metrics import METRICS
+from attncem.reporting.load import Entry, RunView
+from attncem.results.audit import AuditResult, Row
+from attncem.texts import text
 
-Row = dict[str, Any]
+Cells = dict[str, Any]
 
+HEADLINE = ("mse", "ssim", "psnr")
+"""Measures of the headline table; the first one ranks attacks and has an interval."""
 CSV_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
     "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "training_seconds",
     "training_ratio", "client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query",
     "reliable",
 )  # fmt: skip
+_COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
 
 
-def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = None) -> list[Row]:
-    """Rows of the headline table: one per audit (kind "run"), then the first audit's floors (kind "floor")."""
-    names = labels or [audit.run for audit in audits]
-    first = audits[0].training_seconds if audits else 0.0
+@dataclass(frozen=True)
+class Measure:
+    """A measure as a table's column; ``private`` says which way less was recovered."""
+
+    name: str
+    title: str
+    unit: str
+    private: str
+    decimals: int
+    meaning: str
+
+
+def measures(names: Iterable[str] = METRICS) -> list[Measure]:
+    """The columns of these measures, in this order."""
+    return [_measure(name) for name in names]
+
+
+def _measure(name: str) -> Measure:
+    metric, meaning = METRICS[name], text(f"measure.{name}.meaning")
+    private = text(f"report.private.{metric.private}")
+    return Measure(name, text(f"measure.{name}"), metric.unit, private, metric.decimals, meaning)
+
+
+# the headline table
+
+
+def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = None) -> list[Cells]:
+    """Rows of the headline table: one per audit (kind "run"), then the floors of the first that has any ("floor")."""
+    names = labels or [audit.subject.run for audit in audits]
+    first = audits[0].subject.training_seconds if audits else 0.0
     rows = [_run_row(audit, name, first) for audit, name in zip(audits, names, strict=True)]
-    return rows + [_floor_row(row) for row in (floors(audits[0]) if audits else [])]
+    return rows + [_floor_row(row) for row in next(filter(None, map(floors, audits)), [])]
 
 
-def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Row:
-    row: Row = {
+def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
+    plan, subject, accuracy = audit.plan, audit.subject, audit.accuracy
+    row: Cells = {
         "kind": "run",
         "run": label,
-        "surrogate": audit.surrogate,
-        "penalty_weight": audit.penalty_weight,
-        "noise_std": audit.noise_std,
-        "suite": f"{audit.suite} v{audit.suite_version}",
-        "threat": audit.threat.name,
-        "accuracy": audit.accuracy.mean,
-        "accuracy_low": audit.accuracy.low,
-        "accuracy_high": audit.accuracy.high,
-        "training_seconds": audit.training_seconds,
-        "training_ratio": audit.training_seconds / first_seconds if first_seconds else None,
-        "client_macs": audit.client_macs,
-        "server_macs": audit.server_macs,
-        "client_parameters": audit.client_parameters,
-        "server_parameters": audit.server_parameters,
-        "bytes_per_query": audit.bytes_per_query,
+        "surrogate": subject.surrogate,
+        "penalty_weight": subject.penalty_weight,
+        "noise_std": subject.noise_std,
+        "suite": f"{plan.suite} v{plan.suite_version}",
+        "threat": plan.threat.name,
+        "accuracy": accuracy and accuracy.mean,
+        "accuracy_low": accuracy and accuracy.low,
+        "accuracy_high": accuracy and accuracy.high,
+        "training_seconds": subject.training_seconds,
+        "training_ratio": subject.training_seconds / first_seconds if first_seconds else None,
+        "failed": sum(row.outcome == "failed" for row in audit.rows),
     }
-    return row | _attack_cells(audit.strongest_attack)
+    costs = {name: getattr(subject, name) for name in _COSTS}
+    return row | costs | _attack_cells(audit.strongest_attack if audit.strongest else None)
 
 
-def _floor_row(row: AttackResult) -> Row:
+def _floor_row(row: Row) -> Cells:
     return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": row.name} | _attack_cells(row)
 
 
-def _attack_cells(row: AttackResult) -> Row:
-    return {
+def _attack_cells(row: Row | None) -> Cells:
+    if row is None:
+        keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable")
+        return dict.fromkeys((*keys, *HEADLINE))
+    means = {name: row.scores[name].mean if name in row.scores else None for name in HEADLINE}
+    return means | {
         "attack": row.name,
         "attack_kind": row.kind,
-        "mse": row.mse.mean,
         "mse_low": row.mse.low,
         "mse_high": row.mse.high,
-        "ssim": row.ssim.mean,
-        "psnr": row.psnr.mean,
-        "mse_5th_percentile": row.mse_5th_percentile,
-        "reliable": row.reliable,
+        "mse_5th_percentile": row.mse.p05,
+        "reliable": row.verdict.reliable,
     }
 
 
-def unaudited_row(run: Run) -> Row:
+def unaudited_row(run: RunView) -> Cells:
     """Headline row of a run without an audit: what its config and manifest know."""
-    costs = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
-    known = {key: run.manifest.get(key) for key in costs}
-    return (
-        dict.fromkeys(CSV_COLUMNS)
-        | known
-        | {
-            "kind": "unaudited",
-            "run": run.label,
-            "folder": run.path.name,
-            "surrogate": run.surrogate,
-            "penalty_weight": run.setting("training", "penalty_weight"),
-            "noise_std": run.noise_std,
-            "training_seconds": run.manifest.get("training_seconds"),
-        }
-    )
+    known = {
+        "kind": "unaudited",
+        "run": run.label,
+        "command": f"attncem audit {run.path.name}",
+        "surrogate": run.config.defence,
+        "penalty_weight": run.config.training.penalty_weight,
+        "noise_std": run.config.noise_std,
+        "training_seconds": run.manifest.get("training_seconds"),
+    }
+    return dict.fromkeys(CSV_COLUMNS) | {key: run.manifest.get(key) for key in _COSTS} | known
 
 
-def headline(runs: Sequence[Run], entries: Sequence[Entry]) -> list[Row]:
+def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
     """The headline table of the page: runs in the order given, audited or not, then the floors."""
-    audited = summary_table([entry.audit for entry in entries], [entry.run.label for entry in entries])
-    by_run: dict[str, list[Row]] = {}
+    audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
+    by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.run.surrogate, "color": entry.color}
+        row |= {"surrogate": entry.run.config.defence, "color": entry.color}
         by_run.setdefault(entry.run.label, []).append(row)
-    rows: list[Row] = []
+    rows: list[Cells] = []
     for color, run in enumerate(runs):
         rows += by_run.get(run.label) or [unaudited_row(run) | {"color": color}]
     first = rows[0]["training_seconds"]
@@ -105,45 +131,77 @@ def headline(runs: Sequence[Run], entries: Sequence[Entry]) -> list[Row]:
     return rows + audited[len(entries) :]
 
 
-def floors(audit: AuditResult) -> list[AttackResult]:
-    """The rows that every attack must beat, weakest first."""
+def floors(audit: AuditResult) -> list[Row]:
+    """The guesses that never look at what was released, weakest first."""
     return sorted((row for row in audit.attacks if row.kind == "floor"), key=lambda row: -row.mse.mean)
 
 
-def blind_floors(audit: AuditResult) -> list[AttackResult]:
-    """The floors that never look at what was released (at most at the predicted label)."""
-    return [row for row in floors(audit) if row.method.replace(" ", "_") != "nearest_neighbour"]
+# all attacks
 
 
-def attack_rows(entries: Sequence[Entry]) -> list[Row]:
-    """Every attack of every audit; within an audit the strongest first."""
-    rows = []
-    for entry in entries:
-        for attack in sorted(entry.audit.attacks, key=lambda row: row.mse.mean):
-            strongest = attack.name == entry.audit.strongest
-            rows.append({"label": entry.label, "color": entry.color, "attack": attack, "strongest": strongest})
-    return rows
+def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
+    """Every row of every audit: within an audit the strongest attack first, and at the end what has no measure."""
+    return [cells for entry in entries for cells in _audit_rows(entry)]
 
 
-def class_tables(entries: Sequence[Entry]) -> list[Row]:
+def _audit_rows(entry: Entry) -> list[Cells]:
+    judged = sorted(entry.audit.attacks, key=lambda row: row.mse.mean)
+    others = [row for row in entry.audit.rows if row not in judged]
+    return [
+        {
+            "label": entry.label,
+            "color": entry.color,
+            "attack": row,
+            "judged": row in judged,
+            "strongest": row.name == entry.audit.strongest,
+            "first": number == 0,
+            "notes": _notes(row, entry.audit),
+            "said": _other_numbers(row),
+        }
+        for number, row in enumerate([*judged, *others])
+    ]
+
+
+def _notes(row: Row, audit: AuditResult) -> list[str]:
+    """What the audit found about a row that has a result, without its name."""
+    return [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+
+
+def _other_numbers(row: Row) -> list[str]:
+    """What certificates and probes give, in words."""
+    if not row.ok or row.kind in ("floor", "attack"):
+        return []
+    bounds = [
+        text(f"report.bound.{item.kind}", name=name, value=item.value, unit=item.unit, low=item.low, high=item.high)
+        for name, item in row.bounds.items()
+    ]
+    scores = row.scores.items()
+    return bounds + [text("report.score", name=name, mean=it.mean, low=it.low, high=it.high) for name, it in scores]
+
+
+# classes
+
+
+def class_tables(entries: Sequence[Entry]) -> list[Cells]:
     """One table per data set: accuracy and strongest-attack MSE of each class for each audit."""
     groups: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
-        groups.setdefault((entry.audit.dataset, tuple(entry.audit.class_names)), []).append(entry)
+        subject = entry.audit.subject
+        groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(entry)
     return [_class_table(dataset, group) for (dataset, _), group in groups.items()]
 
 
-def _class_table(dataset: str, group: Sequence[Entry]) -> Row:
-    count = max(entry.audit.num_classes for entry in group)
-    names = group[0].audit.class_names or [str(index) for index in range(count)]
-    columns = [_class_cells(entry, len(names)) for entry in group]
+def _class_table(dataset: str, group: Sequence[Entry]) -> Cells:
+    count = max(entry.audit.subject.num_classes for entry in group)
+    names = group[0].audit.subject.class_names or [str(index) for index in range(count)]
+    columns = [_class_cells(entry.audit, len(names)) for entry in group]
     rows = [{"name": name, "cells": [cells[index] for cells in columns]} for index, name in enumerate(names)]
     return {"dataset": dataset, "entries": list(group), "rows": rows}
 
 
-def _class_cells(entry: Entry, count: int) -> list[Row]:
-    errors = _padded(entry.audit.strongest_attack.per_class_mse, count)
-    accuracies = _padded(entry.audit.per_class_accuracy, count)
+def _class_cells(audit: AuditResult, count: int) -> list[Cells]:
+    errors = _padded(audit.strongest_attack.mse.per_class if audit.strongest else [], count)
+    accuracies = _padded(audit.accuracy.per_class if audit.accuracy else [], count)
     known = [value for value in errors if value is not None]
     lowest = min(known) if known else None
     return [
@@ -156,10 +214,10 @@ def _padded(values: Sequence[float | None], count: int) -> list[float | None]:
     return [*values, *[None] * count][:count]
 
 
-def csv_text(rows: Sequence[Row]) -> str:
+def csv_text(rows: Sequence[Cells]) -> str:
     """The headline table as CSV, unrounded."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    words = io.StringIO()
+    writer = csv.DictWriter(words, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return words.getvalue()

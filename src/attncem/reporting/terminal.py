@@ -10,41 +10,63 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from attncem.metrics import METRICS
 from attncem.reporting import wording
-from attncem.reporting.tables import summary_table
-from attncem.types import AuditResult
+from attncem.reporting.load import name_audits
+from attncem.reporting.tables import HEADLINE, summary_table
+from attncem.results.audit import AuditResult
+from attncem.texts import text
 
-_TITLE = "Strongest attack on each run (higher MSE, lower SSIM: more private)"
 _NAME_WIDTH = 24
 """Room for the longest floor's name; longer names fold."""
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
     """Print one row per audit, then the floors beneath."""
-    rows = summary_table(audits)
-    show_threat = len({(row["suite"], row["threat"]) for row in rows if row["kind"] == "run"}) > 1
-    table = Table(title=_TITLE, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("run", overflow="fold", min_width=_NAME_WIDTH)
-    for heading in ("acc.\n%", "strongest\nattack", "MSE", "SSIM", "PSNR\ndB", "train\ns"):
-        table.add_column(heading, justify="left" if "attack" in heading else "right")
+    rows = summary_table(audits, _labels(audits))
+    title = text("terminal.summary", directions=", ".join(_direction(name) for name in HEADLINE))
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(text("terminal.run"), overflow="fold", min_width=_NAME_WIDTH)
+    table.add_column(text("terminal.accuracy"), justify="right")
+    table.add_column(text("terminal.attack"))
+    for heading in (*map(_heading, HEADLINE), text("terminal.training")):
+        table.add_column(heading, justify="right")
     for number, row in enumerate(rows):
         if number == len(audits):
             table.add_section()
-        name = f"{row['run']} ({row['suite']}, {row['threat']})" if row["kind"] == "run" and show_threat else row["run"]
-        table.add_row(*_cells(row, name), style="dim" if row["kind"] == "floor" else "")
+        table.add_row(*map(Text, _cells(row)), style="dim" if row["kind"] == "floor" else "")
     console.print(table)
 
 
-def _cells(row: dict[str, Any], name: str) -> list[Text]:
-    floor = row["kind"] == "floor"
-    unsure = "" if row["reliable"] else " (not reliable)"
-    cells = [
-        f"floor: {name}" if floor else name,
-        "" if floor else wording.percent(row["accuracy"], unit=""),
-        "" if floor else f"{row['attack']}{unsure}",
-        wording.decimal(row["mse"], 4),
-        wording.decimal(row["ssim"], 3),
-        wording.decimal(row["psnr"], 1),
-        "" if floor else wording.decimal(row["training_seconds"], 1),
+def _labels(audits: Sequence[AuditResult]) -> list[str]:
+    """The runs' names, and what tells the audits apart where suite, threat model, seed or options differ."""
+    told = {(audit.plan.suite, audit.plan.suite_version, audit.plan.threat.name) for audit in audits}
+    longer, shorter = name_audits(audits)
+    marks = longer if len(told) > 1 else shorter
+    return [
+        f"{audit.subject.run} ({mark})" if mark else audit.subject.run
+        for audit, mark in zip(audits, marks, strict=True)
     ]
-    return [Text(cell) for cell in cells]
+
+
+def _direction(name: str) -> str:
+    return text(f"terminal.{METRICS[name].private}", measure=text(f"measure.{name}"))
+
+
+def _heading(name: str) -> str:
+    return "\n".join(filter(None, (text(f"measure.{name}"), METRICS[name].unit)))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    numbers = [wording.decimal(row[name], METRICS[name].decimals) for name in HEADLINE]
+    if row["kind"] == "floor":
+        return [text("terminal.floor", name=row["run"]), "", "", *numbers, ""]
+    accuracy, seconds = wording.percent(row["accuracy"], unit=""), wording.decimal(row["training_seconds"], 1)
+    return [row["run"], accuracy, _attack(row), *numbers, seconds]
+
+
+def _attack(row: dict[str, Any]) -> str:
+    if row["attack"] is None:
+        failed = row["failed"]
+        return text("terminal.no_result_failed", count=failed) if failed else text("terminal.no_result")
+    return str(row["attack"]) if row["reliable"] else text("terminal.not_reliable", attack=row["attack"])

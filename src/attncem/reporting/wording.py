@@ -1,24 +1,18 @@
-"""Numbers and findings as words: formats for people, and the verdict at the top of the page."""
+"""Numbers and findings as words: formats for people, the verdict at the top of the page, facts about runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attncem.reporting.health import is_collapsed, is_near_chance
-from attncem.reporting.load import Entry
-from attncem.reporting.tables import blind_floors
-from attncem.types import ThreatModel
+from attncem.reporting.load import SHORT, Entry, RunView
+from attncem.reporting.tables import floors
+from attncem.results.audit import AuditResult, Row
+from attncem.results.threats import ThreatModel
+from attncem.texts import text
 
 MISSING = "–"
-
-_AUXILIARY = {
-    "train": "the training images",
-    "held_out": "held-out images of the same kind that the model never saw",
-    "published_infer": "the share of the test images that earlier publications give the attacker",
-    "shifted": "images of another kind",
-    "none": "no images",
-}
 
 
 def decimal(value: float | None, digits: int = 4) -> str:
@@ -57,20 +51,68 @@ def seconds(value: float | None) -> str:
     return f"{value / 60:.3g} min" if value < 7200 else f"{value / 3600:.3g} h"
 
 
+def class_name(names: Sequence[str], label: int) -> str:
+    """The class's name, or its number where the data set has no names."""
+    return names[label] if 0 <= label < len(names) else text("page.class", number=label)
+
+
 def describe_threat(threat: ThreatModel) -> str:
-    """What the adversary knows and owns, in one sentence."""
-    encoder = "knows the encoder" if threat.knows_encoder else "does not know the encoder"
-    channel = "knows the channel" if threat.knows_channel else "does not know the channel"
-    sight = "one release" if threat.releases_per_input == 1 else f"{threat.releases_per_input} releases"
-    owned = _AUXILIARY.get(threat.auxiliary, threat.auxiliary)
-    return f"The adversary {encoder}, {channel}, owns {owned}, and sees {sight} of each image."
+    """What the adversary knows, owns and sees, in one sentence."""
+    many = threat.releases_per_input
+    return text(
+        "threat.sentence",
+        encoder=text(f"threat.encoder.{_yes(threat.knows_encoder)}"),
+        channel=text(f"threat.channel.{_yes(threat.knows_channel)}"),
+        query=text(f"threat.query.{_yes(threat.may_query)}"),
+        owned=text(f"threat.auxiliary.{threat.auxiliary}"),
+        sight=text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many),
+    )
 
 
-def verdict(entries: Sequence[Entry], best: dict[str, float]) -> list[str]:
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def describe_run(run: RunView) -> list[str]:
+    """Status, device, versions and split of a run, as its manifest has them."""
+    manifest, unknown = run.manifest, text("report.settings.unknown")
+    versions = "".join(f"; {name} {version}" for name, version in _pairs(manifest.get("versions")))
+    status, device = manifest.get("status") or unknown, manifest.get("device") or unknown
+    said = [text("report.settings.run", status=status, device=device, versions=versions)]
+    counts = ", ".join(f"{name} {number}" for name, number in _pairs(manifest.get("split")) if name != "sha256")
+    return [*said, text("report.settings.images", counts=counts)] if counts else said
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def describe_audit(audit: AuditResult) -> str:
+    """What an audit was made of, and to which weights it belongs."""
+    plan, subject = audit.plan, audit.subject
+    return text(
+        "report.settings.audit",
+        suite=plan.suite,
+        version=plan.suite_version,
+        threat=plan.threat.name,
+        seed=plan.seed,
+        weights=subject.weights or MISSING,
+        fingerprint=subject.fingerprint[:SHORT],
+        images=plan.num_evaluation,
+        owned=plan.num_auxiliary,
+        seconds=seconds(audit.seconds),
+        device=plan.device,
+    )
+
+
+# the verdict
+
+
+def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
     """Sentences that say what the audits found; of many audits only the two ends."""
     if not entries:
-        return ["No run has been audited yet, so nothing is known about what these models leak."]
-    usable = [entry for entry in entries if not _useless(entry, best)]
+        return [text("report.verdict.unaudited")]
+    usable = [entry for entry in entries if entry.audit.strongest and not _useless(entry, best)]
     shown = list(entries)
     if len(entries) > 5 and usable:
         ordered = sorted(usable, key=lambda entry: entry.audit.strongest_attack.mse.mean)
@@ -78,37 +120,42 @@ def verdict(entries: Sequence[Entry], best: dict[str, float]) -> list[str]:
     sentences = [_sentence(entry, best) for entry in shown]
     left_out = len(entries) - len(shown)
     if left_out:
-        sentences.append(f"These are the most and the least exposed of the useful models; {left_out} more are below.")
-    if len(entries) > 1:
-        sentences.append("Each row is one seed: the differences shown are not yet a claim that one method wins.")
-    return sentences
+        sentences.append(text("report.verdict.ends", count=left_out))
+    return [*sentences, text("report.verdict.one_seed")] if len(entries) > 1 else sentences
 
 
-def _useless(entry: Entry, best: dict[str, float]) -> bool:
-    return is_near_chance(entry.audit) or is_collapsed(entry.audit, best.get(entry.audit.dataset))
+def _useless(entry: Entry, best: Mapping[str, float]) -> bool:
+    return is_near_chance(entry.audit) or is_collapsed(entry.audit, best.get(entry.audit.subject.dataset))
 
 
-def _sentence(entry: Entry, best: dict[str, float]) -> str:
-    audit, attack = entry.audit, entry.audit.strongest_attack
-    accuracy = percent(audit.accuracy.mean)
+def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
+    audit, run = entry.audit, entry.label
+    if not audit.strongest:
+        return text("report.verdict.no_result", run=run)
+    accuracy = "" if audit.accuracy is None else percent(audit.accuracy.mean)
     if is_near_chance(audit):
-        return f"{entry.label} has an accuracy of {accuracy}, near chance: nothing can be said about its privacy."
-    if is_collapsed(audit, best.get(audit.dataset)):
-        return f"{entry.label} has lost its accuracy ({accuracy}): its error of {attack.mse.mean:.4f} means little."
-    blind = blind_floors(audit)
-    floor = min((row.mse.mean for row in blind), default=None)
-    if attack in blind:
-        return (
-            f"On {entry.label} (accuracy {accuracy}) no attack of this suite does better than the blind floor "
-            f"(“{attack.name}”, MSE {attack.mse.mean:.4f}); a stronger attack may."
-        )
-    known = "" if floor is None else f" (blind floor {floor:.4f}{_removed(attack.mse.mean, floor)})"
-    doubt = "" if attack.reliable else " This attack had not converged, so the true leakage is probably larger."
-    return (
-        f"The strongest attack on {entry.label}, “{attack.name}”, recovers images with MSE "
-        f"{attack.mse.mean:.4f}{known} at accuracy {accuracy}.{doubt}"
-    )
+        return text("report.verdict.near_chance", run=run, accuracy=accuracy)
+    attack = audit.strongest_attack
+    if is_collapsed(audit, best.get(audit.subject.dataset)):
+        return text("report.verdict.collapsed", run=run, accuracy=accuracy, mse=attack.mse.mean)
+    if attack.kind == "floor":
+        beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
+        return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
+    at = text("report.verdict.at_accuracy", accuracy=accuracy) if accuracy else ""
+    return _with_doubt(attack, run, _beside_floor(attack, audit), at)
 
 
-def _removed(mse: float, floor: float) -> str:
-    return f"; {100 * (1 - mse / floor):.0f} % of a blind guess’s error removed" if 0 < mse < floor else ""
+def _with_doubt(attack: Row, run: str, floor: str, accuracy: str) -> str:
+    mse = attack.mse.mean
+    said = text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=accuracy)
+    return said if attack.verdict.reliable else f"{said} {text('report.verdict.doubt')}"
+
+
+def _beside_floor(attack: Row, audit: AuditResult) -> str:
+    """The best blind guess, and how much of its error the attack removes."""
+    floor = min((row.mse.mean for row in floors(audit)), default=None)
+    if floor is None:
+        return ""
+    if not 0 < attack.mse.mean < floor:
+        return text("report.verdict.above_floor", floor=floor)
+    return text("report.verdict.below_floor", floor=floor, removed=100 * (1 - attack.mse.mean / floor))

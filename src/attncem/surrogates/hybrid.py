@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from attncem.config.attention import HybridOptions
-from attncem.runs import read_json
+from attncem.ledger import audit_folders, read_audit
+from attncem.results.audit import AuditResult
 from attncem.surrogates.base import Batch, Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
 from attncem.surrogates.slot import SlotCrossAttentionCEM
-from attncem.types import AuditResult, ConfigError, RunError, SurrogateOutput, audit_from_dict
+from attncem.types import ConfigError, RunError, SurrogateOutput
 
 CAUTION_TEST_IMAGES = (
     "risk_audit was made on the test images: what they decided must not be judged on them; audit with on=validation."
@@ -56,10 +57,10 @@ class HybridCEM(Surrogate):
         self.register_buffer("places", torch.full((num_classes,), -1))
         cautions = [self.gated.caution, self.slot.caution]
         if options.risk_audit is not None:
-            audit = read_audit(options.risk_audit)
+            audit = read_risk_audit(options.risk_audit)
             self.risk.copy_(torch.tensor(_risk_of(audit, num_classes)))
             self._mark()
-            cautions.append(CAUTION_TEST_IMAGES if audit.evaluation == "test" else "")
+            cautions.append(CAUTION_TEST_IMAGES if audit.plan.evaluation == "test" else "")
         self.caution = " ".join(filter(None, cautions))
 
     def _checked_size(self) -> int:
@@ -149,34 +150,33 @@ class HybridCEM(Surrogate):
         return {"risk_classes": [label for label in self.risk_classes.tolist() if self.places[label] >= 0]}
 
 
-def read_audit(source: str | Path) -> AuditResult:
-    """The audit in a file, or the only one of a run folder; ConfigError says what is wrong with it."""
+def read_risk_audit(source: str | Path) -> AuditResult:
+    """The audit in a folder, or the only one of a run folder; ConfigError says what is wrong with it."""
     path = Path(source)
     try:
-        audit = audit_from_dict(read_json(_only_audit(path) if path.is_dir() else path))
-    except (RunError, LookupError, TypeError) as error:
-        reason = str(error) if isinstance(error, RunError) else f"{path} is no audit ({error})"
-        raise ConfigError(f"surrogate.risk_audit={source}: {reason}") from error
-    if not any(row.name == audit.strongest for row in audit.attacks):
-        raise ConfigError(f"surrogate.risk_audit={source}: the audit has no row of its strongest attack")
+        audit = read_audit(_only_audit(path) if (path / "config.yaml").is_file() else path)
+    except RunError as error:
+        raise ConfigError(f"surrogate.risk_audit={source}: {error}") from error
+    if not audit.strongest:
+        raise ConfigError(f"surrogate.risk_audit={source}: no attack of this audit has a result")
     return audit
 
 
-def _only_audit(folder: Path) -> Path:
-    files = sorted((folder / "audits").glob("*.json"))
-    if len(files) == 1:
-        return files[0]
-    found = f"it has {len(files)}, name one: {', '.join(map(str, files))}" if files else "it has none"
+def _only_audit(run: Path) -> Path:
+    folders = audit_folders(run / "audits")
+    if len(folders) == 1:
+        return folders[0]
+    found = f"it has {len(folders)}, name one: {', '.join(map(str, folders))}" if folders else "it has none"
     raise RunError(f"expected a run folder with one audit, {found}")
 
 
 def _risk_of(audit: AuditResult, num_classes: int) -> list[float]:
     """Minus the strongest attack's MSE of every class; −inf where no image of the class was attacked."""
-    errors = audit.strongest_attack.per_class_mse
-    if {audit.num_classes, len(errors)} != {num_classes}:
+    errors, subject = audit.strongest_attack.mse.per_class, audit.subject
+    if {subject.num_classes, len(errors)} != {num_classes}:
         raise ConfigError(
-            f"surrogate.risk_audit: the audit of {audit.run} is about {audit.num_classes} classes of {audit.dataset}, "
-            f"this model has {num_classes}"
+            f"surrogate.risk_audit: the audit of {subject.run} is about {subject.num_classes} classes of "
+            f"{subject.dataset}, this model has {num_classes}"
         )
     return [-math.inf if error is None else -error for error in errors]
 

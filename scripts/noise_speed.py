@@ -1,0 +1,57 @@
+"""How long `noise.draw` takes beside torch's own generator, for one million numbers on one CPU core.
+
+python scripts/noise_speed.py results/noise_speed.json
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attncem import noise
+from attncem.channels import FILLS
+
+COUNT = 1_000_000
+ROUNDS = 31
+LAWS: tuple[noise.Law, ...] = ("normal", "laplace", "uniform")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def ratio(law: noise.Law) -> float:
+    """The median over rounds of our time over torch's, each pair measured one after the other."""
+    numbers, generator, secret = torch.empty(COUNT), torch.Generator().manual_seed(0), noise.fresh_secret()
+    pairs = [
+        (seconds(lambda: noise.draw(secret, law, COUNT)), seconds(lambda: FILLS[law](numbers, generator)))
+        for _ in range(ROUNDS)
+    ]
+    return statistics.median(ours / torchs for ours, torchs in pairs)
+
+
+def measure() -> dict[str, Any]:
+    """Every law's ratio."""
+    torch.set_num_threads(1)
+    return {
+        "command": "python scripts/noise_speed.py results/noise_speed.json",
+        "numbers": COUNT,
+        "rounds": ROUNDS,
+        "cpu_cores": 1,
+        "torch": torch.__version__,
+        "times_as_long_as_torch": {law: round(ratio(law), 1) for law in LAWS},
+    }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")

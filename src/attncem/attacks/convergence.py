@@ -1,0 +1,123 @@
+"""until_converged(): the loop that learned attacks share, with budgets that double until doubling gains little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from attncem.config.attacks import BudgetOptions
+from attncem.results.audit import BudgetPoint, Verdict
+from attncem.results.findings import Finding, finding
+from attncem.types import TrainingError
+
+WARMUP_STEPS = 50
+"""Steps over which the rate rises at the very start."""
+_TELL_EVERY = 20
+Tell = Callable[[float, float], None]
+"""tell(epochs so far, last validation error); the error is not a number before the first one."""
+
+
+class Learner(Protocol):
+    """Something in training, with its own data."""
+
+    steps_per_epoch: int
+
+    def step(self, rate: float) -> None:
+        """One step at this learning rate."""
+        ...
+
+    def validate(self) -> tuple[float, float]:
+        """Error and loss on the attacker's own validation images; the loss is what decides."""
+        ...
+
+
+L = TypeVar("L", bound=Learner)
+
+
+@dataclass(frozen=True)
+class Converged(Generic[L]):
+    """The best copy, how the budgets went, and what a person should know of it."""
+
+    best: L
+    verdict: Verdict
+    findings: list[Finding]
+
+
+def until_converged(
+    trunk: L, copied: Callable[[L], L], budget: BudgetOptions, *, name: str, num_parameters: int, tell: Tell
+) -> Converged[L]:
+    """Train with doubling budgets; the copy with the lowest loss is the result.
+
+    The trunk trains at a constant rate. For a budget of E epochs it is copied at (1 − anneal)·E, and the copy's rate
+    falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` of the loss: then it has
+    converged. A budget that diverges ends the doubling; a first one that does is a TrainingError.
+    """
+    course = _Course(trunk, copied, budget, tell)
+    size, best, losses, curve = budget.epochs, trunk, list[float](), list[BudgetPoint]()
+    while True:
+        learner, error, loss = course.annealed_at(size)
+        if not math.isfinite(loss):
+            break
+        best = learner if not losses or loss < min(losses) else best
+        curve.append(BudgetPoint(size, error))
+        losses.append(loss)
+        if _gained_little(losses, budget.tolerance) or 2 * size > budget.max_epochs:
+            break
+        size *= 2
+    if not curve:
+        raise TrainingError(f"{name} diverged within {size:g} epochs: lower its lr={budget.lr:g}")
+    reliable = _gained_little(losses, budget.tolerance) and size == curve[-1].epochs
+    verdict = Verdict(reliable, _gain(losses), curve, num_parameters)
+    return Converged(best, verdict, [] if reliable else [_doubt(verdict, size)])
+
+
+def _gain(losses: list[float]) -> float | None:
+    """How much of the loss the last doubling took away; None before any."""
+    if len(losses) < 2:
+        return None
+    return 1 - losses[-1] / losses[-2] if losses[-2] else 0.0
+
+
+def _gained_little(losses: list[float], tolerance: float) -> bool:
+    gain = _gain(losses)
+    return gain is not None and gain < tolerance
+
+
+def _doubt(verdict: Verdict, tried: float) -> Finding:
+    """Why an attack is not called converged."""
+    epochs, gain = verdict.curve[-1].epochs, verdict.gain_of_doubling
+    if tried > epochs:
+        return finding("budget_diverged", epochs=epochs, tried=tried)
+    if gain is None:
+        return finding("never_doubled", epochs=epochs)
+    return finding("not_converged", epochs=epochs, gain=100 * gain)
+
+
+class _Course(Generic[L]):
+    """The trunk on its way, and the copies that branch off."""
+
+    def __init__(self, trunk: L, copied: Callable[[L], L], budget: BudgetOptions, tell: Tell) -> None:
+        self.trunk, self.copied, self.budget, self.tell = trunk, copied, budget, tell
+        self.done = 0
+        self.error = math.nan
+
+    def annealed_at(self, epochs: float) -> tuple[L, float, float]:
+        """A copy of the trunk, annealed so that it has had so many epochs; its validation error and loss."""
+        total = max(2, round(epochs * self.trunk.steps_per_epoch))
+        until = round((1 - self.budget.anneal) * total)
+        while self.done < until:
+            self.trunk.step(self.budget.lr * min(1.0, (self.done + 1) / WARMUP_STEPS))
+            self.done += 1
+            self._tell(self.done)
+        learner = self.copied(self.trunk)
+        for step in range(until, total):
+            learner.step(self.budget.lr * (total - step) / (total - until))
+            self._tell(step + 1)
+        self.error, loss = learner.validate()
+        return learner, self.error, loss
+
+    def _tell(self, step: int) -> None:
+        if step % _TELL_EVERY == 0:
+            self.tell(step / self.trunk.steps_per_epoch, self.error)

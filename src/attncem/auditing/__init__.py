@@ -1,0 +1,161 @@
+"""audit(): judge a run by every row of a suite, and write down each row as soon as it is there."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import attncem
+from attncem.auditing.case import Case
+from attncem.auditing.measuring import measure, summarise
+from attncem.build import Modules
+from attncem.config.suggest import known
+from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
+from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back
+from attncem.health import spans
+from attncem.ledger import Ledger, plan_id
+from attncem.opening import OpenRun, open_run
+from attncem.progress import Progress, shown
+from attncem.results.audit import AuditPlan, AuditResult, Score
+from attncem.results.findings import Finding, finding
+from attncem.results.threats import THREATS, ThreatModel, with_releases
+from attncem.runs import RunDirectory
+from attncem.types import ConfigError
+
+__all__ = ["Case", "audit", "measure"]
+
+
+def audit(  # noqa: PLR0913 - one door, every choice by name
+    run: str | Path | RunDirectory | OpenRun,
+    suite: str | Path | Mapping[str, Any] | Suite = "standard",
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    threat: str | ThreatModel = "train",
+    releases: int | None = None,
+    on: str = "test",
+    weights: str = "best",
+    seed: int | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    fresh: bool = False,
+    out: str | Path | None = None,
+    device: str | None = None,
+    modules: Modules | None = None,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is there.
+
+    An audit that was stopped goes on with the rows that are missing; `fresh` begins anew, beside it. `overrides` change
+    options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker knows and
+    owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
+    `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
+    of a checkpoint, `out` another folder for the result.
+    """
+    chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
+    wanted = select_rows(chosen.suite, only, skip)
+    known("on", on, ("test", "validation"))
+    opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
+    with _ready(opened), shown(progress) as told:
+        case = Case(opened, adversary, on=on, seed=opened.config.seed if seed is None else seed)
+        ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
+        with ledger.held():
+            _run_rows(case, chosen.suite, wanted, ledger, told)
+        return ledger.result()
+
+
+def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
+    named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
+    return with_releases(named, releases)
+
+
+def _place(opened: OpenRun, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    if opened.directory is None:
+        raise ConfigError("an encoder without a run folder needs a place for its audit: give out=FOLDER")
+    return opened.directory.path / "audits"
+
+
+def _ready(opened: OpenRun) -> AbstractContextManager[object]:
+    stack = ExitStack()
+    stack.enter_context(memory_given_back(opened.device))
+    stack.enter_context(limited_threads(opened.config.threads))
+    stack.enter_context(fastest_convolutions(opened.device))
+    return stack
+
+
+def _run_rows(case: Case, suite: Suite, wanted: Sequence[str], ledger: Ledger, progress: Progress) -> None:
+    """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
+    stage = f"audit {case.subject.name}"
+    done = {row.name for row in ledger.rows() if row.outcome != "failed"}
+    for position, name in enumerate(wanted):
+        progress(stage, position, len(wanted), {})
+        if name not in done:
+            found = measure(case, name, suite.rows[name], seed=case.seed_of(name), progress=_nested(progress, stage))
+            ledger.write(found.row, found.files)
+    progress(stage, len(wanted), len(wanted), {})
+
+
+def _nested(progress: Progress, stage: str) -> Progress:
+    def told(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        progress(f"{stage}: {inner}", done, total, numbers)
+
+    return told
+
+
+def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
+    """What is asked for, with a name that no other question shares."""
+    opened, suite = case.subject, chosen.suite
+    subject = opened.subject()
+    options = {name: row.model_dump(mode="json") for name, row in suite.rows.items()}
+    facts = {
+        "suite": [suite.name, suite.version],
+        "rows": options,
+        "threat": case.threat.to_dict(),
+        "images": [case.on, subject.data_sha256],
+        "weights": subject.weights,
+        "seed": case.seed,
+        "fingerprint": subject.fingerprint,
+        "version": attncem.__version__,
+        "device": opened.device.type,
+    }
+    return AuditPlan(
+        id=plan_id(suite.name, case.threat.name, case.on, facts),
+        suite=suite.name,
+        suite_version=suite.version,
+        changed=chosen.changed,
+        rows=list(suite.rows),
+        threat=case.threat,
+        evaluation=case.on,
+        seed=case.seed,
+        subject=subject,
+        num_evaluation=len(case.x),
+        num_auxiliary=len(case.auxiliary),
+        num_train=len(opened.data.train),
+        accuracy=_accuracy(case),
+        findings=[*opened.findings, *_health(opened)],
+        device=describe_device(opened.device),
+        versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    )
+
+
+def _accuracy(case: Case) -> Score | None:
+    """Accuracy on the very releases that are attacked; None without a server half."""
+    if case.model.server is None:
+        return None
+    return summarise(case.right(), np.asarray(case.y.cpu().numpy()), case.subject.spec.num_classes)
+
+
+def _health(opened: OpenRun) -> list[Finding]:
+    """Warnings of the training that stood when these weights were saved."""
+    if opened.directory is None or opened.checkpoint is None:
+        return []
+    epoch = opened.checkpoint.facts["epoch"]
+    held = [span for span in spans(opened.directory.records()) if span.holds_at(epoch)]
+    return [finding("training", about=f"training, {span.cause}", said=str(span)) for span in held]

@@ -1,0 +1,157 @@
+"""measure(): one row of an audit. What goes wrong is a value: a row that failed or is not applicable, and why."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attncem.attacks.base import Attack
+from attncem.auditing.case import BATCH, Case
+from attncem.auditing.gallery import choose_pictures
+from attncem.auditing.judges import Certificate, Probe, build_judge
+from attncem.checkpoints import pack_tensors
+from attncem.config.base import Options
+from attncem.ledger import ImageScores, RowFiles
+from attncem.metrics import METRICS
+from attncem.progress import Progress, silent
+from attncem.results.audit import Kind, Row, Score
+from attncem.results.findings import Finding, finding
+from attncem.statistics import bootstrap_mean
+from attncem.texts import text
+from attncem.types import AttncemError, NotApplicable, RunError
+
+Values = Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A row and what lies beside it."""
+
+    row: Row
+    files: RowFiles = field(default_factory=RowFiles)
+
+
+def measure(case: Case, name: str, options: Options, *, seed: int, progress: Progress = silent) -> Measured:
+    """Judge the case by what the options describe. Nothing but an interruption leaves this function as an error."""
+    started = time.perf_counter()
+    judge = build_judge(options, progress=progress)
+    row = Row(
+        name=name,
+        method=options.name,  # type: ignore[attr-defined]
+        kind=_kind(judge),
+        outcome="ok",
+        reason="",
+        options=options.model_dump(mode="json"),
+        seed=seed,
+        releases=case.threat.releases_per_input,
+        sees=judge.sees if isinstance(judge, Attack) else "release",
+        must_beat=list(judge.must_beat) if isinstance(judge, Attack) else [],
+    )
+    try:
+        found = _judged(case, judge, row, seed)
+    except NotApplicable as reason:
+        found = Measured(replace(row, outcome="not_applicable", reason=str(reason)))
+    except Exception as error:  # whatever an attack does costs its own row only
+        found = Measured(replace(row, outcome="failed", reason=_reason(error)))
+    return replace(found, row=replace(found.row, seconds=time.perf_counter() - started))
+
+
+def _kind(judge: Attack | Certificate | Probe) -> Kind:
+    if isinstance(judge, Attack):
+        return "attack" if judge.sees == "release" else "floor"
+    return "certificate" if isinstance(judge, Certificate) else "probe"
+
+
+def _reason(error: Exception) -> str:
+    """What happened in one line, and where, unless it is an error for people."""
+    said = " ".join(str(error).split())
+    if isinstance(error, AttncemError):
+        return said
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {said} ({_short(place.filename)}, line {place.lineno})"
+
+
+def _short(filename: str) -> str:
+    package = Path(__file__).parents[1]
+    path = Path(filename)
+    return str(path.relative_to(package)) if path.is_relative_to(package) else path.name
+
+
+def _judged(case: Case, judge: Attack | Certificate | Probe, row: Row, seed: int) -> Measured:
+    if isinstance(judge, Attack):
+        return _attacked(case, judge, row, seed)
+    case.require(judge.needs)
+    if isinstance(judge, Certificate):
+        return Measured(replace(row, bounds=dict(judge.bound(case, seed=seed))))
+    values = judge.score(case, seed=seed)
+    index = np.arange(len(case.x), dtype=np.int64)
+    scored = replace(row, scores=_scores(values, case, index), num_images=len(index))
+    return Measured(scored, RowFiles(ImageScores(index, values)))
+
+
+def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
+    """Fit the attack through its oracle and measure it on the evaluation images."""
+    attack.fit(case.oracle(attack, seed), seed=seed)
+    index = case.image_index(attack)
+    images = _reconstructed(case, attack, len(index))
+    values, left_out = _values(images, case.x[: len(index)])
+    pictures, files = choose_pictures(row.name, case, images, values["mse"])
+    state = attack.state()
+    scored = replace(
+        row,
+        scores=_scores(values, case, index),
+        num_images=len(index),
+        verdict=attack.verdict,
+        findings=[*(replace(item, about=row.name) for item in attack.findings), *left_out],
+        pictures=pictures,
+    )
+    packed = None if state is None else pack_tensors(state)
+    return Measured(scored, RowFiles(ImageScores(index, values), files, packed))
+
+
+def _reconstructed(case: Case, attack: Attack, count: int) -> Tensor:
+    images = torch.cat([attack.reconstruct(seen).detach().float() for seen in case.seen_by(attack, count)])
+    expected = (count, *case.x.shape[1:])
+    if tuple(images.shape) != expected:
+        raise RunError(f"the attack returned images of shape {tuple(images.shape)}, expected {expected}")
+    if not bool(images.isfinite().all()):
+        raise RunError("the attack returned images that are not finite")
+    return images
+
+
+@torch.no_grad()
+def _values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float64]], list[Finding]]:
+    """Every measure of every image; those the images are too small for are left out."""
+    pairs = list(zip(images.split(BATCH), x.split(BATCH), strict=True))
+    values: dict[str, Any] = {}
+    left_out: list[Finding] = []
+    for name, metric in METRICS.items():
+        if min(x.shape[-2:]) < metric.pixels:
+            left_out.append(finding("measure_left_out", about=text(f"measure.{name}"), pixels=metric.pixels))
+            continue
+        taken = torch.cat([metric.function(a, b) for a, b in pairs])
+        values[name] = np.asarray(taken.double().cpu().numpy())
+    return values, left_out
+
+
+def _scores(values: Values, case: Case, index: NDArray[np.int64]) -> dict[str, Score]:
+    labels = case.y.cpu().numpy()[index]
+    return {name: summarise(found, labels, case.subject.spec.num_classes) for name, found in values.items()}
+
+
+def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
+    """Mean with its interval, the exposed and the sheltered end, and each class."""
+    interval = bootstrap_mean(values)
+    low, high = np.quantile(values, [0.05, 0.95])
+    members = [values[labels == label] for label in range(num_classes)]
+    per_class = [float(own.mean()) if own.size else None for own in members]
+    return Score(interval.mean, interval.low, interval.high, float(low), float(high), per_class)

@@ -1,0 +1,144 @@
+"""What attacks make of one release: the audit's strongest, with what it learned there, and a few quick ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from attncem.attacks import ATTACKS, build_attack
+from attncem.attacks.base import Attack
+from attncem.attacks.oracle import Oracle
+from attncem.checkpoints import read_tensors
+from attncem.config.attacks import ClassMeanOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.base import Options
+from attncem.ledger import Ledger, audit_folders
+from attncem.metrics import METRICS
+from attncem.opening import OpenRun
+from attncem.pictures import png_text
+from attncem.progress import Progress
+from attncem.results.audit import AuditResult
+from attncem.results.explanation import Recovery
+from attncem.results.findings import Finding, finding
+from attncem.results.threats import THREATS
+from attncem.seeding import derive_seed
+from attncem.types import RunError
+
+_ATTACKER = 10_000
+"""Training images that the quick attacks learn from, at most."""
+_QUICK: tuple[tuple[str, Options], ...] = (
+    ("class mean", ClassMeanOptions()),
+    ("nearest neighbour", NearestNeighbourOptions()),
+    ("ridge", RidgeOptions()),
+)
+"""Quick attacks under the names they have in an audit."""
+
+
+@dataclass(frozen=True)
+class NearestAudit:
+    """The newest audit of these very weights under the threat model that is shown, and what to say about it."""
+
+    ledger: Ledger | None = None
+    result: AuditResult | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def said(self) -> str | None:
+        """Which audit it is, in a few words."""
+        return None if self.result is None else f"suite {self.result.plan.suite}, threat model {_THREAT.name}"
+
+
+_THREAT = THREATS["train"]
+
+
+@dataclass(frozen=True)
+class Recoveries:
+    """What came back, the strongest attack of the audit first."""
+
+    rows: list[Recovery]
+    attacker_images: int
+    findings: list[Finding]
+
+
+def nearest_audit(opened: OpenRun) -> NearestAudit:
+    """The audit to take the strongest attack from; an explanation does without where it is missing or damaged."""
+    if opened.directory is None:
+        return NearestAudit()
+    try:
+        ledgers = [Ledger.open(folder) for folder in audit_folders(opened.directory.path / "audits")]
+        fitting = [ledger for ledger in ledgers if _fits(ledger, opened)]
+        if fitting:
+            return NearestAudit(fitting[-1], fitting[-1].result())
+    except RunError as error:
+        return NearestAudit(findings=[finding("audits_left_out", reason=str(error))])
+    return NearestAudit(findings=[finding("no_audit", run=str(opened.directory.path))])
+
+
+def _fits(ledger: Ledger, opened: OpenRun) -> bool:
+    plan = ledger.plan
+    same = plan.subject.fingerprint == opened.fingerprint and plan.threat == _THREAT
+    return same and plan.evaluation == "test" and any(row.ok for row in ledger.rows())
+
+
+def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: NearestAudit, progress: Progress) -> Recoveries:
+    """The strongest attack of the audit, then the quick ones, fitted here through an oracle."""
+    own = _attacker_images(opened)
+    seed = derive_seed(opened.config.seed, "explain")
+    means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
+    name, strongest, findings = _strongest(opened, audit)
+    rows = [] if strongest is None else [_recovery(name, strongest, x, released, means, from_audit=True)]
+    for position, (name, options) in enumerate(_QUICK, 1):
+        if name not in {row.name for row in rows}:
+            attack = build_attack(options, progress=progress)
+            classes = opened.spec.num_classes
+            oracle = Oracle(opened.model, _THREAT, *own, num_classes=classes, seed=seed, combine=attack.combine)
+            attack.fit(oracle, seed=derive_seed(seed, "attack", name))
+            rows.append(_recovery(name, attack, x, released, means))
+        progress(f"explain {opened.name}: attacks", position, len(_QUICK), {})
+    return Recoveries(rows, len(own[0]), findings)
+
+
+def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
+    """The training images, or evenly spread ones of them."""
+    train = opened.data.train
+    if len(train) <= _ATTACKER:
+        return train.get(slice(None))
+    return train.get(torch.linspace(0, len(train) - 1, _ATTACKER, device=opened.device).long())
+
+
+def _strongest(opened: OpenRun, audit: NearestAudit) -> tuple[str, Attack | None, list[Finding]]:
+    """The audit's strongest attack as it was there; None where it kept no state."""
+    if audit.ledger is None or audit.result is None or not audit.result.strongest:
+        return "", None, []
+    row = audit.result.strongest_attack
+    file = audit.ledger.state_file(row.name)
+    if file is None:
+        return row.name, None, [finding("state_not_kept", row.name)]
+    try:
+        kind = ATTACKS[row.method]
+        attack = kind(kind.options_type.model_validate(dict(row.options)))
+        attack.load({name: tensor.to(opened.device) for name, tensor in read_tensors(file).items()})
+    except (RunError, RuntimeError, LookupError, ValueError) as error:
+        raise RunError(f"{file} does not fit its row: {error}") from error
+    return row.name, attack, []
+
+
+def _recovery(
+    name: str, attack: Attack, x: Tensor, released: Tensor, means: dict[str, float], *, from_audit: bool = False
+) -> Recovery:
+    image = attack.reconstruct(released).detach().float()
+    scores = {
+        measure: float(metric.function(image, x))
+        for measure, metric in METRICS.items()
+        if min(x.shape[2:]) >= metric.pixels
+    }
+    return Recovery(
+        name,
+        "attack" if attack.sees == "release" else "floor",
+        png_text(image[0]),
+        scores["mse"],
+        scores.get("ssim"),
+        means.get(name),
+        from_audit,
+    )

@@ -1,0 +1,207 @@
+"""An audit's folder: its plan, and for each row a JSON, the scores of every image, pictures. Never imports torch.
+
+audit.json          what was asked for, written before the first row
+ROW.json            the row, written last of its files: a row that has it is whole
+ROW.npz             scores of every image by measure, and `index`, their places among the evaluation images
+pictures/           originals and reconstructions of some images
+ROW.safetensors     what the strongest attack had learned
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncem.config.suites import row_file
+from attncem.files import explain_os_error, locked, read_record, write_atomic, write_record
+from attncem.results.audit import AuditPlan, AuditResult, Row
+from attncem.results.joining import join
+from attncem.types import RunError
+
+PLAN = "audit.json"
+PICTURES = "pictures"
+LARGEST_STATE = 64 * 2**20
+"""A state of more bytes than this is not kept."""
+_ROOM = 32 * 2**20
+"""Bytes that must be free before an audit begins, beside a state."""
+_ADVICE = "the rows that were finished are kept: mend this and give the same command again"
+
+
+@dataclass(frozen=True)
+class ImageScores:
+    """Scores of each image by measure, and which evaluation images they are of."""
+
+    index: NDArray[np.int64]
+    values: Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """What lies beside a row: scores, pictures by file name, and what the attack had learned, as bytes."""
+
+    scores: ImageScores | None = None
+    pictures: Mapping[str, bytes] | None = None
+    state: bytes | None = None
+
+
+class Ledger:
+    """One audit's folder. Make or reach one with `begin`, read one with `open`."""
+
+    def __init__(self, path: Path, plan: AuditPlan) -> None:
+        self.path, self.plan = path, plan
+
+    @classmethod
+    def begin(cls, root: Path, plan: AuditPlan, *, fresh: bool = False) -> Ledger:
+        """The folder of this plan: the one that was begun before, or a new one.
+
+        Whether it can be written, and whether there is room, is found out here, before any work.
+        """
+        with explain_os_error(root, "choose another folder with --out"):
+            root.mkdir(parents=True, exist_ok=True)
+            path = _folder(root, plan.id, fresh)
+            (path / PICTURES).mkdir(parents=True, exist_ok=True)
+            if not (path / PLAN).exists():
+                write_record(path / PLAN, replace(plan, made=datetime.now().astimezone().isoformat()))
+        free = shutil.disk_usage(path).free
+        if free < _ROOM:
+            raise RunError(
+                f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; make room, or choose --out"
+            )
+        ledger = cls.open(path)
+        with ledger.held():  # an old folder may have become read-only
+            return ledger
+
+    @classmethod
+    def open(cls, path: Path) -> Ledger:
+        """An audit that is there."""
+        return cls(path, read_record(AuditPlan, path / PLAN))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For one process at a time; what a killed one left half-written is cleared away."""
+        with locked(self.path / ".lock", f"{self.path} is being written by another process"):
+            for leftover in self.path.rglob(".partial-*"):
+                leftover.unlink(missing_ok=True)
+            yield
+
+    def rows(self) -> list[Row]:
+        """The rows that are whole, in the order of the suite."""
+        files = [self._file(name, "json") for name in self.plan.rows]
+        return [read_record(Row, file) for file in files if file.exists()]
+
+    def write(self, row: Row, files: RowFiles) -> None:
+        """Write a row at once: its files first, the row itself last. Of states only the strongest attack's stays."""
+        state_file = self._file(row.name, "safetensors")
+        with explain_os_error(self.path, _ADVICE):
+            for name, data in (files.pictures or {}).items():
+                write_atomic(self.path / PICTURES / name, data)
+            if files.scores is not None:
+                write_atomic(self._file(row.name, "npz"), _npz(files.scores))
+            leads = self._joined([*(old for old in self.rows() if old.name != row.name), row]).strongest == row.name
+            if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
+                write_atomic(state_file, files.state)
+            write_record(self._file(row.name, "json"), row)
+            for file in self.path.glob("*.safetensors") if leads else ():
+                if file != state_file:
+                    file.unlink()
+
+    def result(self) -> AuditResult:
+        """The join of the rows on disk."""
+        return self._joined(self.rows())
+
+    def _joined(self, rows: Sequence[Row]) -> AuditResult:
+        return join(self.plan, rows, self._common_errors(rows), str(self.path))
+
+    def scores(self, name: str) -> ImageScores:
+        """The scores of every image of a row."""
+        file = self._file(name, "npz")
+        try:
+            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as data:
+                arrays = {key: np.asarray(data[key]) for key in data.files}
+            return ImageScores(arrays.pop("index").astype(np.int64), arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise RunError(f"{file} is damaged: {error}") from error
+
+    def picture(self, name: str) -> bytes:
+        """A picture's file."""
+        file = self.path / PICTURES / Path(name).name
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise RunError(f"{file} cannot be read: {error.strerror}") from error
+
+    def state_file(self, name: str) -> Path | None:
+        """What the row's attack had learned, where it was kept."""
+        file = self._file(name, "safetensors")
+        return file if file.is_file() else None
+
+    def _file(self, name: str, kind: str) -> Path:
+        return self.path / f"{row_file(name)}.{kind}"
+
+    def _common_errors(self, rows: Sequence[Row]) -> dict[str, float]:
+        """Mean MSE of each row on the images that all of them share."""
+        judged = [row for row in rows if row.ok and row.kind in ("floor", "attack")]
+        if bare := next((row for row in judged if "mse" not in row.scores), None):
+            raise RunError(f"{self._file(bare.name, 'json')} is damaged: scores.mse is missing")
+        if len({row.num_images for row in judged}) < 2:
+            return {row.name: row.mse.mean for row in judged}
+        scores = {row.name: self.scores(row.name) for row in judged}
+        common = set.intersection(*(set(found.index.tolist()) for found in scores.values()))
+        chosen = np.array(sorted(common), dtype=np.int64)
+        return {name: float(found.values["mse"][np.isin(found.index, chosen)].mean()) for name, found in scores.items()}
+
+
+def plan_id(suite: str, threat: str, evaluation: str, facts: Mapping[str, Any]) -> str:
+    """A name for people, and a hash of all that decides the numbers."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{suite}-{threat}-{evaluation}-{digest[:12]}"
+
+
+def _folder(root: Path, name: str, fresh: bool) -> Path:
+    """root/NAME, or the newest of NAME, NAME-2 …; with `fresh` the next one."""
+    number = 1
+    while (root / _numbered(name, number)).exists():
+        number += 1
+    return root / _numbered(name, number if fresh else max(1, number - 1))
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
+
+
+def _npz(scores: ImageScores) -> bytes:
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {"index": scores.index, **scores.values}
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def audit_folders(root: Path) -> list[Path]:
+    """The audits in a folder of audits, oldest first."""
+    found = [file.parent for file in root.glob("*/" + PLAN)]
+    return sorted(found, key=lambda folder: (Ledger.open(folder).plan.made, folder.name))
+
+
+def old_audits(root: Path) -> list[Path]:
+    """Audits of attncem 0.1, one JSON each, which are no longer read."""
+    return sorted(root.glob("[!.]*.json"))
+
+
+def read_audit(path: Path) -> AuditResult:
+    """The audit in a folder, or of the audit.json in it."""
+    folder = path.parent if path.name == PLAN else path
+    if path.suffix == ".json" and path.name != PLAN:
+        raise RunError(f"{path} is an audit of attncem 0.1, which is no longer read: attncem audit RUN makes it anew")
+    return Ledger.open(folder).result()

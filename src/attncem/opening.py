@@ -1,0 +1,200 @@
+"""OpenRun: a model ready to be judged or asked, from its run folder alone, or around a foreign encoder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attncem.build import Modules, RunData, build_model, data_of, read_data, spec_of
+from attncem.channels import Channel, build_channel
+from attncem.checkpoints import Checkpoint, pack_tensors
+from attncem.config.load import load_config
+from attncem.config.run import RunConfig
+from attncem.engine import resolve_device
+from attncem.fingerprints import fingerprint
+from attncem.models.cost import count_cost
+from attncem.models.split import SplitModel
+from attncem.noise import SCHEME, SECRET_BYTES
+from attncem.results.audit import Subject
+from attncem.results.findings import Finding, finding
+from attncem.runs import KEY_FILE, RunDirectory
+from attncem.seeding import derive_seed
+from attncem.types import DatasetSpec, RunError
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A split model in evaluation mode on a device, with the facts it needs; its data is read when first asked for.
+
+    ``directory`` and ``checkpoint`` are None around a foreign encoder; its ``config`` holds data and channel only.
+    ``findings`` are what a person should know about it before anything is measured. ``key_missing``: the noise is
+    keyed, but the key is not there, so that the noise is of the right law and not that of the device.
+    """
+
+    config: RunConfig
+    spec: DatasetSpec
+    model: SplitModel
+    device: torch.device
+    fingerprint: str
+    reader: Callable[[], RunData]
+    directory: RunDirectory | None = None
+    checkpoint: Checkpoint | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    key_missing: bool = False
+
+    @cached_property
+    def data(self) -> RunData:
+        """The data the run was trained with."""
+        return self.reader()
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.config.name
+
+    @property
+    def weights(self) -> str:
+        """The checkpoint's name; empty around a foreign encoder."""
+        return "" if self.checkpoint is None else self.checkpoint.name
+
+    @property
+    def channel(self) -> list[dict[str, Any]]:
+        """Options of the channel's stages."""
+        return self.config.channel_options
+
+    def name_of(self, label: int) -> str:
+        """The class's name, or its number where the data set has no names."""
+        names = self.spec.class_names
+        return names[label] if label < len(names) else f"class {label}"
+
+    def subject(self) -> Subject:
+        """The facts as they stand in results."""
+        return Subject(
+            run=self.name,
+            fingerprint=self.fingerprint,
+            weights=self.weights,
+            surrogate=self.config.defence,
+            penalty_weight=self.config.training.penalty_weight,
+            noise_std=self.config.noise_std,
+            channel=self.channel,
+            noise_scheme=self.facts.get("noise_scheme", 0),
+            dataset=self.spec.name,
+            architecture=self.facts.get("architecture", self.config.model.name),
+            cut=self.facts.get("cut", str(self.config.model.cut)),
+            seed=self.config.seed,
+            num_classes=self.spec.num_classes,
+            class_names=list(self.spec.class_names),
+            data_sha256=self.data.split.sha256,
+            **asdict(count_cost(self.model, self.spec.shape)),
+            training_seconds=float(self.facts.get("training_seconds", 0.0)),
+        )
+
+
+def open_run(
+    run: str | Path | RunDirectory,
+    *,
+    weights: str = "best",
+    device: str | None = None,
+    modules: Modules | None = None,
+) -> OpenRun:
+    """Open a run folder: the model with the weights of its `best` or `last` checkpoint, or of one by name.
+
+    `modules` are your own (encoder, server), where the run was trained with them.
+    """
+    directory = RunDirectory.open(run)
+    config, manifest = directory.config, directory.manifest
+    if manifest.get("custom_network") and modules is None:
+        raise RunError(
+            f"{directory.path} was trained with your own networks: pass them again as modules=(encoder, server)"
+        )
+    spec, place = spec_of(directory, config), resolve_device(device or config.device)
+    model, checkpoint = build_model(config, spec, modules), directory.load(weights)
+    model.encoder.load_state_dict(checkpoint.weights["client"])
+    if model.server is not None:
+        model.server.load_state_dict(checkpoint.weights["server"])
+    mark = directory.fingerprint(checkpoint.name)
+    key_missing = _bind(model, config, directory, mark)
+    return OpenRun(
+        config,
+        spec,
+        model.eval().to(place),
+        place,
+        mark,
+        lambda: data_of(directory, config, spec, place),
+        directory,
+        checkpoint,
+        manifest,
+        _notes(directory, config, checkpoint, key_missing),
+        key_missing,
+    )
+
+
+def open_encoder(
+    encoder: nn.Module,
+    *,
+    data: Mapping[str, Any],
+    channel: Sequence[Mapping[str, Any]],
+    name: str = "encoder",
+    server: nn.Module | None = None,
+    key: bytes | None = None,
+    device: str | None = None,
+) -> OpenRun:
+    """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing of it is trained.
+
+    `server` gives it an accuracy, `key` (32 bytes) is that of a keyed channel.
+    """
+    config = load_config({"name": name, "data": dict(data), "channel": [dict(stage) for stage in channel]}).config
+    place = resolve_device(device or config.device)
+    read = read_data(config, place)
+    sha256 = hashlib.sha256(pack_tensors(encoder.state_dict())).hexdigest()
+    mark = fingerprint(sha256, config.channel_options)
+    model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
+    if config.keyed and key is not None:
+        _channel_of(model).bind(key, mark)
+    facts = {"noise_scheme": SCHEME, "architecture": type(encoder).__qualname__, "cut": "own modules"}
+    missing = config.keyed and key is None
+    notes = [finding("key_missing")] if missing else []
+    return OpenRun(
+        config, read.spec, model, place, mark, lambda: read, facts=facts, findings=notes, key_missing=missing
+    )
+
+
+def _channel_of(model: SplitModel) -> Channel:
+    assert isinstance(model.channel, Channel)
+    return model.channel
+
+
+def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: str) -> bool:
+    """Give a keyed channel its key; whether it is missing. Runs of attncem 0.1 have theirs from the seed: scheme 0."""
+    if not config.keyed:
+        return False
+    channel, scheme = _channel_of(model), int(directory.manifest.get("noise_scheme", 0))
+    if scheme == 0:
+        old = hashlib.sha256(f"channel key {derive_seed(config.seed, 'channel')}".encode()).digest()
+        channel.bind(old, mark, scheme=0)
+        return False
+    key = directory.noise_key
+    if key is not None and len(key) != SECRET_BYTES:
+        raise RunError(f"{directory.path / KEY_FILE} is damaged: it must hold {SECRET_BYTES} bytes, not {len(key)}")
+    # Without the key an audit still needs noise that stays the same for an input: its law is what counts.
+    channel.bind(key or hashlib.sha256(f"no key {mark}".encode()).digest(), mark, scheme=scheme)
+    return key is None
+
+
+def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, key_missing: bool) -> list[Finding]:
+    manifest, notes = directory.manifest, list[Finding]()
+    status = str(manifest.get("status"))
+    if status != "finished":
+        done, planned = checkpoint.facts["epoch"], config.training.epochs
+        notes.append(finding("not_finished", status=status, done=done, planned=planned))
+    if config.keyed and int(manifest.get("noise_scheme", 0)) == 0:
+        notes.append(finding("scheme_0"))
+    return [*notes, *([finding("key_missing")] if key_missing else [])]

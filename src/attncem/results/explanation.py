@@ -1,0 +1,125 @@
+"""What explain() says about one image: feature, class, and what attacks make of the release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from attncem.results.findings import Finding
+from attncem.results.prediction import Prediction
+from attncem.results.record import Record
+
+
+@dataclass(frozen=True)
+class FeatureTile(Record):
+    """One channel of the feature, clean and released, as PNG files in base64.
+
+    ``snr``: how far the image lies from its class's mean in this channel, squared, over what the channel did to it,
+    squared; None where the channel did nothing, or the class is unknown.
+    """
+
+    name: str
+    clean: str
+    released: str
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class FeatureView(Record):
+    """The feature as pictures: black is ``low``, white is ``high`` in all of them; ``hidden`` channels are left out."""
+
+    shape: list[int]
+    low: float
+    high: float
+    tiles: list[FeatureTile]
+    hidden: int
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class ClassRow(Record):
+    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one."""
+
+    label: int
+    name: str
+    images: int
+    variance: float
+    penalty: float | None
+
+
+@dataclass(frozen=True)
+class PartShare(Record):
+    """A slot, cluster or component of the class: how much it takes of the image, and of the others on average."""
+
+    image: float
+    others: float
+
+
+@dataclass(frozen=True)
+class Gate(Record):
+    """A gate of the image's class: its values over the features; ``saturated``: share within 0.01 of 0 or 1."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    saturated: float
+
+
+@dataclass(frozen=True)
+class ClassView(Record):
+    """The image among validation images of its class.
+
+    Distances are of z to the mean of the class's other images, root mean square over the features, in units of
+    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1.
+    """
+
+    label: int
+    name: str
+    is_true: bool
+    distance: float | None
+    distances: list[float]
+    unit: str
+    attention: float | None
+    attentions: list[float]
+    part: str
+    shares: list[PartShare]
+    gates: list[Gate]
+    classes: list[ClassRow]
+    diagnostics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Recovery(Record):
+    """What one attack makes of the release; ``audit_mse`` is its mean in the newest audit of the same weights.
+
+    ``from_audit``: it is the audit's strongest attack itself, with what it had learned there.
+    """
+
+    name: str
+    kind: Literal["floor", "attack"]
+    image: str
+    mse: float
+    ssim: float | None
+    audit_mse: float | None
+    from_audit: bool = False
+
+
+@dataclass(frozen=True)
+class Explanation(Record):
+    """Everything about one image on its way through one run; pictures are PNG files in base64."""
+
+    run: str
+    surrogate: str
+    weights: str
+    dataset: str
+    penalty_weight: float
+    prediction: Prediction
+    image: str
+    feature: FeatureView
+    reference: ClassView
+    recoveries: list[Recovery]
+    attacker_images: int
+    audit: str | None
+    findings: list[Finding]

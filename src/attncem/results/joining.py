@@ -1,0 +1,60 @@
+"""From the rows of an audit to its result: which attack is the strongest, and what a reader must know first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attncem.results.audit import AuditPlan, AuditResult, Row, Score
+from attncem.results.findings import Finding, finding, unique
+
+NEAR_CHANCE = 1.5
+"""Accuracy below this many times chance says that nothing was learned."""
+FEW_AUXILIARY = 0.25
+"""An attacker with less than this part of the victim's images is called starved."""
+
+
+def join(plan: AuditPlan, rows: Sequence[Row], errors: Mapping[str, float], folder: str = "") -> AuditResult:
+    """The rows as one result; ``errors`` are mean errors on the images that all rows share, by row."""
+    ordered = [row for name in plan.rows for row in rows if row.name == name]
+    found = AuditResult(plan, ordered, strongest(ordered, errors, plan.threat.releases_per_input), [], folder)
+    return AuditResult(plan, ordered, found.strongest, unique(_findings(found)), folder)
+
+
+def strongest(rows: Sequence[Row], errors: Mapping[str, float], releases: int) -> str:
+    """The attack or floor with the lowest error among those that saw the same number of releases; empty: none."""
+    judged = [row for row in rows if row.ok and row.kind in ("floor", "attack") and row.releases == releases]
+    return min(judged, key=lambda row: errors[row.name]).name if judged else ""
+
+
+def _findings(result: AuditResult) -> list[Finding]:
+    plan = result.plan
+    found = [item for row in result.rows for item in (*row.findings, *_of_row(row, result.attacks))]
+    if result.strongest and result.strongest_attack.kind == "floor" and _has_attacks(result):
+        found.append(finding("no_attack_beats_floor", floor=result.strongest))
+    if plan.changed:
+        found.append(finding("suite_changed", changed=", ".join(plan.changed)))
+    waiting = [name for name in result.missing if name not in {row.name for row in result.rows}]
+    if waiting:
+        found.append(finding("rows_missing", rows=", ".join(waiting)))
+    if 0 < plan.num_auxiliary < FEW_AUXILIARY * plan.num_train:
+        found.append(finding("starved_attacker", owned=plan.num_auxiliary, trained=plan.num_train))
+    if plan.accuracy is not None and is_near_chance(plan.accuracy, plan.subject.num_classes):
+        found.append(finding("near_chance", accuracy=100 * plan.accuracy.mean))
+    return [*found, *plan.findings]
+
+
+def _has_attacks(result: AuditResult) -> bool:
+    return any(row.kind == "attack" for row in result.attacks)
+
+
+def is_near_chance(accuracy: Score, num_classes: int) -> bool:
+    """Whether the model hardly beats guessing."""
+    return accuracy.mean < NEAR_CHANCE / num_classes
+
+
+def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
+    """What a row's outcome, or its place among the others, says about it."""
+    if row.outcome != "ok":
+        return [finding(f"row_{row.outcome}", row.name, reason=row.reason)]
+    beaten_by = [other for other in judged if other.method in row.must_beat and other.mse.mean < row.mse.mean]
+    return [finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]]

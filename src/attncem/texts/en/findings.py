@@ -1,0 +1,54 @@
+"""Findings: what a person should know about a result, by code."""
+
+from __future__ import annotations
+
+FINDINGS: dict[str, str] = {
+    "finding.not_converged": (
+        "not converged after {epochs:g} epochs: the last doubling of the budget gained {gain:.1f} %"
+    ),
+    "finding.never_doubled": "not converged after {epochs:g} epochs: no doubling was tried",
+    "finding.budget_diverged": "not converged after {epochs:g} epochs: {tried:g} epochs diverged",
+    "finding.loses_to": "loses to {other}: it is under-trained",
+    "finding.no_attack_beats_floor": (
+        "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
+    ),
+    "finding.starved_attacker": (
+        "the attacker owns only {owned} images ({trained} were trained on): a starved attacker flatters the defence"
+    ),
+    "finding.near_chance": "accuracy {accuracy:.1f} % is near chance: privacy of a useless model is worth nothing",
+    "finding.row_failed": "failed: {reason}",
+    "finding.row_not_applicable": "not applicable: {reason}",
+    "finding.rows_missing": "rows of the suite are missing: {rows}; the same command makes them",
+    "finding.suite_changed": "options differ from the packaged suite: {changed}",
+    "finding.training": "{said}",
+    "finding.scheme_0": (
+        "the noise of this run comes from its public seed (scheme 0): who knows the seed takes it off; train it anew"
+    ),
+    "finding.key_missing": (
+        "the key of the keyed noise (noise.key) is missing: the audit draws noise of the same law from another key"
+    ),
+    "finding.measure_left_out": "left out: it needs images of at least {pixels} px",
+    "finding.not_finished": (
+        "the run is not finished (status {status}): these are the weights of epoch {done} of {planned}"
+    ),
+    "finding.file_may_be_trained_on": (
+        "if this file is one of the training images, the attacks below have seen it: use test:NUMBER to be sure"
+    ),
+    "finding.audits_left_out": "the audits are left out: {reason}",
+    "finding.no_audit": (
+        "there is no audit of these weights: below are quick attacks alone. attncem audit {run} measures, and this "
+        "page then shows what its strongest attack makes of the image"
+    ),
+    "finding.state_not_kept": "what it had learned was too large to keep, so it is not shown on this image",
+    "finding.few_of_class": (
+        "few validation images of the class {name} ({count}): what is said about the class is rough"
+    ),
+    # what the report itself finds
+    "finding.run_status": "training is not finished (status: {status})",
+    "finding.accuracy_collapsed": (
+        "accuracy collapsed to {accuracy:.1f} % (best run: {best:.1f} %): its privacy numbers mean little"
+    ),
+    "finding.rows_differ": "the rows differ in their {aspects}: compare only like with like",
+    "finding.devices_differ": "the runs were measured on different devices: their times are not comparable",
+}
+"""Sentences by `finding.CODE`."""

@@ -1,0 +1,184 @@
+"""The report: its verdict, headings, columns and explanations."""
+
+from __future__ import annotations
+
+REPORT: dict[str, str] = {
+    "report.title": "attncem report: {runs}",
+    "report.heading": "What do these split models leak?",
+    "report.made.one": "Made {time} by attncem {version} from 1 run.",
+    "report.made.many": "Made {time} by attncem {version} from {count} runs.",
+    "report.colours": "Colours of the runs",
+    "report.warnings": "Read these warnings first",
+    "report.aspect.dataset": "data sets",
+    "report.aspect.data": "evaluation data",
+    "report.aspect.suite": "suites",
+    "report.aspect.changed": "changed options",
+    "report.aspect.threat": "threat models",
+    # the verdict at the top
+    "report.verdict.unaudited": "No run has been audited yet, so nothing is known about what these models leak.",
+    "report.verdict.no_result": "On {run} no attack has a result, so nothing is known about what it leaks.",
+    "report.verdict.near_chance": (
+        "{run} has an accuracy of {accuracy}, near chance: nothing can be said about its privacy."
+    ),
+    "report.verdict.collapsed": "{run} has lost its accuracy ({accuracy}): its error of {mse:.4f} means little.",
+    "report.verdict.floor": (
+        "On {run}{accuracy} no attack of this suite does better than the blind floor (“{attack}”, MSE {mse:.4f}); "
+        "a stronger attack may."
+    ),
+    "report.verdict.strongest": (
+        "The strongest attack on {run}, “{attack}”, recovers images with MSE {mse:.4f}{floor}{accuracy}."
+    ),
+    "report.verdict.accuracy": " (accuracy {accuracy})",
+    "report.verdict.at_accuracy": " at accuracy {accuracy}",
+    "report.verdict.above_floor": " (blind floor {floor:.4f})",
+    "report.verdict.below_floor": " (blind floor {floor:.4f}; {removed:.0f} % of a blind guess’s error removed)",
+    "report.verdict.doubt": "This attack had not converged, so the true leakage is probably larger.",
+    "report.verdict.ends": "These are the most and the least exposed of the useful models; {count} more are below.",
+    "report.verdict.one_seed": (
+        "Each row is one seed: the differences shown are not yet a claim that one method wins."
+    ),
+    # audits that are left out
+    "report.left_out.weights": (
+        "left out: the audit {audit} is of other weights of this run ({weights}, fingerprint {fingerprint})"
+    ),
+    "report.left_out.run": (
+        "left out: the audit {audit} is of another run ({run}, weights {weights}, fingerprint {fingerprint})"
+    ),
+    "report.left_out.old": (
+        "left out: {file} was written by attncem 0.1 and is no longer read: attncem audit {run}{options} makes it anew"
+    ),
+    "report.left_out.foreign": "a foreign encoder",
+    # the headline table
+    "report.headline": "Headline",
+    "report.headline.lead": "Each run against its own strongest attack. Square brackets: 95 % interval.",
+    "report.headline.caption": (
+        "PSNR is the mean of the per-image PSNR. “5 % most exposed”: the 5th percentile of the per-image MSE. Training "
+        "time is relative to the first run."
+    ),
+    "report.headline.unaudited": "not audited yet: {command}",
+    "report.headline.no_result": "no result",
+    "report.headline.floor_wins": "a floor: no attack is stronger",
+    "report.headline.floors": "Floors: guesses to compare with, from the audit of {run}",
+    "report.column.run": "Run",
+    "report.column.surrogate": "Surrogate",
+    "report.column.penalty_weight": "λ",
+    "report.column.penalty_weight.note": "penalty weight",
+    "report.column.noise": "σ",
+    "report.column.noise.note": "noise",
+    "report.column.suite": "Suite",
+    "report.column.threat": "Threat model",
+    "report.column.accuracy": "Accuracy",
+    "report.column.accuracy.note": "%",
+    "report.column.strongest": "Strongest attack",
+    "report.column.exposed": "MSE, 5\u00a0%",
+    "report.column.exposed.note": "most exposed",
+    "report.column.training": "Training",
+    "report.column.training.note": "time",
+    "report.column.client": "Client",
+    "report.column.server": "Server",
+    "report.column.cost.note": "param., MACs",
+    "report.column.query": "Query",
+    "report.column.query.note": "bytes",
+    "report.column.reliable": "Reli\u00adable",
+    "report.column.attack": "Attack",
+    "report.column.kind": "Kind",
+    "report.column.gain": "Gain of doubling",
+    "report.column.parameters": "Parameters",
+    "report.column.time": "Time",
+    "report.column.class": "Class",
+    "report.yes": "yes",
+    "report.no": "no",
+    "report.private.higher": "higher = more private",
+    "report.private.lower": "lower = more private",
+    # accuracy and error
+    "report.plot": "Accuracy and error",
+    "report.plot.lead": (
+        "Right is more useful, up is more private. Dashed: the blind floors of {run}; an attack near them has learned "
+        "little about single images. Bars: 95 % intervals."
+    ),
+    "report.plot.empty": "No audit has both an accuracy and an attack with a result.",
+    # all attacks
+    "report.attacks": "All attacks",
+    "report.attacks.lead": (
+        "The strongest row of each run is in bold. “Gain of doubling”: how much lower the error became when the "
+        "attack’s budget was doubled; near zero means converged."
+    ),
+    "report.attacks.caption": "Pixels lie in [0, 1]. Square brackets: 95 % interval.",
+    "report.kind.floor": "floor",
+    "report.kind.attack": "attack",
+    "report.kind.certificate": "certificate",
+    "report.kind.probe": "probe",
+    "report.outcome.failed": "failed",
+    "report.outcome.not_applicable": "not applicable",
+    "report.bound.bound": "{name}: {value:.4g} {unit} [{low:.4g}, {high:.4g}], a proven bound",
+    "report.bound.estimate": "{name}: {value:.4g} {unit} [{low:.4g}, {high:.4g}], an estimate",
+    "report.score": "{name}: {mean:.4g} [{low:.4g}, {high:.4g}]",
+    # the gallery
+    "report.gallery": "Gallery",
+    "report.gallery.lead": "What the attacker gets. The number under a reconstruction is its own MSE.",
+    "report.gallery.choose": "Attack shown:",
+    "report.gallery.strongest": "the strongest on each run",
+    "report.gallery.fixed": "The same images for every run",
+    "report.gallery.fixed_of": "The same images for every run: {dataset}",
+    "report.gallery.region": "Originals and reconstructions",
+    "report.gallery.reconstruction": "reconstruction of {name} by {attack} on {run}",
+    "report.gallery.empty": "The audits hold no images.",
+    "report.gallery.best": "{run}: recovered best (most exposed)",
+    "report.gallery.worst": "{run}: recovered worst",
+    # learning curves
+    "report.curves": "Learning curves",
+    "report.curves.empty": "No training has been logged.",
+    "report.curves.health": "Health of the surrogates",
+    "report.curves.health.lead": (
+        "Whether the penalty still measures the spread. The limit beside a name raises a warning; figures that are 0 "
+        "throughout are left out."
+    ),
+    "report.curves.attacks": "Attacks: error on the attacker’s own validation images against its budget",
+    "report.curves.attacks.lead": "A curve that still falls at its end is an attack that was stopped too early.",
+    # classes
+    "report.classes": "Classes",
+    "report.classes.lead": (
+        "A mean hides the class that leaks most: it is marked {mark} (lowest MSE under the run’s strongest attack)."
+    ),
+    "report.classes.region": "Accuracy and MSE per class on {dataset}",
+    "report.classes.caption": "Accuracy in % and MSE of the strongest attack, per class of {dataset}.",
+    "report.classes.exposed": "most exposed class",
+    # how to read
+    "report.reading": "How to read",
+    "report.reading.title": "How to read this page",
+    "report.reading.intervals": "Intervals",
+    "report.reading.intervals.text": (
+        "95 % bootstrap over the evaluation images. They say nothing about other seeds: with one seed per row no row "
+        "is the winner."
+    ),
+    "report.reading.floors": "Floors",
+    "report.reading.floors.text": (
+        "Guesses that never look at what was released, or only at the predicted label. An error near them means that "
+        "the attack learned little; an error far below them is leakage."
+    ),
+    "report.reading.strongest": "Strongest attack",
+    "report.reading.strongest.text": (
+        "The row with the lowest mean MSE in that audit. It bounds the leakage from below: a stronger attack may exist."
+    ),
+    "report.reading.reliable": "Reliable",
+    "report.reading.reliable.text": (
+        "The attack had converged and passed its own checks. Otherwise the model looks more private than it is."
+    ),
+    "report.reading.accuracy": "Accuracy",
+    "report.reading.accuracy.text": (
+        "Measured through the same channel that the attacker sees. A model that has lost its accuracy is not private "
+        "but useless."
+    ),
+    "report.reading.threat": "Threat model {name}",
+    # settings
+    "report.settings": "Settings",
+    "report.settings.run": "Status {status}; device {device}{versions}.",
+    "report.settings.unknown": "unknown",
+    "report.settings.images": "Images: {counts}.",
+    "report.settings.audit": (
+        "Audit {suite} v{version}, threat model {threat}, seed {seed}, of the weights {weights} (fingerprint "
+        "{fingerprint}): {images} evaluation images, {owned} images of the attacker, {seconds} on {device}."
+    ),
+    "report.seed": "seed {seed}",
+}
+"""The report's texts by key."""

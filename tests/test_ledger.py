@@ -1,0 +1,242 @@
+"""An audit's folder: rows written at once, and one that is killed, full, shared or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncem import ledger as ledger_module
+from attncem.auditing import audit
+from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
+from attncem.config.suites import Suite
+from attncem.ledger import ImageScores, Ledger, RowFiles, audit_folders, read_audit
+from attncem.progress import silent
+from attncem.results.audit import AuditResult, Row, Score
+from attncem.results.record import Record
+from attncem.types import RunError
+
+ROWS = {
+    "grey": GreyOptions(),
+    "mean image": MeanImageOptions(),
+    "ridge": RidgeOptions(num_releases=1),
+    "decoder small": DecoderOptions(epochs=6, max_epochs=6),
+}
+SUITE = Suite(name="tiny", version=1, meaning="", rows=ROWS)
+
+
+@pytest.fixture(scope="module")
+def run(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copied = tmp_path_factory.mktemp("ledger") / "run"
+    shutil.copytree(small_run("demo-none"), copied)
+    return copied
+
+
+@pytest.fixture(scope="module")
+def whole(run: Path, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+    """An undisturbed audit."""
+    return audit(run, SUITE, out=tmp_path_factory.mktemp("whole"), progress=silent)
+
+
+def numbers(result: AuditResult) -> list[Row]:
+    return [replace(row, seconds=0) for row in result.rows]
+
+
+KILLED = """
+import sys
+from attncem.auditing import audit
+from attncem.config.suites import Suite
+suite = Suite.model_validate_json(sys.argv[3])
+print("begin", flush=True)
+audit(sys.argv[1], suite, out=sys.argv[2], progress=lambda *_: None)
+"""
+
+
+def kill_after(run: Path, out: Path, seconds: float) -> int:
+    """Audit in a process of its own and kill it after so many seconds of work; its exit code."""
+    command = [sys.executable, "-c", KILLED, str(run), str(out), SUITE.model_dump_json()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        return process.wait()
+
+
+@pytest.mark.slow
+def test_an_audit_killed_at_five_random_moments_ends_with_the_rows_of_an_undisturbed_one(
+    run: Path, whole: AuditResult, tmp_path: Path
+) -> None:
+    moments = random.Random(7)
+    killed = 0
+    for _ in range(5):
+        killed += kill_after(run, tmp_path, moments.uniform(0.2, 1.2 * whole.seconds)) == -signal.SIGKILL
+    assert killed >= 3, "most were killed before their end"
+    result = audit(run, SUITE, out=tmp_path, progress=silent)
+    assert numbers(result) == numbers(whole)
+    one, other = (Ledger.open(Path(found.folder)) for found in (result, whole))
+    for row in whole.rows:
+        assert np.array_equal(one.scores(row.name).values["mse"], other.scores(row.name).values["mse"])
+    assert not list(tmp_path.rglob(".partial-*")), "what the kills left was cleared away"
+    assert one.state_file(whole.strongest) is not None
+
+
+def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
+    run: Path, whole: AuditResult, tmp_path: Path
+) -> None:
+    for stop in range(len(ROWS)):
+
+        def interrupt(stage: str, done: float, total: float, numbers: object, at: int = stop) -> None:
+            if done == at and total == len(ROWS):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            audit(run, SUITE, out=tmp_path, progress=interrupt)
+        assert len(read_audit(audit_folders(tmp_path)[0]).rows) == stop
+    assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
+
+
+@pytest.mark.parametrize("fails_at", ["npz", "json", "png", "safetensors"])
+def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
+    run: Path, whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    write_atomic, write_record = ledger_module.write_atomic, ledger_module.write_record
+
+    def check_room(path: Path) -> None:
+        if path.name.startswith("ridge") and path.suffix == f".{fails_at}":
+            raise OSError(28, "No space left on device")
+
+    def bytes_until_full(path: Path, data: bytes) -> None:
+        check_room(path)
+        write_atomic(path, data)
+
+    def records_until_full(path: Path, record: Record) -> None:
+        check_room(path)
+        write_record(path, record)
+
+    monkeypatch.setattr(ledger_module, "write_atomic", bytes_until_full)
+    monkeypatch.setattr(ledger_module, "write_record", records_until_full)
+    with pytest.raises(RunError, match=r"No space left on device; the rows that were finished are kept"):
+        audit(run, SUITE, out=tmp_path, progress=silent)
+    monkeypatch.undo()
+    assert [row.name for row in read_audit(audit_folders(tmp_path)[0]).rows] == ["grey", "mean image"]
+    assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
+
+
+# before any work
+
+
+def test_a_full_disk_is_told_before_the_first_attack(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 << 20))
+    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    with pytest.raises(RunError, match="5 MiB are free and 32 are needed"):
+        audit(run, SUITE, out=tmp_path, progress=silent)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_first_attack(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write to .*file.*; choose another folder with --out"):
+        audit(run, SUITE, out=tmp_path / "file" / "below", progress=silent)
+
+
+def test_a_folder_that_became_read_only_is_told_before_the_first_attack(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit(run, SUITE, only=["grey"], out=tmp_path, progress=silent)
+    opened = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if str(path).endswith(".lock"):
+            raise OSError(30, "Read-only file system")
+        return opened(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    with pytest.raises(RunError, match=r"cannot write to .*Read-only file system"):
+        audit(run, SUITE, out=tmp_path, progress=silent)
+
+
+def test_two_processes_do_not_write_one_audit(run: Path, tmp_path: Path) -> None:
+    result = audit(run, SUITE, only=["grey"], out=tmp_path, progress=silent)
+    ledger = Ledger.open(Path(result.folder))
+    with ledger.held(), pytest.raises(RunError, match="is being written by another process"):
+        audit(run, SUITE, out=tmp_path, progress=silent)
+    assert audit(run, SUITE, only=["grey"], out=tmp_path, progress=silent) == result
+
+
+# what is kept
+
+
+def test_only_the_strongest_attacks_state_is_kept(whole: AuditResult) -> None:
+    folder = Path(whole.folder)
+    assert whole.strongest in ("decoder small", "ridge")
+    (state,) = folder.glob("*.safetensors")
+    assert state == Ledger.open(folder).state_file(whole.strongest)
+
+
+def test_a_state_that_is_too_large_is_not_kept(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LARGEST_STATE", 100)
+    result = audit(run, SUITE, only=["grey", "ridge"], out=tmp_path, progress=silent)
+    assert result.strongest == "ridge"
+    assert Ledger.open(Path(result.folder)).state_file("ridge") is None
+
+
+def test_damaged_files_are_named(whole: AuditResult, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole.folder, folder)
+    ledger = Ledger.open(folder)
+    (folder / "grey.npz").write_bytes(b"PK\x03\x04 no")
+    with pytest.raises(RunError, match=r"grey\.npz is damaged"):
+        ledger.scores("grey")
+    (folder / "grey.json").write_text("{}")
+    with pytest.raises(RunError, match=r"grey\.json is damaged: \w+ is missing"):
+        ledger.result()
+    with pytest.raises(RunError, match="cannot be read"):
+        ledger.picture("../audit.json")
+    (folder / "audit.json").write_text("[]")
+    with pytest.raises(RunError, match=r"audit\.json is damaged"):
+        Ledger.open(folder)
+
+
+def test_a_scores_file_with_code_in_it_is_refused(whole: AuditResult, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole.folder, folder)
+    np.savez(folder / "grey.npz", index=np.array([object()], dtype=object))
+    with pytest.raises(RunError, match=r"grey\.npz is damaged"):
+        Ledger.open(folder).scores("grey")
+
+
+def made_up(name: str, mean: float, kind: Any = "attack", **changed: Any) -> Row:
+    score = Score(mean, mean, mean, mean, mean)
+    row = Row(name, name, kind, "ok", "", {}, 0, 1, num_images=4, scores={"mse": score})
+    return replace(row, **changed)
+
+
+def test_the_strongest_is_among_rows_with_the_same_number_of_releases(whole: AuditResult, tmp_path: Path) -> None:
+    plan = replace(whole.plan, rows=["one", "two", "bound"], id="made-up")
+    ledger = Ledger.begin(tmp_path, plan)
+    scores = ImageScores(np.arange(4), {"mse": np.full(4, 0.1)})
+    ledger.write(made_up("one", 0.2), RowFiles(scores, state=b"one"))
+    ledger.write(made_up("two", 0.1, releases=16), RowFiles(scores, state=b"two"))
+    ledger.write(made_up("bound", 0.0, "certificate", scores={}), RowFiles())
+    assert ledger.result().strongest == "one"
+    assert ledger.state_file("two") is None
+    assert json.loads((ledger.path / "two.json").read_text())["releases"] == 16

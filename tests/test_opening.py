@@ -1,0 +1,164 @@
+"""A run folder rebuilds its model by itself: facts of the data, own modules, the configuration's hash, old folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import attncem
+from attncem.auditing import audit
+from attncem.config.attacks import GreyOptions
+from attncem.config.suites import Suite
+from attncem.fingerprints import fingerprint
+from attncem.inference import predict
+from attncem.opening import open_encoder, open_run
+from attncem.progress import silent
+from attncem.training import train
+from attncem.types import RunError
+
+Make = Callable[..., Path]
+GREY = Suite(name="grey", version=1, meaning="", rows={"grey": GreyOptions()})
+
+
+def write_pictures(root: Path, count: int = 20, *, light: bool = False) -> None:
+    """Two classes of noise, 16 px square."""
+    rng = np.random.default_rng(0)
+    for part, number in (("train", count), ("test", 2)):
+        for name in ("ant", "bee"):
+            folder = root / part / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for place in range(number):
+                pixels = np.full((16, 16, 3), 255) if light else rng.integers(0, 256, (16, 16, 3))
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{'light' if light else 'noise'}-{place}.png")
+
+
+@pytest.fixture(scope="module")
+def on_pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run on a folder of pictures, and the folder."""
+    root = tmp_path_factory.mktemp("pictures")
+    write_pictures(root / "data")
+    settings = {
+        **{"data.name": "image_folder", "data.root": str(root / "data"), "data.validation_fraction": 0.3},
+        **{"model.width": 4, "training.batch_size": 4, "training.epochs": 1},
+    }
+    return train("demo-none", settings, out=root / "run", progress=silent).path, root / "data"
+
+
+def copy_of(given: tuple[Path, Path], to: Path) -> tuple[Path, Path]:
+    """Run and pictures in another place, where the run finds them."""
+    run, data = to / "run", given[1]
+    shutil.copytree(given[0], run)
+    return run, data
+
+
+def test_pictures_added_to_the_data_change_nothing_silently(on_pictures: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = on_pictures
+    before = open_run(run)
+    file = data / "test" / "ant" / "noise-0.png"
+    kept = tmp_path / "kept"
+    shutil.copytree(data, kept)
+    try:
+        write_pictures(data, count=4, light=True)
+        after = open_run(run)
+        assert after.spec == before.spec
+        normalise = [opened.model.encoder[0].mean.flatten().tolist() for opened in (before, after)]
+        assert normalise[0] == normalise[1] == pytest.approx(list(before.spec.mean))
+        assert predict(run, file).predictions[0].top[0].name in ("ant", "bee")
+        with pytest.raises(RunError, match="the data or its split has changed"):
+            audit(run, GREY, progress=silent)
+    finally:
+        shutil.rmtree(data)
+        shutil.copytree(kept, data)
+    assert audit(run, GREY, out=tmp_path / "audits", progress=silent).strongest == "grey"
+
+
+def test_a_run_is_opened_without_its_data(on_pictures: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = on_pictures
+    picture = tmp_path / "one.png"
+    shutil.copy(data / "test" / "bee" / "noise-1.png", picture)
+    moved = data.rename(data.with_name("away"))
+    try:
+        opened = open_run(run)
+        assert opened.spec.class_names == ("ant", "bee")
+        assert predict(run, picture).predictions[0].release.shape == list(
+            opened.model.encode(torch.zeros(1, 3, 16, 16))[0].shape
+        )
+    finally:
+        moved.rename(data)
+
+
+def test_a_run_of_the_first_version_reads_the_facts_from_its_data(
+    on_pictures: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, _ = copy_of(on_pictures, tmp_path)
+    manifest = json.loads((run / "manifest.json").read_text())
+    for key in ("data", "architecture", "cut", "noise_scheme", "config_sha256"):
+        del manifest[key]
+    (run / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 1}))
+    old, new = open_run(run), open_run(on_pictures[0])
+    assert old.spec == new.spec
+    assert old.fingerprint == new.fingerprint
+    assert audit(run, GREY, progress=silent).subject.architecture == "small_cnn"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({}, "class_names is missing"), ({"shape": "x"}, "shape must be a list"), (3, "it must be a mapping")],
+)
+def test_damaged_facts_are_named(on_pictures: tuple[Path, Path], tmp_path: Path, data: Any, message: str) -> None:
+    run, _ = copy_of(on_pictures, tmp_path)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["data"] = {**manifest["data"], **data} if isinstance(data, dict) and data else data
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=rf"manifest\.json is damaged: {message}"):
+        open_run(run)
+
+
+class MyClient(nn.Sequential):
+    """A user's own."""
+
+
+class MyServer(nn.Sequential):
+    """A user's own."""
+
+
+def test_own_modules_are_recorded_under_their_own_name(tiny: dict[str, Any], tmp_path: Path) -> None:
+    modules = MyClient(nn.Conv2d(1, 2, 7, 7), nn.Sigmoid()), MyServer(nn.Flatten(), nn.Linear(32, 10))
+    settings = {**tiny, "training.epochs": 1}
+    run = attncem.train("demo-none", settings, out=tmp_path / "own", modules=modules, progress=silent)
+    subject = audit(run, GREY, modules=modules, progress=silent).subject
+    assert (subject.architecture, subject.cut) == ("MyClient + MyServer", "own modules")
+
+
+def test_a_changed_configuration_stops_audit_and_resume(small_run: Make, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(small_run("demo-none"), run)
+    file = run / "config.yaml"
+    file.write_text(file.read_text().replace("lr: 0.05", "lr: 0.06").replace("noise_std: 0.1", "noise_std: 0.2"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "status": "stopped"}))
+    for ask in (lambda: audit(run, GREY, progress=silent), lambda: train(resume=run, progress=silent)):
+        with pytest.raises(RunError, match="not the configuration that the run was made with: put it back"):
+            ask()
+
+
+def test_the_fingerprint_covers_weights_and_channel(small_run: Make) -> None:
+    run = small_run("demo-none")
+    best, first = open_run(run), open_run(run, weights="epoch-00001")
+    assert best.fingerprint != first.fingerprint
+    assert best.fingerprint == fingerprint(best.directory.encoder_sha256("best"), best.channel)  # type: ignore[union-attr]
+    around = open_encoder(best.model.encoder, data={"name": "fashion_mnist_mini"}, channel=best.channel)
+    assert around.fingerprint == best.fingerprint, "the same client has one name, whichever way it is opened"
+    louder = [{**best.channel[0], "noise_std": 0.2}]
+    assert open_encoder(best.model.encoder, data={"name": "fashion_mnist_mini"}, channel=louder).fingerprint != (
+        best.fingerprint
+    )

@@ -1,0 +1,261 @@
+"""The catalogue: every text asked for is there, every text there is asked for, and pages hold no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from jinja2 import Environment, nodes
+
+import attncem
+from attncem.health import CAUSES
+from attncem.metrics import METRICS
+from attncem.reporting.figures import HEALTH, PANELS
+from attncem.reporting.html import marked
+from attncem.results.audit import Kind
+from attncem.results.findings import Finding
+from attncem.results.threats import Auxiliary, Need
+from attncem.texts import has_text, pattern, text
+from attncem.texts.en import PARTS, TEXTS
+
+PACKAGE = Path(attncem.__file__).parent
+TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
+ASKERS = ("results/findings.py", "texts/__init__.py", "reporting/html.py")
+"""Files that pass on keys which others give them."""
+PARTS_OF_A_CLASS = ("slot", "cluster", "component")
+FILLED: dict[str, Iterable[str]] = {
+    "measure.*": METRICS,
+    "measure.*.meaning": METRICS,
+    "terminal.*": {metric.private for metric in METRICS.values()},
+    "report.private.*": {metric.private for metric in METRICS.values()},
+    "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
+    "report.kind.*": get_args(Kind),
+    "report.outcome.*": ("failed", "not_applicable"),
+    "report.bound.*": ("bound", "estimate"),
+    "report.gallery.*": ("best", "worst"),
+    "threat.encoder.*": ("yes", "no"),
+    "threat.channel.*": ("yes", "no"),
+    "threat.query.*": ("yes", "no"),
+    "threat.auxiliary.*": get_args(Auxiliary),
+    "threat.lacks.*": get_args(Need),
+    "health.*.meaning": CAUSES,
+    "health.*.advice": CAUSES,
+    "health.warning.*": ("above", "below"),
+    "command.go_on.*": ("train", "audit"),
+    "figure.panel.*": [key for _, key in PANELS],
+    "figure.panel.*.note": ["accuracy"],
+    "figure.health.*": HEALTH,
+    "explain.class.lead.*": ("true", "predicted"),
+    "explain.shares.*": PARTS_OF_A_CLASS,
+    "explain.column.*": PARTS_OF_A_CLASS,
+    "explain.penalty.*": PARTS_OF_A_CLASS,
+    "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
+    "explain.recovered.*": ("better", "no_better"),
+    "finding.row_*": ("failed", "not_applicable"),
+}
+"""Keys that are put together: what may stand in the gap."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One place where a text is asked for: a key with * for gaps, and the values given (None: not known here)."""
+
+    place: str
+    key: str
+    values: frozenset[str] | None
+
+    def meant(self) -> list[str]:
+        """The keys that are meant."""
+        return [self.key.replace("*", word) for word in FILLED[self.key]] if "*" in self.key else [self.key]
+
+
+# Python files
+
+
+def python_asks(file: Path) -> Iterator[Ask]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name, place = node.func.id, f"{file.relative_to(PACKAGE)}:{node.lineno}"
+            if name in ("text", "finding", "has_text") and name in imported:
+                yield python_ask(node, name, place)
+
+
+def python_ask(node: ast.Call, name: str, place: str) -> Ask:
+    key = python_key(node.args[0], place)
+    given = {keyword.arg for keyword in node.keywords}
+    values = None if None in given or name == "has_text" else frozenset(word for word in given if word)
+    if name == "finding":
+        return Ask(place, f"finding.{key}", None if values is None else values - {"about"})
+    return Ask(place, key, values)
+
+
+def python_key(node: ast.expr, place: str) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    assert isinstance(node, ast.JoinedStr), f"{place}: the key must be written where it is used"
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+
+
+# templates
+
+
+def template_asks(file: Path) -> Iterator[Ask]:
+    tree = Environment().parse(file.read_text(encoding="utf-8"))
+    for node in tree.find_all(nodes.Call):
+        if isinstance(node.node, nodes.Name) and node.node.name in ("t", "has_text"):
+            values = None if node.node.name == "has_text" else frozenset(keyword.key for keyword in node.kwargs)
+            yield Ask(f"{file.name}:{node.lineno}", template_key(node.args[0]), values)
+
+
+def template_key(node: nodes.Expr) -> str:
+    parts = node.nodes if isinstance(node, nodes.Concat) else [node]
+    return "".join(str(part.value) if isinstance(part, nodes.Const) else "*" for part in parts)
+
+
+def all_asks() -> list[Ask]:
+    files = [file for file in PACKAGE.rglob("*.py") if str(file.relative_to(PACKAGE)) not in ASKERS]
+    found = [ask for file in sorted(files) for ask in python_asks(file)]
+    return found + [ask for file in TEMPLATES for ask in template_asks(file)]
+
+
+ASKS = all_asks()
+
+
+def placeholders(sentence: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None)
+
+
+def test_keys_that_are_put_together_are_known() -> None:
+    assert {ask.key for ask in ASKS if "*" in ask.key} <= FILLED.keys()
+    assert FILLED.keys() <= {ask.key for ask in ASKS}
+
+
+def test_every_text_that_is_asked_for_is_there() -> None:
+    assert len(ASKS) > 200
+    missing = [(ask.place, key) for ask in ASKS for key in ask.meant() if key not in TEXTS]
+    assert missing == []
+
+
+def test_every_text_that_is_there_is_asked_for() -> None:
+    assert sorted(TEXTS.keys() - {key for ask in ASKS for key in ask.meant()}) == []
+
+
+def test_every_text_gets_the_values_it_names() -> None:
+    wrong = [
+        (ask.place, key, sorted(ask.values), TEXTS[key])
+        for ask in ASKS
+        if ask.values is not None
+        for key in ask.meant()
+        if placeholders(TEXTS.get(key, "")) != ask.values
+    ]
+    assert wrong == []
+
+
+def test_no_key_stands_in_two_parts() -> None:
+    assert sum(map(len, PARTS)) == len(TEXTS)
+
+
+@pytest.mark.parametrize("key", TEXTS)
+def test_texts_are_plain_words(key: str) -> None:
+    sentence = TEXTS[key]
+    assert re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+", key)
+    assert not re.search(r"<[a-z/]|&[a-z#]", sentence), "no HTML"
+    assert all(re.fullmatch(r"[a-z_]+", name) for name in placeholders(sentence))
+
+
+def test_surrogates_divide_classes_into_parts_that_have_a_name() -> None:
+    files = (PACKAGE / "surrogates").glob("*.py")
+    named = {part for file in files for part in re.findall(r'^    part = "(\w+)"', file.read_text(), re.MULTILINE)}
+    assert named == set(PARTS_OF_A_CLASS)
+
+
+# no words but those of the catalogue
+
+
+class Words(HTMLParser):
+    """Letters that a reader would see or hear."""
+
+    SPOKEN = ("aria-label", "title", "alt", "placeholder", "label", "lang")
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if name in self.SPOKEN and has_letters(value or "")]
+
+    def handle_data(self, data: str) -> None:
+        self.found += [data.strip()] if has_letters(data) else []
+
+
+def has_letters(words: str) -> bool:
+    return any(letter.isalpha() for letter in words)
+
+
+@pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: file.name)
+def test_templates_hold_no_words(file: Path) -> None:
+    source = file.read_text(encoding="utf-8")
+    data = "".join(value for _, kind, value in Environment().lex(source) if kind == "data")
+    assert Words(data).found == []
+    constants = [node.value for node in Environment().parse(source).find_all(nodes.Const)]
+    sentences = [value for value in constants if isinstance(value, str) and re.search(r"[^\W\d_] +[^\W\d_]", value)]
+    assert sentences == []
+    shown = [part for node in Environment().parse(source).find_all(nodes.Output) for part in node.nodes]
+    assert [part.value for part in shown if isinstance(part, nodes.Const) and has_letters(str(part.value))] == []
+
+
+def test_a_template_with_words_would_be_found() -> None:
+    assert Words('<p aria-label="two words">–</p>').found == ["two words"]
+    assert Words("<p>word</p>").found == ["word"]
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "reporting").glob("*.py")), ids=lambda file: file.name)
+def test_reporting_holds_no_sentences_but_errors(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    skipped = {id(part) for node in ast.walk(tree) if is_silent(node) for part in ast.walk(node)}
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in skipped]
+    sentence = re.compile(r"[a-z]{2,}[,:]? [a-z]{2,}[,:]? [a-z]{2,}")
+    assert [node.value for node in constants if isinstance(node.value, str) and sentence.search(node.value)] == []
+
+
+def is_silent(node: ast.AST) -> bool:
+    """Docstrings and errors."""
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+# how texts are put together
+
+
+def test_text_pattern_and_has_text() -> None:
+    assert text("page.class", number=3) == "class 3"
+    assert pattern("page.class") == "class {number}"
+    assert has_text("page.class")
+    assert not has_text("page.nothing")
+    with pytest.raises(KeyError):
+        text("page.nothing")
+
+
+def test_values_on_a_page_are_escaped_unless_they_are_markup() -> None:
+    from markupsafe import Markup
+
+    assert marked("page.original_of", name="<b>") == "original image of &lt;b&gt;"
+    assert marked("page.original_of", name=Markup("<b>x</b>")) == "original image of <b>x</b>"
+    assert marked("figure.floor", name="grey", mse=0.25) == "grey 0.2500"
+
+
+def test_every_finding_can_be_said() -> None:
+    for key, sentence in TEXTS.items():
+        if key.startswith("finding."):
+            values = dict.fromkeys(placeholders(sentence), 1)
+            assert Finding(key.removeprefix("finding."), "ridge", values).text.startswith("ridge: ")
