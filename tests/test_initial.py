@@ -17,10 +17,11 @@ from attncem.cli import main
 from attncem.config.load import load_config
 from attncem.data.specs import DATASETS
 from attncem.engine import seeded
+from attncem.files import hash_file
 from attncem.initial import start_from_given
 from attncem.models.split import SplitModel
 from attncem.progress import silent
-from attncem.runs import RunDirectory, hash_file
+from attncem.runs import RunDirectory
 from attncem.training import _Trainer, train
 from attncem.types import AttncemError, ConfigError, RunError
 

@@ -584,7 +584,7 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_later(
         done += 1
         write(path, data)
 
-    for module in (attncem.files, attncem.runs):
+    for module in (attncem.files, attncem.runs, attncem.checkpoints):
         monkeypatch.setattr(module, "write_atomic", write_until_full)
     with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
         train_tiny(tmp_path / "run", "demo", tiny)

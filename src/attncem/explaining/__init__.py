@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncem.build import Modules, restore_surrogate
 from attncem.engine import limited_threads
-from attncem.explaining.recoveries import NearestAudit, nearest_audit, recoveries
+from attncem.explaining.recoveries import KnownAudit, recoveries, strongest_audit
 from attncem.health import SATURATED
 from attncem.inference import Image, ask, describe, read_image
 from attncem.opening import OpenRun, open_run
@@ -54,7 +54,7 @@ def explain(
 ) -> Explanation:
     """Show one image on its way through a run; ``out`` names an HTML page to write.
 
-    The image is a file or `test:17`. What comes back is shown for the strongest attack of the newest audit of these
+    The image is a file or `test:17`. What comes back is shown for the strongest attack of the audits of these
     weights, with what it had learned there, and for ridge and two simpler ones: an illustration on one image. The
     measure is ``audit``.
     """
@@ -85,7 +85,7 @@ class _Explainer:
 
     def explain(self, progress: Progress) -> Explanation:
         """All parts of the explanation."""
-        audit = nearest_audit(self.opened)
+        audit = strongest_audit(self.opened)
         found = recoveries(self.opened, self.x, self.released, audit, progress)
         return Explanation(
             run=self.opened.name,
@@ -103,7 +103,7 @@ class _Explainer:
             findings=[*self._findings(audit), *found.findings],
         )
 
-    def _findings(self, audit: NearestAudit) -> list[Finding]:
+    def _findings(self, audit: KnownAudit) -> list[Finding]:
         found = [*self.opened.findings, *audit.findings]
         if self.given.label is None:
             found.append(finding("file_may_be_trained_on"))

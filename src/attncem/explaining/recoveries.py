@@ -36,8 +36,8 @@ _QUICK: tuple[tuple[str, Options], ...] = (
 
 
 @dataclass(frozen=True)
-class NearestAudit:
-    """The newest audit of these very weights under the threat model that is shown, and what to say about it."""
+class KnownAudit:
+    """The audit of these very weights under the threat model that is shown whose strongest attack is the strongest."""
 
     ledger: Ledger | None = None
     result: AuditResult | None = None
@@ -61,27 +61,27 @@ class Recoveries:
     findings: list[Finding]
 
 
-def nearest_audit(opened: OpenRun) -> NearestAudit:
-    """The audit to take the strongest attack from; an explanation does without where it is missing or damaged."""
+def strongest_audit(opened: OpenRun) -> KnownAudit:
+    """The audit to take the attack from, of equals the newest; an explanation does without where there is none."""
     if opened.directory is None:
-        return NearestAudit()
+        return KnownAudit()
     try:
         ledgers = [Ledger.open(folder) for folder in audit_folders(opened.directory.path / "audits")]
-        fitting = [ledger for ledger in ledgers if _fits(ledger, opened)]
+        fitting = [(ledger, ledger.result()) for ledger in ledgers if _fits(ledger, opened)]
         if fitting:
-            return NearestAudit(fitting[-1], fitting[-1].result())
+            return KnownAudit(*min(reversed(fitting), key=lambda pair: pair[1].strongest_attack.mse.mean))
     except RunError as error:
-        return NearestAudit(findings=[finding("audits_left_out", reason=str(error))])
-    return NearestAudit(findings=[finding("no_audit", run=str(opened.directory.path))])
+        return KnownAudit(findings=[finding("audits_left_out", reason=str(error))])
+    return KnownAudit(findings=[finding("no_audit", run=str(opened.directory.path))])
 
 
 def _fits(ledger: Ledger, opened: OpenRun) -> bool:
     plan = ledger.plan
     same = plan.subject.fingerprint == opened.fingerprint and plan.threat == _THREAT
-    return same and plan.evaluation == "test" and any(row.ok for row in ledger.rows())
+    return same and plan.evaluation == "test" and bool(ledger.result().strongest)
 
 
-def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: NearestAudit, progress: Progress) -> Recoveries:
+def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, progress: Progress) -> Recoveries:
     """The strongest attack of the audit, then the quick ones, fitted here through an oracle."""
     own = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
@@ -107,7 +107,7 @@ def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
     return train.get(torch.linspace(0, len(train) - 1, _ATTACKER, device=opened.device).long())
 
 
-def _strongest(opened: OpenRun, audit: NearestAudit) -> tuple[str, Attack | None, list[Finding]]:
+def _strongest(opened: OpenRun, audit: KnownAudit) -> tuple[str, Attack | None, list[Finding]]:
     """The audit's strongest attack as it was there; None where it kept no state."""
     if audit.ledger is None or audit.result is None or not audit.result.strongest:
         return "", None, []

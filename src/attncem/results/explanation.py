@@ -92,7 +92,7 @@ class ClassView(Record):
 
 @dataclass(frozen=True)
 class Recovery(Record):
-    """What one attack makes of the release; ``audit_mse`` is its mean in the newest audit of the same weights.
+    """What one attack makes of the release; ``audit_mse`` is its mean in the audit of the same weights.
 
     ``from_audit``: it is the audit's strongest attack itself, with what it had learned there.
     """

@@ -128,7 +128,7 @@ EXPLAIN: dict[str, str] = {
     "explain.recovered.alt": "reconstruction by {name}",
     "explain.recovered.shot": "{name}, MSE {mse}",
     "explain.recovered.region": "Errors of the reconstructions",
-    "explain.recovered.audited": "Mean over all test images: from the newest audit of these weights ({audit}).",
+    "explain.recovered.audited": "Mean over all test images: from an audit of these weights ({audit}).",
     "explain.recovered.unaudited": (
         "These weights have not been audited under this threat model: {command} gives the mean over all test images."
     ),

@@ -18,7 +18,9 @@ FINDINGS: dict[str, str] = {
     "finding.near_chance": "accuracy {accuracy:.1f} % is near chance: privacy of a useless model is worth nothing",
     "finding.row_failed": "failed: {reason}",
     "finding.row_not_applicable": "not applicable: {reason}",
-    "finding.rows_missing": "rows of the suite are missing: {rows}; the same command makes them",
+    "finding.rows_missing": (
+        "rows of the suite are missing: {rows}; the same command without --only and --skip makes them"
+    ),
     "finding.suite_changed": "options differ from the packaged suite: {changed}",
     "finding.training": "{said}",
     "finding.scheme_0": (
