@@ -151,7 +151,7 @@ def test_train_audit_and_report_on_the_gpu(config: str, tmp_path) -> None:
     run = attncem.train(config, TINY, out=tmp_path / "run", progress=silent)
     assert run.manifest["status"] == "finished"
     result = attncem.audit(run, SMALL_SUITE, progress=silent)
-    assert result.device != "cpu"
+    assert result.plan.device != "cpu"
     assert result.accuracy.mean > 0.3
     ridge = next(row for row in result.attacks if row.method == "ridge")
     assert ridge.mse.mean < result.attacks[0].mse.mean
@@ -329,7 +329,7 @@ def test_predict_and_explain(tmp_path: Path) -> None:
     there, here = (attncem.predict(run, "test:3", device=device).predictions[0] for device in ("cuda", "cpu"))
     assert (there.release.shape, there.release.bytes) == (here.release.shape, here.release.bytes)
     assert sum(candidate.probability for candidate in there.top) <= 1 + 1e-5
-    found = attncem.explain(run, "test:3", decoder_epochs=0.5, progress=silent)
+    found = attncem.explain(run, "test:3", progress=silent)
     assert found.reference.attention is not None
     assert found.reference.attention + sum(found.reference.attentions) == pytest.approx(1, abs=1e-4)
     on_cpu = attncem.explain(run, "test:3", device="cpu", progress=silent)

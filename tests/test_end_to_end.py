@@ -70,7 +70,7 @@ suite = Suite(name="small", version=1, meaning="", rows=rows)
 run = attncem.train("demo", tiny)
 result = attncem.audit(run, suite=suite)
 attncem.report([run], out="report.html")
-assert result.num_evaluation == 1000
+assert result.plan.num_evaluation == 1000
 """
 
 

@@ -30,7 +30,7 @@ from attncem.data.batches import DeviceData
 from attncem.explaining import _distances, explain
 from attncem.explaining.recoveries import _strongest, strongest_audit
 from attncem.ledger import Ledger
-from attncem.metrics import mse
+from attncem.metrics import METRICS, mse
 from attncem.opening import OpenRun, open_run
 from attncem.progress import silent
 from attncem.reporting.explanation import write_explanation
@@ -272,7 +272,7 @@ def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explana
     original = decoded(found.image) / 255
     for row in found.recoveries:
         assert row.mse == pytest.approx(float(np.square(decoded(row.image) / 255 - original).mean()), abs=2e-3)
-        assert row.ssim is not None and -1 <= row.ssim <= 1
+        assert set(row.scores) == set(METRICS) and -1 <= row.scores["ssim"] <= 1
         assert row.audit_mse is None and not row.from_audit
     assert found.audit is None
     assert [item.code for item in found.findings] == ["no_audit"]

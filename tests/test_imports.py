@@ -177,3 +177,22 @@ def test_torch_is_not_imported_at_module_level(name: str) -> None:
 def test_the_list_without_torch_names_files() -> None:
     for entry in WITHOUT_TORCH:
         assert (PACKAGE / entry).is_dir() if entry.endswith("/") else entry in FILES, entry
+
+
+JUDGING = (
+    *("results/", "texts/", "attacks/", "auditing/", "explaining/", "reporting/"),
+    *("opening", "ledger", "files", "checkpoints", "fingerprints", "noise", "metrics", "pictures", "inference", "cli"),
+)
+"""The half that judges models."""
+
+
+def judges(name: str) -> bool:
+    return any(name == home or (home.endswith("/") and name.startswith(home)) for home in JUDGING)
+
+
+@pytest.mark.parametrize("name", filter(judges, FILES))
+def test_files_and_functions_of_the_judging_half_stay_small(name: str) -> None:
+    tree = parse(name)
+    assert len((PACKAGE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 400
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 50] == []

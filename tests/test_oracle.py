@@ -16,7 +16,7 @@ from attncem.attacks import build_attack
 from attncem.attacks.oracle import Oracle, mean_of
 from attncem.channels import GaussianChannel, build_channel
 from attncem.config.attacks import NearestNeighbourOptions, RidgeOptions
-from attncem.config.channels import GaussianOptions
+from attncem.config.channels import GaussianOptions, IdentityOptions, QuantiseOptions, TopKOptions
 from attncem.models.split import SplitModel
 from attncem.noise import new_key
 from attncem.results.threats import THREATS, ThreatModel
@@ -393,3 +393,28 @@ def test_a_foreign_channel_is_any_module() -> None:
     oracle = ask(SplitModel(LEAKY, Doubling(), None).eval(), replace(FULL, releases_per_input=3))
     torch.testing.assert_close(oracle.release(X), 2 * F.pixel_unshuffle(X, 4))
     assert torch.equal(oracle.channel()(X), 2 * X)
+
+
+@pytest.mark.parametrize("releases", [1, 3])
+def test_releases_that_repeat_are_drawn_once_and_are_the_same(releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = leaky(noise="keyed")
+    model.channel.bind(new_key(), "f")  # type: ignore[operator]
+    assert model.channel.repeats
+    threat = replace(FULL, releases_per_input=releases)
+    with torch.no_grad():
+        fixed = model.release(X)
+    plain, known = ask(model, threat), ask(model, threat, fixed=fixed)
+    index = torch.tensor([5, 0, 5])
+    expected = plain.release_auxiliary(index)
+    monkeypatch.setattr(GaussianChannel, "draw", lambda *_: pytest.fail("it was drawn again"))
+    assert torch.equal(known.release_auxiliary(index), expected)
+
+
+def test_fresh_noise_and_an_unbound_key_do_not_repeat() -> None:
+    assert not leaky().channel.repeats
+    assert not leaky(noise="keyed").channel.repeats
+    bound = leaky(noise="keyed")
+    bound.channel.bind(new_key(), "f")  # type: ignore[operator]
+    assert not bound.channel.train().repeats, "training always draws anew"
+    assert build_channel([QuantiseOptions(), TopKOptions(), IdentityOptions()]).repeats
+    assert not build_channel([QuantiseOptions(), GaussianOptions()]).repeats

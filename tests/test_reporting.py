@@ -687,7 +687,7 @@ def test_a_measure_that_is_missing_is_a_dash(tmp_path: Path) -> None:
     small = [
         replace(item, scores={name: it for name, it in item.scores.items() if name != "ssim"}) for item in rows(0.01)
     ]
-    said = finding("measure_left_out", measure="ssim", pixels=11)
+    said = finding("measure_left_out", about="SSIM", pixels=11)
     small[-1] = replace(small[-1], findings=[said])
     audit = make_audit(made=small)
     run = make_run(tmp_path, audits=[audit])

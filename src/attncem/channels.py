@@ -71,6 +71,8 @@ class Channel(nn.Module):
     """Bits that one release holds of each feature at most; None: no such bound."""
     reads_input: bool = False
     """Whether a release depends on x otherwise than through z, as keyed noise does."""
+    draws_nothing: ClassVar[bool] = False
+    """Whether a release follows from z alone."""
     _binding: Binding | None = None
 
     def __init__(self, options: ChannelOptions | None = None) -> None:
@@ -98,6 +100,14 @@ class Channel(nn.Module):
             stage._binding = None
         return self
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the same z and input always give the same release, as with keyed noise."""
+        return all(stage.draws_nothing or stage._binding_in_use() for stage in self.single_stages())
+
+    def _binding_in_use(self) -> Binding | None:
+        return self._binding if self.reads_input and not self.training else None
+
     def single_stages(self) -> Iterator[Channel]:
         """The channels that z passes, in their order."""
         yield self
@@ -111,6 +121,7 @@ class IdentityChannel(Channel):
     """Releases z as it is, in training and at inference; gradient 1. Nothing to average: one release says all."""
 
     options_type = IdentityOptions
+    draws_nothing = True
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z unchanged."""
@@ -151,9 +162,6 @@ class RandomChannel(Channel):
         if len(secrets) != len(z):
             raise ValueError(f"keyed noise needs one input for each sample: {len(secrets)} for {len(z)}")
         return drawn(secrets, law, z.shape, self._binding.position if self._binding else 0)
-
-    def _binding_in_use(self) -> Binding | None:
-        return self._binding if self.reads_input and not self.training else None
 
 
 class GaussianChannel(RandomChannel):
@@ -244,6 +252,7 @@ class TopKChannel(Channel):
     """
 
     options_type = TopKOptions
+    draws_nothing = True
     options: TopKOptions
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
@@ -263,6 +272,7 @@ class QuantiseChannel(Channel):
     """
 
     options_type = QuantiseOptions
+    draws_nothing = True
     options: QuantiseOptions
 
     def __init__(self, options: QuantiseOptions) -> None:
@@ -337,26 +347,16 @@ def clip_norm(z: Tensor, limit: float) -> Tensor:
     return z * factor.view(-1, *[1] * (z.ndim - 1))
 
 
-def fill_normal(numbers: Tensor, generator: torch.Generator | None) -> None:
-    """Standard normal."""
-    numbers.normal_(generator=generator)
-
-
 def fill_laplace(numbers: Tensor, generator: torch.Generator | None) -> None:
     """Laplace of scale 1: the difference of two exponentials."""
     other = torch.empty_like(numbers).exponential_(generator=generator)
     numbers.exponential_(generator=generator).sub_(other)
 
 
-def fill_uniform(numbers: Tensor, generator: torch.Generator | None) -> None:
-    """Uniform in [0, 1)."""
-    numbers.uniform_(generator=generator)
-
-
-FILLS: dict[str, Callable[[Tensor, torch.Generator | None], None]] = {
-    "normal": fill_normal,
+FILLS: dict[str, Callable[[Tensor, torch.Generator | None], object]] = {
+    "normal": lambda numbers, generator: numbers.normal_(generator=generator),
     "laplace": fill_laplace,
-    "uniform": fill_uniform,
+    "uniform": lambda numbers, generator: numbers.uniform_(generator=generator),
 }
 """How torch fills a float32 tensor with the numbers of each law, in place."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,3 @@ class StepView:
     z: Tensor
     released: Tensor
     logits: Tensor
-
-
-Batches = Iterable[tuple["Tensor", "Tensor"]]
-"""(z or x, y) pairs on the device."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +51,8 @@ class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
     `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one.
-    ``features`` are the clean features of the own images where they are known already.
+    ``features`` are the clean features of the own images where they are known already, ``fixed`` their releases
+    where these repeat, as with keyed noise.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Oracle:
         seed: int = 0,
         combine: Combine = mean_of,
         features: Tensor | None = None,
+        fixed: Tensor | None = None,
     ) -> None:
         self.threat = threat
         self.num_classes = num_classes
@@ -79,6 +82,7 @@ class Oracle:
         self._noise = make_generator(x.device, seed, "oracle")
         self._combine = combine
         self._features = features
+        self._fixed = fixed if threat.may_query else None
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
@@ -99,6 +103,8 @@ class Oracle:
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """The same for own images; their clean features are computed once and kept."""
         self.require("images", "queries")
+        if self._fixed is not None:
+            return self._combine(repeat(self._fixed[index], self.threat.releases_per_input))
         if self._features is None:
             self._features = torch.cat([self._model.encode(part) for part in self._x.split(_BATCH)])
         return self._released(self._features[index], self._x[index], generator)

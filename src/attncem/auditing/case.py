@@ -42,12 +42,14 @@ class Case:
         self.x, self.y = evaluation.get(slice(None))
         self._own = self.auxiliary.get(slice(None))
         self._features: Tensor | None = None
+        self._fixed: Tensor | None = None
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
 
     def oracle(self, attack: Attack, seed: int) -> Oracle:
         """The oracle of one attack; NotApplicable, before any work, where the adversary lacks what it needs."""
         self.require(attack.needs)
+        features, fixed = self._known_of_own(attack)
         return Oracle(
             self.model,
             self.threat,
@@ -55,7 +57,8 @@ class Case:
             num_classes=self.subject.spec.num_classes,
             seed=seed,
             combine=attack.combine,
-            features=self._own_features() if {"images", "queries"} <= attack.needs else None,
+            features=features,
+            fixed=fixed,
         )
 
     def require(self, needs: Iterable[Need]) -> None:
@@ -93,11 +96,17 @@ class Case:
             yield self.model.release(part, generator=noise)
 
     @torch.no_grad()
-    def _own_features(self) -> Tensor | None:
-        """Clean features of the attacker's images, computed once for all attacks."""
-        if self._features is None and len(self._own[0]):
-            self._features = torch.cat([self.model.encode(part) for part in self._own[0].split(2 * BATCH)])
-        return self._features
+    def _known_of_own(self, attack: Attack) -> tuple[Tensor | None, Tensor | None]:
+        """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
+        own = self._own[0]
+        if not {"images", "queries"} <= attack.needs or not len(own):
+            return None, None
+        if self._features is None:
+            self._features = torch.cat([self.model.encode(part) for part in own.split(2 * BATCH)])
+        if self._fixed is None and getattr(self.model.channel, "repeats", False):
+            pairs = zip(self._features.split(2 * BATCH), own.split(2 * BATCH), strict=True)
+            self._fixed = torch.cat([self.model.transmit(z, x) for z, x in pairs])
+        return self._features, self._fixed
 
     @torch.no_grad()
     def right(self) -> NDArray[np.float64]:

@@ -345,7 +345,7 @@ class HybridOptions(VariantOptions):
     risk_momentum: float = Field(0.99, ge=0, lt=1)
     """Share of the old value in the running mean of a class's penalty, step by step (ours)."""
     risk_audit: str | None = None
-    """Run folder or audit file whose error per class marks the classes for the whole training, instead of
+    """Run folder, or folder of an audit, whose error per class marks the classes for the whole training, instead of
     the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
 
     @model_validator(mode="after")

@@ -137,8 +137,7 @@ def _recovery(
         name,
         "attack" if attack.sees == "release" else "floor",
         png_text(image[0]),
-        scores["mse"],
-        scores.get("ssim"),
+        scores,
         means.get(name),
         from_audit,
     )

@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from attncem import __version__
+from attncem.metrics import METRICS
 from attncem.reporting import figures, html, wording
+from attncem.reporting.tables import HEADLINE
 from attncem.results.explanation import ClassView, Explanation, Recovery
 from attncem.results.findings import Finding
 from attncem.results.prediction import Prediction, PredictionResult, Release
@@ -37,6 +39,7 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
         "verdict": verdict(explanation),
         "penalty_words": describe_penalty(explanation),
         "recoveries": ordered(explanation.recoveries),
+        "measures": METRICS,
         "drawings": _drawings(explanation.reference),
         "audit_command": "attncem audit",
         "worst_case": "worst_case",
@@ -202,11 +205,11 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
     _print_lines([*verdict(explanation), *_notes(explanation.findings)], console)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(text("terminal.recovered_by"))
-    for heading in (text("measure.mse"), text("measure.ssim"), text("terminal.audit_mean")):
+    for heading in (*(text(f"measure.{name}") for name in HEADLINE), text("terminal.audit_mean")):
         table.add_column(heading, justify="right")
     for row in ordered(explanation.recoveries):
-        numbers = [wording.decimal(value) for value in (row.mse, row.ssim, row.audit_mse)]
-        table.add_row(Text(_recovered_by(row)), *numbers)
+        numbers = [wording.decimal(row.scores.get(name), METRICS[name].decimals) for name in HEADLINE]
+        table.add_row(Text(_recovered_by(row)), *numbers, wording.decimal(row.audit_mse))
     if explanation.recoveries:
         console.print(table)
     _print_lines([text("explain.illustration")], console)

@@ -92,7 +92,7 @@ class ClassView(Record):
 
 @dataclass(frozen=True)
 class Recovery(Record):
-    """What one attack makes of the release; ``audit_mse`` is its mean in the audit of the same weights.
+    """What one attack makes of the release, by measure; ``audit_mse`` is its mean in the audit of the same weights.
 
     ``from_audit``: it is the audit's strongest attack itself, with what it had learned there.
     """
@@ -100,10 +100,14 @@ class Recovery(Record):
     name: str
     kind: Literal["floor", "attack"]
     image: str
-    mse: float
-    ssim: float | None
+    scores: dict[str, float]
     audit_mse: float | None
     from_audit: bool = False
+
+    @property
+    def mse(self) -> float:
+        """The measure by which attacks are ranked."""
+        return self.scores["mse"]
 
 
 @dataclass(frozen=True)
