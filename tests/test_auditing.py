@@ -20,7 +20,6 @@ from attncem.attacks import ATTACKS
 from attncem.attacks.base import Attack, OwnImages
 from attncem.attacks.oracle import Oracle
 from attncem.auditing import Case, audit, judges, measure
-from attncem.auditing.judges import Certificate, Probe
 from attncem.build import load_data
 from attncem.config.attacks import (
     ClassMeanOptions,
@@ -31,6 +30,7 @@ from attncem.config.attacks import (
 )
 from attncem.config.base import Options
 from attncem.config.suites import Suite
+from attncem.judges import Certificate, Probe
 from attncem.ledger import Ledger
 from attncem.metrics import mse, psnr, ssim
 from attncem.opening import open_encoder, open_run

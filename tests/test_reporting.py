@@ -1028,9 +1028,9 @@ def make_explanation(recoveries: list[Recovery], **other: Any) -> Explanation:
     return Explanation(**values | other)
 
 
-RIDGE = Recovery("ridge", "attack", "", 0.03, 0.5, None)
-MEAN = Recovery("class mean", "floor", "", 0.05, 0.3, 0.06)
-KEPT = Recovery("decoder small", "attack", "", 0.02, None, 0.01, from_audit=True)
+RIDGE = Recovery("ridge", "attack", "", {"mse": 0.03, "ssim": 0.5}, None)
+MEAN = Recovery("class mean", "floor", "", {"mse": 0.05, "ssim": 0.3}, 0.06)
+KEPT = Recovery("decoder small", "attack", "", {"mse": 0.02}, 0.01, from_audit=True)
 
 
 def shown(explanation: Explanation, folder: Path) -> tuple[str, str]:

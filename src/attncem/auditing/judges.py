@@ -1,50 +1,15 @@
-"""What judges a model beside attacks: certificates, which bound what can leak, and probes, whose answer is no image."""
+"""The tables an audit asks: attacks, certificates, probes."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from attncem.attacks import ATTACKS
 from attncem.attacks.base import Attack
-from attncem.auditing.case import Case
 from attncem.config.base import Options
+from attncem.judges import Certificate, Probe
 from attncem.progress import Progress, silent
-from attncem.results.audit import Bound
-from attncem.results.threats import Need
-
-
-class Judge(ABC):
-    """What certificates and probes share."""
-
-    options_type: ClassVar[type[Options]]
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    options: Any
-
-    def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
-        self.options = options or self.options_type(**by_name)
-        self.progress = progress
-
-
-class Certificate(Judge):
-    """Bounds what any attacker could do; each bound says what it assumes."""
-
-    @abstractmethod
-    def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """Bounds by name; NotApplicable where there is none, as without noise."""
-
-
-class Probe(Judge):
-    """An attack whose answer is no image: re-identification, attributes, membership."""
-
-    @abstractmethod
-    def score(self, case: Case, *, seed: int) -> Mapping[str, NDArray[np.float64]]:
-        """A number for each evaluation image, by measure."""
-
 
 CERTIFICATES: dict[str, type[Certificate]] = {}
 """Certificates by name."""

@@ -17,9 +17,10 @@ from torch import Tensor
 from attncem.attacks.base import Attack
 from attncem.auditing.case import BATCH, Case
 from attncem.auditing.gallery import choose_pictures
-from attncem.auditing.judges import Certificate, Probe, build_judge
+from attncem.auditing.judges import build_judge
 from attncem.checkpoints import pack_tensors
 from attncem.config.base import Options
+from attncem.judges import Certificate, Probe
 from attncem.ledger import ImageScores, RowFiles
 from attncem.metrics import METRICS
 from attncem.progress import Progress, silent
