@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -153,6 +156,19 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["demo", "--workers", "0"], "workers=0"),
         (["demo", "--workers", "two"], "invalid int value"),
         (["demo", "name=mine"], "name cannot be set for the demo"),
+        (["train", "--out", ""], "out is given as an empty text"),
+        (["train", "--resume", ""], "resume is given as an empty text"),
+        (["report", "x", ""], "runs is given as an empty text"),
+        (["report", "x", "--out", "."], "--out .: is a folder; give the name of a file"),
+        (["train", "--seed", "1" * 23], f"seed={'1' * 23}: whole numbers have at most 64 bits"),
+        (["audit", "x", "--seed", "1" * 23], f"seed={'1' * 23}: whole numbers have at most 64 bits"),
+        (["audit", "x", "--seed", "1" * 5000], "invalid int value"),
+        (["runs", "a" * 300], "File name too long"),
+        (["predict", "a" * 300, "test:0"], "File name too long"),
+        (["train", "--config", f"{'a' * 300}.yaml"], "File name too long"),
+        (["train", "name=" + "a" * 300], "name=aaa"),
+        (["runs", "a", "\x1b[31mred\r"], r"unexpected \x1b[31mred\r"),
+        (["train", "\x1b[31mred=1"], r"'\x1b[31mred': unknown key"),
     ],
 )
 def test_a_mistake_gets_a_line_and_exit_code_2(
@@ -334,3 +350,131 @@ def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
         shown = run_cli(*words)
         assert shown.code == 130
         assert said in shown.err
+
+
+# terminals, pipes and memory
+
+
+def command(*words: str, cwd: Path, shell: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own; `shell` is what its output goes to."""
+    line = f"{shlex.join([sys.executable, '-m', 'attncem', *words])} {shell}"
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    bash = ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}} > code"]
+    done = subprocess.run(bash, capture_output=True, cwd=cwd, env=env, check=False, timeout=120)
+    assert b"Traceback" not in done.stderr + done.stdout
+    assert b"Error" not in done.stderr
+    return done
+
+
+def code_of(cwd: Path) -> int:
+    return int((cwd / "code").read_text())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("words", [["config", "--list"], ["data"], ["train", "--help"], ["train", "channel.name=σ"]])
+def test_a_terminal_without_the_letters_gets_escapes(tmp_path: Path, encoding: str, words: list[str]) -> None:
+    done = command(*words, cwd=tmp_path, PYTHONIOENCODING=encoding)
+    assert code_of(tmp_path) == (2 if "channel.name=σ" in words else 0)
+    (done.stdout + done.stderr).decode(encoding)
+    assert b"Allowed" not in done.stderr
+    if words == ["data"]:
+        assert b"+----" in done.stdout
+        assert b"\\u25" not in done.stdout, "tables are drawn with letters that are there"
+
+
+def test_predictions_on_a_terminal_without_the_letters(run_folder: Path, tmp_path: Path) -> None:
+    done = command("predict", str(run_folder), "test:0", "--json", cwd=tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert json.loads(done.stdout)["predictions"][0]["source"] == "test:0"
+    assert code_of(tmp_path) == 0
+
+
+@pytest.mark.parametrize("words", [["config", "--list"], ["config", "--schema"], ["data"], ["train", "--help"]])
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path, words: list[str]) -> None:
+    done = command(*words, cwd=tmp_path, shell="| true")
+    assert (done.stderr, code_of(tmp_path)) == (b"", 0)
+
+
+def test_training_goes_on_when_nobody_reads_its_progress(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    words = ["train", "--config", "demo-none", "--out", "run", *words_of(tiny)]
+    command(*words, cwd=tmp_path, shell="2>&1 | true")
+    assert code_of(tmp_path) == 0
+    assert RunDirectory.open(tmp_path / "run").manifest["status"] == "finished"
+
+
+@pytest.mark.parametrize("words", [["config"], ["data"]])
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, words: list[str]) -> None:
+    done = command(*words, cwd=tmp_path, shell="> /dev/full")
+    assert done.stderr == b"attncem: error: stdout cannot be read or written: No space left on device\n"
+    assert code_of(tmp_path) == 2
+
+
+def test_streams_that_are_closed(tmp_path: Path) -> None:
+    for closed in (">&-", "2>&-"):
+        command("data", cwd=tmp_path, shell=closed)
+        assert code_of(tmp_path) == 0
+
+
+@pytest.mark.parametrize("out", ["a" * 300, "/proc/run", "run/inside", "."])
+def test_a_place_that_cannot_be_written(
+    run_cli: Any, tmp_path: Path, tiny: dict[str, Any], out: str, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").write_text("a file")
+    shown = run_cli("train", "--config", "demo-none", "--out", out, *words_of(tiny))
+    assert shown.code == 2
+    assert shown.err.startswith("attncem: error: ")
+    assert "Traceback" not in shown.err
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_names_cannot_steer_the_terminal(
+    run_cli: Any, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    strange = "\x1b[31mred\x07\r[b]\x9b"
+    shutil.copytree(run_folder, tmp_path / strange)
+    (tmp_path / "class" / "train" / strange).mkdir(parents=True)
+    (tmp_path / "class" / "test" / strange).mkdir(parents=True)
+    outputs = [
+        run_cli("runs", str(tmp_path)),
+        run_cli("runs", str(tmp_path / "class" / "train" / strange)),
+        run_cli("train", "--resume", str(tmp_path / strange)),
+        run_cli("train", "--resume", str(tmp_path / f"{strange}2")),
+        run_cli("data", "--root", str(tmp_path / "class"), "--verify"),
+        run_cli("report", str(tmp_path / strange), "--out", str(tmp_path / f"{strange}.html")),
+    ]
+    for shown in outputs:
+        text = (shown.out + shown.err).replace("\n", "")
+        assert text.isprintable()
+        assert "red" in text
+        assert "[b]" in text, "markup is no markup either"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: 8 bytes"
+        ),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+    ],
+)
+def test_memory_that_runs_out_is_explained(run_cli: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def exhausted(*given: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("attncem.runs.describe_runs", exhausted)
+    shown = run_cli("runs")
+    assert shown.code == 2
+    assert shown.err.startswith("attncem: error: out of memory (")
+    assert "training.batch_size" in shown.err
+
+
+def test_other_errors_of_ours_keep_their_traceback(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **options: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("attncem.runs.describe_runs", broken)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run_cli("runs")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
-from collections.abc import Mapping
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +118,88 @@ def test_a_workers_warning_reaches_the_reporter(monkeypatch: pytest.MonkeyPatch)
     demonstration._listen(channel, events)
     assert events.all == [("train demo", 1, 2, {"ce": 1.0})]
     assert events.lines == ["warning: demo"]
+
+
+# ends before the end
+
+
+def until(is_so: Callable[[], object], seconds: float) -> None:
+    """Wait until something is so; fail when it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "said"),
+    [((divmod, 1, 0), ZeroDivisionError, "by zero"), ((os._exit, 3), RunError, "without a word")],
+)
+def test_an_error_ends_all_workers_at_once(work: tuple[Any, ...], error: type[Exception], said: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(error, match=said), demonstration._workers(2, Events()) as submit:
+        submit(time.sleep, 600)
+        broken = submit(*work)
+        waiting = submit(time.sleep, 600)
+        broken.result()
+    assert waiting.done()
+    assert time.monotonic() - began < 60
+
+
+SCRIPT = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from attncem.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have a mark in their environment, zombies left out."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            alive = b") Z " not in (folder / "stat").read_bytes()
+            found += [int(folder.name)] if alive and mark.encode() in (folder / "environ").read_bytes() else []
+        except OSError:  # ended meanwhile
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(
+    ("number", "whole_group"),
+    [
+        (signal.SIGINT, True),
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
+    ],
+)
+def test_no_worker_outlives_the_demo(
+    tmp_path: Path, tiny: dict[str, Any], number: signal.Signals, whole_group: bool
+) -> None:
+    mark, out = f"mark-{uuid.uuid4()}", tmp_path / "demo"
+    words = ["demo", "--out", str(out), "--workers", "2", *words_of({**tiny, "training.epochs": 5000})]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *words],
+        env={**os.environ, "TEST_MARK": mark, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: len(list(out.glob("*/metrics.jsonl"))) == 2, 120)
+        assert len(marked(mark)) >= 3
+        (os.killpg if whole_group else os.kill)(process.pid, number)
+        _, errors = process.communicate(timeout=20)
+        until(lambda: not marked(mark), 10)
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    assert sorted(path.name for path in out.iterdir()) == sorted(NAMES[:2]), "the third was not begun"
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    if number == signal.SIGINT:
+        assert "Traceback" not in errors
+        assert "attncem: interrupted" in errors

@@ -112,6 +112,18 @@ def test_active_is_the_share_above_the_floor(statistic: str) -> None:
     close(build(statistic=statistic)(z, y).diagnostics["active"], 0.5)
 
 
+@pytest.mark.parametrize("softness", [0.5, 2.0])
+def test_softness_by_hand_and_its_limit(softness: float) -> None:
+    """e·sigmoid(e/T) of e = log σ² − log τ, on both sides of the floor; T → 0 is the hinge."""
+    variance = torch.tensor([[1e-3, 0.02, 0.05, 0.4]], dtype=DOUBLE)
+    soft = build(statistic="difference", softness=softness, variance_floor=0.05)
+    excess = ((variance + 1e-6) / (0.05 + 1e-6)).log()
+    close(soft._statistic(variance), (excess / (1 + (-excess / softness).exp())).tolist())
+    hard = build(statistic="difference", softness=1e-6, variance_floor=0.05)
+    hinge = build(statistic="hinge", variance_floor=0.05)
+    torch.testing.assert_close(hard._statistic(variance), hinge._statistic(variance))
+
+
 def test_plain_loss_of_layernormed_features_leaves_out_what_the_noise_hides() -> None:
     z, y = torch.randn(60, 6), torch.arange(60) % 3
     surrogate = build(variant="002")

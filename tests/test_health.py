@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from attncem.health import CAUSES, PATIENCE, Check, Watch, describe_limit, finite, readings, spans, warning
+from attncem.health import REACHED as PLAIN_LIMIT
+from attncem.health import REACHED_TOTAL as TOTAL_LIMIT
 
 SOUND = {
     "penalty_weight": 0.8,
@@ -68,6 +70,11 @@ SICK = [
     ({"latched": 0.9}, "latched"),
     ({"rob_loss": 0.01}, "blind"),
     ({"rob_loss": 0.0, "plain_loss": 0.3}, "blind"),
+    ({"rob_loss": 0.033, "shut_off": 0.96}, "blind"),
+    ({"rob_loss": 0.0, "plain_loss": 0.04, "plain_total": 20.0}, "blind"),
+    ({"latched": 0.9, "shut_off": 0.96}, "latched"),
+    ({"latched": 1.0, "plain_loss": 0.04, "plain_total": 20.0, "rob_loss": 0.04}, "latched"),
+    ({"gradient_ratio": 5e-4, "plain_loss": 0.04, "plain_total": 20.0, "rob_loss": 0.04}, "idle"),
     ({"skipped": 0.06}, "skipped"),
     ({"gradient_ratio": 11.0}, "dominates"),
     ({"gradient_ratio": 5e-4}, "idle"),
@@ -102,9 +109,18 @@ def test_every_cause_but_the_ones_of_the_loop_is_among_them() -> None:
         {"penalty_weight": 0.0, "skipped": 0.9, "effective_samples": 0.0, "rob_loss": 0.0, "latched": 1.0},
         {"fitted": 0.0, "rob_loss": 0.0, "skipped": 1.0},
         {"plain_loss": 0.01, "rob_loss": 0.0, "latched": 1.0, "gradient_ratio": 0.0},
+        {"plain_loss": 0.001, "plain_total": 0.5, "rob_loss": 0.0, "latched": 1.0, "gradient_ratio": 0.0},
         {"shut_off": 1.0, "rob_loss": 0.0, "gradient_ratio": 0.0},
+        {"shut_off": 0.5, "rob_loss": 0.5, "gradient_ratio": 0.0},
     ],
-    ids=["no penalty", "not fitted", "target reached", "shut off, for less than an epoch"],
+    ids=[
+        "no penalty",
+        "not fitted",
+        "target reached",
+        "target reached, in all",
+        "shut off, for less than an epoch",
+        "shut off in half of the steps, one of which was measured",
+    ],
 )
 def test_what_is_as_it_should_be_raises_nothing(change: dict[str, Any]) -> None:
     assert causes(*[change] * 8) == []
@@ -141,6 +157,13 @@ def test_a_warning_ends_when_the_target_is_reached() -> None:
     (begun, ended) = judge(lines({"latched": 1.0}, reached))
     assert (begun["begins"], ended["begins"], ended["value"]) == (True, False, None)
     assert "target reached" in ended["text"]
+
+
+def test_a_target_a_dimension_is_none_in_many_dimensions() -> None:
+    """0.05 nats a dimension are 25.6 a sample in 512: what is left is judged by both."""
+    assert PLAIN_LIMIT * 512 > 25 * TOTAL_LIMIT
+    few, many = ({"plain_loss": 0.049, "plain_total": 0.049 * size, "rob_loss": 0.0} for size in (16, 512))
+    assert causes(*[few] * 5) == [] and causes(*[many] * 5) == ["blind"]
 
 
 def test_without_plain_loss_the_spread_itself_is_compared() -> None:

@@ -120,6 +120,7 @@ def test_presets_reach_into_both_parts() -> None:
     plan = build(variant="000", gated={"hidden_dim": 7}, slot=SLOT).options
     assert (plan.gated.variant, plan.gated.statistic, plan.gated.hidden_dim) == ("000", "hinge", 7)
     assert (plan.slot.variant, plan.slot.statistic, plan.slot.num_slots) == ("001", "softplus", 2)
+    assert plan.slot.renormalise, "000: ε is added and normalised again; 001's equation 6 leaves that out"
     assert (plan.loss_scale, plan.default_warmup_epochs) == (0.25, 5)
     assert "learn=penalty" in build(variant="000", slot=SLOT).caution
 

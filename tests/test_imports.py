@@ -84,6 +84,7 @@ WITHOUT_TORCH = (
     "data/cifar",
     "data/folders",
     "data/pictures",
+    "data/decoding",
     "data/readers",
     "data/splits",
     "data/inspect",

@@ -103,6 +103,17 @@ def test_what_does_not_fit_is_named(given: RunDirectory, change: tuple[str, ...]
     assert equal(dict(model.state_dict()), before), "half a network was loaded"
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_weights_that_are_lost_are_refused(given: RunDirectory, tmp_path: Path, value: float) -> None:
+    weights = given.load("best").weights["client"]
+    name = next(name for name in weights if name.endswith("running_var"))
+    weights[name].fill_(value)
+    save_file(weights, tmp_path / "lost.safetensors")
+    source = f"model.init_from={tmp_path / 'lost.safetensors'}"
+    with pytest.raises(ConfigError, match=rf"client {name} is not finite"):
+        start_from_given(*fresh(source, "model.init_parts=client"))
+
+
 def test_another_number_of_classes_leaves_the_client(given: RunDirectory, tmp_path: Path) -> None:
     weights = given.load("best").weights
     last = [name for name in weights["server"] if name.endswith("weight")][-1].removesuffix("weight")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,29 @@ def test_latch() -> None:
     latch.add(torch.ones(5), torch.tensor(1.0))
     latch.clear()
     assert latch.read() == {}
+
+
+@pytest.mark.parametrize(("open_steps", "latched"), [(4, 1.0), (9, 1.0), (10, 0.0), (50, 0.0)])
+def test_a_class_that_is_hardly_ever_penalised_is_latched_too(open_steps: int, latched: float) -> None:
+    """96 of 100 steps shut off were told nowhere while a single penalised batch counted as a sound epoch."""
+    latch = Latch(3, CPU)
+    for step in range(100):
+        latch.add(torch.tensor([0.3, 0.2, torch.nan]), torch.tensor(float(step < open_steps)))
+    assert latch.read() == {"latched": latched}
+
+
+@pytest.mark.parametrize(
+    ("settings", "summed"),
+    [({}, False), ({"surrogate.variant": "004"}, True), ({"surrogate.name": "kmeans"}, False)],
+    ids=["gated", "one variance", "kmeans"],
+)
+def test_the_log_has_the_plain_loss_in_all(
+    tmp_path: Path, tiny: dict[str, Any], settings: dict[str, Any], summed: bool
+) -> None:
+    run = train("demo", {**tiny, **settings}, out=tmp_path / "run", progress=silent)
+    variances = 1 if summed else math.prod(run.manifest["feature_shape"])
+    lines = [record for record in run.records() if record["kind"] == "train"]
+    assert lines and all(line["plain_total"] == variances * line["plain_loss"] for line in lines)
 
 
 def test_a_shut_off_that_never_opens_is_told_after_an_epoch(tmp_path: Path, tiny: dict[str, Any]) -> None:

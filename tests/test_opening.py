@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import attncem
 from attncem.auditing import audit
 from attncem.config.attacks import GreyOptions
 from attncem.config.suites import Suite
+from attncem.files import hash_file
 from attncem.fingerprints import fingerprint
 from attncem.inference import predict
 from attncem.opening import open_encoder, open_run
@@ -112,14 +116,14 @@ def test_a_run_of_the_first_version_reads_the_facts_from_its_data(
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [({}, "class_names is missing"), ({"shape": "x"}, "shape must be a list"), (3, "it must be a mapping")],
+    [({}, "class_names is missing"), ({"shape": "x"}, "shape must be a list"), (3, "must be a mapping")],
 )
 def test_damaged_facts_are_named(on_pictures: tuple[Path, Path], tmp_path: Path, data: Any, message: str) -> None:
     run, _ = copy_of(on_pictures, tmp_path)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["data"] = {**manifest["data"], **data} if isinstance(data, dict) and data else data
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(RunError, match=rf"manifest\.json is damaged: {message}"):
+    with pytest.raises(RunError, match=rf"manifest\.json is damaged: .*{message}"):
         open_run(run)
 
 
@@ -162,3 +166,47 @@ def test_the_fingerprint_covers_weights_and_channel(small_run: Make) -> None:
     assert open_encoder(best.model.encoder, data={"name": "fashion_mnist_mini"}, channel=louder).fingerprint != (
         best.fingerprint
     )
+
+
+def test_weights_that_are_not_finite_are_refused(small_run: Make, tmp_path: Path) -> None:
+    """Their hash is right: only the numbers are wrong."""
+    run = tmp_path / "run"
+    shutil.copytree(small_run(), run)
+    name = json.loads((run / "best.json").read_text())["checkpoint"]
+    folder = run / "checkpoints" / name
+    weights = load_file(folder / "server.safetensors")
+    next(tensor for tensor in weights.values() if tensor.is_floating_point()).view(-1)[0] = float("nan")
+    save_file(weights, folder / "server.safetensors")
+    facts = json.loads((folder / "checkpoint.json").read_text())
+    facts["sha256"]["server.safetensors"] = hash_file(folder / "server.safetensors")
+    (folder / "checkpoint.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match=f"the weights of {name} are not finite: server.* holds nan; choose another"):
+        predict(run, "test:0")
+
+
+def changed_config(run: Path, change: Callable[[str], str]) -> None:
+    """The configuration of a run as another program would have written it, with its hash."""
+    text = change((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(text)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_the_configuration_of_a_run_is_read_by_one_parser(small_run: Make, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(small_run(), run)
+    changed_config(run, lambda text: text.replace("lr: 0.05", "lr: 5e-05"))
+    assert open_run(run).config.training.optimizer.lr == 5e-05
+    rows = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    changed_config(run, lambda text: f"a0: &a0 [x]\n{rows}{text}")
+    with pytest.raises(RunError, match=r"config\.yaml cannot be used: .*aliases"):
+        open_run(run)
+
+
+def test_no_other_parser_of_yaml_is_used() -> None:
+    sources = {file.name: file.read_text() for file in Path(attncem.__file__).parent.rglob("*.py")}
+    assert [name for name, text in sources.items() if re.search(r"^\s*(import|from) yaml\b", text, re.M)] == [
+        "yaml_text.py"
+    ]
+    assert "yaml.safe_load" not in sources["yaml_text.py"]

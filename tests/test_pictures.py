@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from attncem.data import decoding
 from attncem.data.folders import decode_image
 from attncem.data.pictures import read_picture
 from attncem.types import DataError
@@ -116,10 +117,17 @@ def test_of_an_animation_the_first_frame_counts(tmp_path: Path) -> None:
 
 def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path / "bomb.png", Image.fromarray(np.zeros((40, 40), np.uint8)))
-    for limit in (1000, 100):  # a warning of Pillow's above the limit, an error above twice that
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    assert decoding.MOST_PIXELS == Image.MAX_IMAGE_PIXELS
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1500)  # above it a warning of Pillow's, which is left out
+    for attempt in (lambda: read_picture(path, GREY), lambda: decode_image(path, GREY, resize=True)):
+        monkeypatch.setattr(decoding, "MOST_PIXELS", 1600)
+        attempt()
+        monkeypatch.setattr(decoding, "MOST_PIXELS", 1599)
         with pytest.raises(DataError, match=r"bomb\.png has more than 0 million pixels"):
-            read_picture(path, GREY)
+            attempt()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # above twice that an error of Pillow's
+    with pytest.raises(DataError, match=r"bomb\.png has more than 0 million pixels"):
+        read_picture(path, GREY)
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:

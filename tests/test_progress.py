@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from attncem import progress
-from attncem.progress import format_numbers, show_line, show_progress, silent, tell
+from attncem.progress import Stream, clean, format_numbers, show_line, show_progress, silent, tell
 
 
 def plain_console() -> tuple[Console, io.StringIO]:
@@ -84,3 +84,41 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     silent("train", 1, 2, {"ce": 1.0})
     tell(silent, "warning: nothing is shown")
     assert capsys.readouterr() == ("", "")
+
+
+class Torn(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_progress_that_cannot_be_written_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Torn())
+    show_line("nobody hears this")
+    with show_progress() as report:
+        report("train", 1, 1, {"ce": 0.5})
+        tell(report, "nor this")
+
+
+def test_texts_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_line("a\x1b[2Jb\rc\x9bd\u202ee\tf\n[red]g")
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert shown.startswith(r"a\x1b[2Jb")
+    assert shown.endswith("\n[red]g\n")
+    assert clean("plain 1×2 → σ\n") == "plain 1×2 → σ\n"
+    assert clean("\x00\x7f\u2066") == r"\x00\x7f\u2066"
+
+
+def test_only_what_is_meant_to_be_dropped_is() -> None:
+    full = Stream(Torn(), dropped=BlockingIOError)
+    with pytest.raises(BrokenPipeError):
+        full.write("x")
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Stream(narrow, dropped=BrokenPipeError).write("a→b")
+    narrow.flush()
+    assert narrow.buffer.getvalue() == rb"a\u2192b"  # type: ignore[attr-defined]

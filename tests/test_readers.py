@@ -349,3 +349,107 @@ def test_a_folder_is_taken_for_a_set_only_by_its_name(tmp_path: Path) -> None:
     assert states(tmp_path / "cifar-100-python")["cifar100"].state == "found"
     (tmp_path / "cifar-100-python").rename(tmp_path / "other")
     assert states(tmp_path / "other")["cifar100"].state == "missing"
+
+
+# files that would take all memory, or for ever
+
+
+def doubled(value: Any, times: int, kind: type) -> Any:
+    """A container that holds another twice, over and over: 2^times ends in a file of some hundred bytes."""
+    for _ in range(times):
+        value = kind((value, value))
+    return value
+
+
+def large(path: Path, content: dict[Any, Any]) -> Path:
+    write_pickle(path, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {b"data": pixels(2, 3072), b"labels": [0, doubled([], 40, list)]},
+        {b"data": pixels(2, 3072), b"labels": [0, doubled((), 40, tuple)]},
+        {b"data": pixels(2, 3072), b"labels": [0, doubled({}, 40, lambda pair: dict(enumerate(pair)))]},
+    ],
+)
+def test_a_pickle_that_blows_up_is_refused(tmp_path: Path, content: dict[bytes, Any]) -> None:
+    with pytest.raises(DataError, match="is refused: it holds one list or tuple in several places"):
+        load_data_pickle(large(tmp_path / "batch", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02}K\x00" + b"2\x86" * 40 + b"K\x01s.",  # a tuple of two equal halves as a key: hashed as a tree
+        b"\x80\x02}K\x00" + b"\x85" * 2000 + b"K\x01s.",  # tuples inside tuples: hashed until the stack ends
+        b"\x80\x02}r\xff\xff\xff\xff.",  # a place in the memory of the reader beyond all bounds
+        b"\x80\x02]N0q\x00h\x00h\x00\x86.",  # a list kept after a step that hides it
+    ],
+)
+def test_steps_that_no_data_file_has_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "batch").write_bytes(content)
+    with pytest.raises(DataError, match="batch is refused"):
+        load_data_pickle(tmp_path / "batch")
+
+
+def test_a_deep_or_huge_label_is_named_and_not_printed(tmp_path: Path) -> None:
+    write_cifar100(tmp_path / "cifar-100-python")
+    batch = tmp_path / "cifar-100-python" / "test"
+    for label, word in ((1 << 40_000, "label 0x8"), ([[[["x"] * 9]]], "label [[[[")):
+        write_pickle(batch, {"data": pixels(1, 3072), "fine_labels": [label]})
+        refused("cifar100", tmp_path, batch, word)
+    deep = b"\x80\x02}X\x10\x00\x00\x00fine_label_names]" + b"]" * 5000 + b"a" * 5000 + b"s."
+    (tmp_path / "cifar-100-python" / "meta").write_bytes(deep)
+    refused("cifar100", tmp_path, "does not list the 100 classes")
+
+
+def test_a_pickle_of_many_steps_or_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = large(tmp_path / "batch", {b"labels": list(range(200))})
+    monkeypatch.setattr("attncem.data.cifar.MOST_STEPS", 100)
+    with pytest.raises(DataError, match="batch is refused: it builds more than a data file holds"):
+        load_data_pickle(path)
+    monkeypatch.setattr("attncem.data.cifar.MOST_BYTES", 100)
+    with pytest.raises(DataError, match="batch is refused: it has more than 100 bytes"):
+        load_data_pickle(path)
+
+
+def test_what_is_shared_in_real_files_is_read(tmp_path: Path) -> None:
+    """Two arrays share their type, and lists their texts, in every protocol."""
+    first, second, text = pixels(2, 4), pixels(3, 4), "a word of some length"
+    for protocol in range(5):
+        write_pickle(tmp_path / "batch", {"one": first, "two": second, "words": [text, text], "n": [7] * 3}, protocol)
+        content = load_data_pickle(tmp_path / "batch")
+        assert np.array_equal(content["one"], first)
+        assert np.array_equal(content["two"], second)
+        assert content["words"] == [text, text]
+
+
+def test_no_more_is_unpacked_than_the_head_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "fashion-mnist"
+    write_fashion(folder, compressed=True)
+    bomb = folder / f"{IDX_FILES[0]}.gz"
+    bomb.write_bytes(gzip.compress(idx_bytes(pixels(40, 28, 28)) + bytes(50_000_000)))
+    asked: list[int] = []
+    read = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: asked.append(size) or read(self, size))
+    refused("fashion_mnist", tmp_path, bomb, "more of data, its head says 31360")
+    assert asked == [16, 31361]
+
+
+def test_a_head_that_promises_too_much_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "fashion-mnist"
+    write_fashion(folder)
+    (folder / IDX_FILES[0]).write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**32 - 1, 28, 28))
+    refused("fashion_mnist", tmp_path, folder / IDX_FILES[0], "its head says 3367254359280 bytes")
+
+
+def test_pipes_in_place_of_files_are_named(tmp_path: Path) -> None:
+    write_cifar100(tmp_path / "cifar-100-python")
+    write_fashion(tmp_path / "fashion-mnist")
+    for pipe in (tmp_path / "cifar-100-python" / "train", tmp_path / "fashion-mnist" / f"{IDX_FILES[0]}"):
+        pipe.unlink()
+        os.mkfifo(pipe)
+    refused("cifar100", tmp_path, "train is no regular file")
+    refused("fashion_mnist", tmp_path, IDX_FILES[0], "expected a file")

@@ -457,7 +457,6 @@ def test_metrics_may_lack_keys_or_hold_nan(tmp_path: Path) -> None:
     lines = [
         '{"kind": "train"}',
         '{"kind": "train", "epoch": 1, "rob_loss": NaN}',
-        "3",
         '{"kind": "validation", "accuracy": 1}',
     ]
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")

@@ -3,16 +3,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
+import re
+import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from attncem.checkpoints import Broken, broken_tensor, endless_buffers
 from attncem.config.load import dump_config
 from attncem.config.run import RunConfig
 from attncem.files import hash_file, read_json, write_atomic, write_json
@@ -106,10 +113,11 @@ def test_a_folder_that_is_no_run_is_refused(run: RunDirectory, missing: str) -> 
 
 
 def test_the_manifest_is_updated_entry_by_entry(run: RunDirectory) -> None:
-    run.update_manifest(status="finished", best={"epoch": 3})
+    best = {"checkpoint": "epoch-00003", "epoch": 3, "validation_accuracy": 0.5}
+    run.update_manifest(status="finished", best=best)
     assert run.manifest["status"] == "finished"
     assert run.manifest["name"] == "run"
-    assert run.manifest["best"] == {"epoch": 3}
+    assert run.manifest["best"] == best
 
 
 # writing
@@ -124,7 +132,7 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
     assert hash_file(file) == hashlib.sha256(b"new and longer").hexdigest()
 
 
-@pytest.mark.parametrize("step", ["os.fsync", "os.fdopen", "pathlib.Path.replace", "pathlib.Path.chmod"])
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.open", "pathlib.Path.replace"])
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     file = tmp_path / "file"
     write_atomic(file, b"old")
@@ -136,7 +144,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.rename", "tempfile.mkdtemp"])
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.rename", "pathlib.Path.mkdir"])
 def test_a_full_disk_costs_no_saved_checkpoint(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     save_epoch(run, 1)
     with monkeypatch.context() as patch:
@@ -155,7 +163,7 @@ def test_a_full_disk_is_told_by_every_writer(run: RunDirectory, monkeypatch: pyt
         patch.setattr("os.fsync", full_disk)
         with pytest.raises(RunError, match="No space"):
             run.update_manifest(status="finished")
-        patch.setattr("pathlib.Path.open", full_disk)
+        patch.setattr("os.open", full_disk)
         with pytest.raises(RunError, match="No space"):
             run.log({"kind": "train"})
     assert run.manifest["status"] == "running"
@@ -172,11 +180,18 @@ def test_a_run_that_could_not_be_made_can_be_made_again(tmp_path: Path, monkeypa
 
 
 def test_a_run_made_by_another_in_the_meantime_is_spared(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = iter([[]])  # the folder was empty when it was first looked at
+
+    def listed(folder: Path) -> Any:
+        return iter(next(lists, None) or [Path(entry) for entry in os.scandir(folder)])
+
+    before = sorted(run.path.iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.exists", lambda _: False)
-        with pytest.raises(RunError, match="cannot write"):
+        patch.setattr("pathlib.Path.iterdir", listed)
+        with pytest.raises(RunError, match="exists already"):
             new_run(run.path)
     assert RunDirectory.open(run.path).manifest["name"] == "run"
+    assert sorted(run.path.iterdir()) == before
 
 
 def test_json_carries_its_schema(tmp_path: Path) -> None:
@@ -364,7 +379,7 @@ def test_a_damaged_checkpoint_is_named(run: RunDirectory, damage: Damage, name: 
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", [truncate, remove, lambda file: file.write_text("{}")])
+@pytest.mark.parametrize("damage", [truncate, lambda file: file.write_text("{}")])
 def test_a_damaged_checkpoint_list_is_named(run: RunDirectory, damage: Damage) -> None:
     save_epoch(run, 1)
     file = run.path / "checkpoints" / "epoch-00001" / "checkpoint.json"
@@ -387,14 +402,11 @@ def test_the_newest_intact_checkpoint_is_found_and_the_others_are_told(run: RunD
     save_epoch(run, 2)
     save_epoch(run, 3)
     flip(run.path / "checkpoints" / "epoch-00003" / "client.safetensors")
-    leftover = run.path / "checkpoints" / ".partial-abc"
-    leftover.mkdir()
     found, problems = run.load_newest_intact()
     assert found is not None
     assert found.name == "epoch-00002"
     assert len(problems) == 1
     assert "epoch-00003" in problems[0]
-    assert not leftover.exists()
 
 
 def test_nothing_intact(run: RunDirectory) -> None:
@@ -451,6 +463,193 @@ def test_weights_without_a_recorded_hash_are_not_loaded(run: RunDirectory) -> No
     assert set(run.load("last").weights) == {"client", "surrogate"}
 
 
+@pytest.mark.parametrize("name", ["checkpoint.json", "client.safetensors"])
+def test_a_checkpoint_half_deleted_is_none_and_is_cleared(run: RunDirectory, name: str) -> None:
+    save_epoch(run, 1)
+    save_epoch(run, 2)
+    folder = run.path / "checkpoints" / "epoch-00002"
+    for file in folder.iterdir():
+        if file.name != name:
+            file.unlink()
+    whole = name == "checkpoint.json"
+    assert run.checkpoints() == ["epoch-00001", "epoch-00002"][: 1 + whole]
+    (run.path / "checkpoints" / ".partial-abc").mkdir()
+    (run.path / ".partial-def").touch()
+    told = run.clear_leftovers()
+    assert folder.exists() == whole
+    assert [str(folder) in said for said in told] == [True] * (not whole)
+    assert partials(run) == []
+
+
+def test_a_kill_while_a_checkpoint_is_dropped_leaves_no_half_under_its_name(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in (1, 2):
+        save_epoch(run, epoch)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    save_epoch(run, 3)
+    save_epoch(run, 3)
+    assert sorted(path.name for path in (run.path / "checkpoints").glob("epoch-*")) == ["epoch-00002", "epoch-00003"]
+    assert len(partials(run)) == 2
+
+
+def test_checkpoints_with_their_names_swapped_are_refused(run: RunDirectory) -> None:
+    for epoch in (1, 2):
+        save_epoch(run, epoch)
+    folder = run.path / "checkpoints"
+    (folder / "epoch-00001").rename(folder / "x")
+    (folder / "epoch-00002").rename(folder / "epoch-00001")
+    (folder / "x").rename(folder / "epoch-00002")
+    with pytest.raises(RunError, match=r"epoch-00002/checkpoint\.json is of epoch 1.*moved or renamed"):
+        run.load("last")
+    with pytest.raises(RunError, match="moved or renamed"):
+        run.encoder_sha256()
+    found, problems = run.load_newest_intact()
+    assert found is None
+    assert len(problems) == 2
+
+
+def finish(run: RunDirectory, best: int) -> None:
+    facts = {"checkpoint": f"epoch-{best:05d}", "epoch": best, "validation_accuracy": 0.5}
+    run.update_manifest(status="finished", best=facts)
+
+
+def test_another_best_than_the_manifests_is_refused(run: RunDirectory) -> None:
+    for epoch in (1, 2):
+        save_epoch(run, epoch, best=1)
+    finish(run, 1)
+    assert run.checkpoint_name("best") == "epoch-00001"
+    write_json(run.path / "best.json", {"checkpoint": "epoch-00002"})
+    with pytest.raises(RunError, match=r"best\.json names epoch-00002, but .* epoch-00001"):
+        run.checkpoint_name("best")
+    assert run.checkpoint_name("last") == "epoch-00002"
+
+
+def test_another_best_than_the_checkpoints_is_refused(run: RunDirectory) -> None:
+    for epoch in (1, 2, 3):
+        save_epoch(run, epoch, best=max(2, epoch))
+    write_json(run.path / "best.json", {"checkpoint": "epoch-00002"})
+    assert run.checkpoint_name("best") == "epoch-00002", "a kill leaves the best as the checkpoint before knew it"
+    run.save(*trained_parts(4), {"epoch": 4, "step": 40, "best": {"checkpoint": "epoch-00003"}, "offsets": {}})
+    write_json(run.path / "best.json", {"checkpoint": "epoch-00004"})
+    with pytest.raises(RunError, match=r"best\.json names epoch-00004"):
+        run.checkpoint_name("best")
+
+
+FACTS = "checkpoints/epoch-00001/checkpoint.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("best.json", {}, "checkpoint is missing"),
+        ("best.json", {"checkpoint": 1}, "checkpoint must be text, not 1"),
+        ("manifest.json", {"status": 3}, "status must be text"),
+        ("manifest.json", {"status": "running", "best": []}, "best must be a mapping"),
+        ("manifest.json", {"status": "running", "split": "x"}, "split must be a mapping"),
+        ("manifest.json", {"status": "running", "noise_scheme": "x"}, "noise_scheme must be a whole number"),
+        ("manifest.json", {"status": "running", "config_sha256": 3}, "config_sha256 must be text"),
+        (FACTS, {"epoch": "1"}, "epoch must be a whole number"),
+        (FACTS, {"offsets": [1]}, "offsets must be a mapping"),
+        (FACTS, {"offsets": {"metrics.jsonl": "1"}}, r"offsets.metrics.jsonl must be a whole number"),
+        (FACTS, {"sha256": {"client.safetensors": 1}}, "sha256.client.safetensors must be text"),
+        (FACTS, {"sha256": {"client.safetensors": ""}}, "sha256 does not list"),
+        (FACTS, {"sha256": {"client.safetensors": "", "optimizer.pt": "", "../x": ""}}, "sha256 lists '../x'"),
+        (FACTS, {"best": "epoch-00001"}, "best must be a mapping"),
+    ],
+)
+def test_valid_json_of_the_wrong_kind_is_named(run: RunDirectory, name: str, change: dict[str, Any], said: str) -> None:
+    save_epoch(run, 1)
+    file = run.path / name
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change} if name == FACTS else change))
+    with pytest.raises(RunError, match=rf"{re.escape(name)} is damaged: {said}"):
+        run.load("best")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"kind": "validation", "epoch": 1}', "accuracy is missing"),
+        ('{"kind": "validation", "epoch": 1, "accuracy": "high"}', "accuracy must be a number"),
+        ('{"kind": ["train"]}', "kind must be text"),
+        ('{"kind": "train", "step": 0.5}', "step must be a whole number"),
+        ('{"kind": "warning", "epoch": 1, "text": "", "cause": "idle"}', "begins is missing"),
+    ],
+)
+def test_a_log_line_of_the_wrong_kind_is_named(run: RunDirectory, line: str, said: str) -> None:
+    (run.path / "metrics.jsonl").write_text(f'{{"kind": "train"}}\n{line}\n')
+    with pytest.raises(RunError, match=rf"metrics\.jsonl: line 2 is damaged: {said}"):
+        run.records()
+    (run.path / "timing.jsonl").write_text("{}\n")
+    with pytest.raises(RunError, match=r"timing\.jsonl: line 1 is damaged: seconds is missing"):
+        run.records("timing.jsonl")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_logs_are_not_written_through_links(run: RunDirectory, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine\n")
+    (run.path / name).symlink_to(target)
+    with pytest.raises(RunError, match=rf"{name} is a link"):
+        run.log({"seconds": 1}, name)
+    with pytest.raises(RunError, match=rf"{name} is a link"):
+        run.cut_back({name: 0})
+    assert target.read_text() == "mine\n"
+
+
+def test_only_logs_are_cut(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("mine\n")
+    run.cut_back({"../other": 0, "config.yaml": 0})
+    assert (tmp_path / "other").read_text() == "mine\n"
+    assert run.config_yaml
+
+
+# finite
+
+
+def spoiled(name: str, value: float) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+    """Weights and an optimiser's state with one number that is not finite."""
+    weights, optimizer = trained_parts()
+    places = {
+        "client.bias": weights["client"]["bias"],
+        **{
+            f"optimizer.model.state.{key}.momentum_buffer": state["momentum_buffer"]
+            for key, state in optimizer["model"]["state"].items()
+        },
+    }
+    places[name].view(-1)[0] = value
+    return weights, optimizer
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", ["client.bias", "optimizer.model.state.1.momentum_buffer"])
+def test_what_is_not_finite_is_found(name: str, value: float) -> None:
+    assert broken_tensor(*trained_parts()) is None
+    broken = broken_tensor(*spoiled(name, value))
+    assert broken == Broken(name, "nan" if math.isnan(value) else "inf")
+    may_be = broken_tensor(*spoiled(name, value), endless={name})
+    assert (may_be is None) == math.isinf(value), "a mark may be infinite, never NaN"
+
+
+def test_marks_of_a_new_module_may_be_infinite() -> None:
+    module = torch.nn.BatchNorm1d(2)
+    module.register_buffer("risk", torch.tensor([-math.inf, 0.0]))
+    assert endless_buffers({"surrogate": module}) == {"surrogate.risk"}
+
+
+def test_the_newest_intact_checkpoint_is_finite(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    facts = {"epoch": 2, "step": 20, "best": {"checkpoint": "epoch-00001"}, "offsets": {}}
+    run.save(*spoiled("client.bias", math.inf), facts)
+    found, problems = run.load_newest_intact()
+    assert found is not None
+    assert found.name == "epoch-00001"
+    assert problems == [f"{run.path / 'checkpoints' / 'epoch-00002'} holds inf in client.bias"]
+    found, problems = run.load_newest_intact(endless={"client.bias"})
+    assert found is not None
+    assert (found.name, problems) == ("epoch-00002", [])
+
+
 # configuration and key
 
 
@@ -482,6 +681,23 @@ def test_the_key_is_readable_by_its_owner_alone(tmp_path: Path, umask: int) -> N
     assert (run.path / "noise.key").stat().st_mode & 0o777 == 0o600
     assert run.noise_key == b"k" * 32
     assert new_run(tmp_path / "other").noise_key is None
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_every_file_and_folder_follows_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        run = RunDirectory.create(tmp_path / "below" / "run", config_yaml="", manifest={}, key=b"k" * 32)
+        with run.locked():
+            run.log({"kind": "train"})
+            save_epoch(run, 1)
+    finally:
+        os.umask(before)
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "below").rglob("*")}
+    assert found.pop(run.path / "noise.key") == 0o600
+    assert len(found) > 10
+    for path, mode in found.items():
+        assert mode == (0o777 if path.is_dir() else 0o666) & ~umask, path
 
 
 # locks
@@ -551,6 +767,79 @@ def test_runs_are_described(tmp_path: Path) -> None:
         (str(second.path), "interrupted", "none", "0", "0 of 20", "", "0"),
         (str(third.path), "running", "none", "0", "0 of 20", "", "0"),
     ]
+
+
+def everything(folder: Path) -> dict[Path, tuple[int, int, bytes]]:
+    """What a folder holds, with times and modes."""
+    found = {path: path.lstat() for path in (folder, *folder.rglob("*"))}
+    return {
+        path: (facts.st_mtime_ns, facts.st_mode, path.read_bytes() if path.is_file() else b"")
+        for path, facts in found.items()
+    }
+
+
+def test_a_listing_writes_and_makes_nothing(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in "abc":
+        save_epoch(new_run(tmp_path / "runs" / name), 1)
+    (tmp_path / "runs" / "b" / ".lock").symlink_to(outside)
+    (tmp_path / "runs" / "c" / ".lock").write_text("text")
+    before = everything(tmp_path)
+    assert [row[1] for row in describe_runs(tmp_path / "runs")] == ["interrupted", "unknown", "interrupted"]
+    assert everything(tmp_path) == before
+
+
+@contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder that anybody can enter, as a user who is not root."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    is_root = os.geteuid() == 0
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_killed_run_in_a_read_only_folder_is_not_called_running() -> None:
+    with as_nobody() as folder:
+        run = new_run(folder / "run")
+        with run.locked():
+            pass
+        run.path.chmod(0o555)
+        folder.chmod(0o555)
+        os.seteuid(os.geteuid() or 65534)
+        assert describe_runs(folder)[0][1] == "interrupted"
+
+
+def test_what_may_not_be_read_is_not_called_empty() -> None:
+    with as_nobody() as folder:
+        run, hidden, locked_run = (new_run(folder / name) for name in ("a", "b", "c"))
+        with locked_run.locked():
+            pass
+        (locked_run.path / ".lock").chmod(0)
+        (run.path / "audits").chmod(0)
+        hidden.path.chmod(0)
+        os.seteuid(os.geteuid() or 65534)
+        rows = describe_runs(folder)
+    assert [row[1] for row in rows] == ["interrupted", "unreadable", "unknown"]
+    assert rows[0][6] == "?"
+    assert rows[2][6] == "0"
+
+
+def test_a_log_that_lost_its_end_is_not_listed_as_a_fresh_run(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run")
+    run.log({"kind": "validation", "epoch": 1, "accuracy": 0.5})
+    save_epoch(run, 1)
+    finish(run, 1)
+    assert describe_runs(tmp_path)[0][4:6] == ("1 of 20", "50.0 %")
+    (run.path / "metrics.jsonl").write_text("")
+    assert describe_runs(tmp_path)[0][4:6] == ("? of 20", "?")
 
 
 @pytest.mark.parametrize(

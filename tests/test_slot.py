@@ -214,6 +214,21 @@ def test_early_shut_off_opens_after_its_steps() -> None:
     assert surrogate.calls == 3, "only training counts"
 
 
+def test_calls_without_a_penalty_leave_the_early_shut_off_as_it_is() -> None:
+    """001's module is not called in the warm-up: neither the count nor the running means move."""
+    z, y = samples()
+    surrogate = build(variant="001", early_shut_steps=2, early_hard_thresh=1.0, early_gate_thresh=1.0).double()
+    surrogate.set_penalised(False)
+    for _ in range(5):
+        assert surrogate(100 * z, y).loss == 0
+    assert surrogate.calls == 0 and surrogate.mean_gate_snr == 0 and surrogate.mean_gate_dimension == 0
+    surrogate.set_penalised(True)
+    seen = [surrogate(z, y) for _ in range(3)]
+    assert [float(output.diagnostics["shut_off"]) for output in seen] == [1, 1, 0]
+    fresh = build(variant="001").double()
+    assert "penalised" not in fresh.state_dict(), "what it is told at every step is not saved"
+
+
 @pytest.mark.parametrize("key", ["early_hard_thresh", "early_gate_thresh"])
 def test_early_shut_off_latches_while_a_gate_is_high(key: str) -> None:
     z, y = samples()
@@ -253,6 +268,19 @@ def test_diagnostics_of_gates_and_slots() -> None:
     assert float(diagnostics["effective_number"]) == pytest.approx(len(y) / 3, rel=1e-3), "all share every slot"
     assert "slot_entropy" not in build(num_slots=1)(z, y).diagnostics, "one slot has no usage to compare"
     assert "effective_number" not in build(variant="003")(z, y).diagnostics, "its moments are the whole class's"
+
+
+def test_every_learnable_scalar_is_logged_as_it_stands() -> None:
+    z, y = samples()
+    surrogate = build(variant="001")
+    with torch.no_grad():
+        surrogate.scalars["margin_m"].fill_(0.7)
+    diagnostics = surrogate(z, y).diagnostics
+    expected = {"assign_temp": 10.0, "slot_power": 2.0, "snr_sharp": 10.0, "snr_thresh": 0.3, "softplus_beta": 1.0}
+    expected |= {"margin_m": 0.7, "class_gate_a": 10.0, "class_gate_b": 0.05}
+    assert {name: float(diagnostics[name]) for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert set(expected) == set(surrogate.scalars)
+    assert "slot_power" not in build()(z, y).diagnostics, "what cannot learn is an option, not a figure"
 
 
 def test_plain_loss_does_not_follow_what_the_surrogate_learns() -> None:

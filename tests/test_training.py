@@ -7,6 +7,7 @@ import errno
 import html
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 import attncem.runs
 from attncem.auditing import audit
+from attncem.checkpoints import broken_tensor
 from attncem.config.attacks import GreyOptions, RidgeOptions
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
@@ -32,6 +34,7 @@ from attncem.reporting.health import run_warnings
 from attncem.reporting.load import load_run
 from attncem.runs import RunDirectory
 from attncem.seeding import derive_seed, make_generator
+from attncem.surrogates import SURROGATES
 from attncem.training import _Trainer, train
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
 
@@ -231,8 +234,8 @@ def test_one_backward_equals_the_documents_two(
 def two_pass_config(tiny: dict[str, Any], options: tuple[str, ...], lr: float) -> RunConfig:
     schedule = ("training.schedule.name=constant", "training.penalty_schedule.name=cem_lr")
     strength = (f"training.optimizer.lr={lr}", "training.penalty_weight=0.7", "training.warmup_epochs=0")
-    base = load_config("demo", tiny).config
-    return load_config(base, [*options, *schedule, *strength]).config
+    small = [f"{key}={value}" for key, value in tiny.items()]
+    return load_config("demo", [*small, *options, *schedule, *strength]).config
 
 
 def fit_if_needed(trainer: _Trainer, x: Tensor, y: Tensor) -> None:
@@ -399,6 +402,73 @@ def test_nan_weights_after_the_last_step_are_never_saved(tmp_path: Path, tiny: d
     assert run.checkpoints() == ["epoch-00001"]
 
 
+class Counting(nn.Module):
+    """A server whose batch norm's variance becomes infinite at one training step, and no loss shows it."""
+
+    def __init__(self, breaks_at: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.norm, self.last = nn.BatchNorm1d(12), nn.Linear(12, 10)
+        self.breaks_at, self.calls = breaks_at, 0
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.calls += self.training
+        if self.calls == self.breaks_at:
+            self.norm.running_var.fill_(math.inf)
+        logits: Tensor = self.last(self.norm(z))
+        return logits
+
+
+@pytest.mark.parametrize(("step", "last"), [(1, None), (STEPS + 1, "epoch-00001"), (3 * STEPS, "epoch-00002")])
+def test_an_infinite_variance_ends_the_run_and_is_never_saved(
+    tmp_path: Path, tiny: dict[str, Any], step: int, last: str | None
+) -> None:
+    where = "no checkpoint with finite weights was saved" if last is None else f"with finite weights is {last}$"
+    with pytest.raises(TrainingError, match=rf"server\.norm\.running_var became inf by step \d+: .*{where}"):
+        train(
+            "demo",
+            {**tiny, "training.epochs": 4},
+            out=tmp_path / "run",
+            modules=(Encoder(), Counting(step)),
+            progress=silent,
+        )
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.manifest["status"] == "failed"
+    failure = json.loads((run.path / "failure.json").read_text())
+    assert (failure["kind"], failure["broken"], failure["value"]) == ("checkpoint", "server.norm.running_var", "inf")
+    assert run.records()[-1]["cause"] == "not_finite"
+    assert run.checkpoints()[-1:] == ([] if last is None else [last])
+    for name in run.checkpoints():
+        assert all(bool(v.isfinite().all()) for part in run.load(name).weights.values() for v in part.values())
+
+
+@pytest.mark.parametrize("config", ["demo-none", "demo-kmeans"])
+def test_a_rate_that_blows_up_the_batch_norms_ends_as_failed(tmp_path: Path, tiny: dict[str, Any], config: str) -> None:
+    with pytest.raises(TrainingError, match=r"running_var became inf by step 15"):
+        train_tiny(tmp_path / "run", config, tiny, training__optimizer__lr=1000.0)
+    assert RunDirectory.open(tmp_path / "run").checkpoints() == []
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_the_marks_of_a_surrogate_are_no_failure(tiny: dict[str, Any], name: str) -> None:
+    settings = {**tiny, "surrogate.name": name, **({"training.penalty_weight": 0} if name == "none" else {})}
+    trainer = _Trainer(load_config("demo", settings).config, None)
+    assert trainer.endless == ({"surrogate.risk"} if name == "hybrid" else set())
+    weights, state = trainer.trainable.weights(), trainer.trainable.optimizer_state()
+    assert broken_tensor(weights, state, trainer.endless) is None
+
+
+def test_a_run_goes_on_from_its_last_finite_checkpoint(tmp_path: Path, kmeans_run: RunDirectory) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    found = run.load("last")
+    found.weights["server"]["1.1.running_var"].fill_(math.inf)  # as older versions saved it
+    run.save(found.weights, found.optimizer, found.facts)
+    train(resume=run, progress=silent)
+    assert "epoch-00003 holds inf in server.1.1.running_var" in run.records("problems.jsonl")[0]["problem"]
+    assert fingerprint(run) == fingerprint(kmeans_run)
+
+
 def test_a_run_is_never_overwritten(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = train_tiny(tmp_path / "run", "demo-none", tiny)
     before = snapshot(run.path)
@@ -456,6 +526,28 @@ def test_resume_takes_nothing_else(kmeans_run: RunDirectory, tmp_path: Path) -> 
             train(resume=kmeans_run, progress=silent, **other)
     with pytest.raises(RunError, match="is not a run folder"):
         train(resume=tmp_path, progress=silent)
+
+
+def test_an_empty_path_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kmeans_run: RunDirectory) -> None:
+    monkeypatch.chdir(kmeans_run.path)  # a run: the empty path must not be taken for it
+    before = snapshot(kmeans_run.path)
+    with pytest.raises(RunError, match="resume is empty"):
+        train(resume="", progress=silent)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="is not a run folder"):
+        train(resume=Path(), progress=silent)
+    for name in ("out", "init_from"):
+        with pytest.raises(RunError, match=f"{name} is empty"):
+            train("demo", progress=silent, **{name: ""})
+    assert list(tmp_path.iterdir()) == []
+    assert snapshot(kmeans_run.path) == before
+
+
+def test_a_finished_run_without_its_result_is_refused(tmp_path: Path, kmeans_run: RunDirectory) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    run.update_manifest(status="finished", best=None)
+    with pytest.raises(RunError, match=r"manifest\.json is damaged: best is missing"):
+        train(resume=run, progress=silent)
 
 
 def test_resuming_a_finished_run_changes_nothing(kmeans_run: RunDirectory) -> None:
@@ -557,6 +649,85 @@ def test_logs_are_cut_back_to_the_checkpoint(tmp_path: Path, kmeans_run: RunDire
     with (run.path / "metrics.jsonl").open("a") as handle:
         handle.write('{"schema_version": 1, "kind": "train", "st')
     assert fingerprint(train(resume=run, progress=silent)) == fingerprint(kmeans_run)
+
+
+@pytest.mark.parametrize("text", ["", "\r\n"])
+def test_a_log_that_lost_its_lines_is_told(tmp_path: Path, kmeans_run: RunDirectory, text: str) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    file = run.path / "metrics.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"\n", text.encode()) if text else b"")
+    lines: list[str] = []
+    if text:
+        with pytest.raises(RunError, match=r"metrics\.jsonl is damaged: line 1 ends with CR LF"):
+            train(resume=run, progress=silent)
+        return
+    reporter = Lines(lines)
+    train(resume=run, progress=reporter)
+    (record,) = run.records("problems.jsonl")
+    assert re.search(r"metrics\.jsonl has lost its end: 0 of \d+ bytes are left", record["problem"])
+    assert any(record["problem"] in line for line in lines)
+
+
+class Lines:
+    """A reporter that keeps the lines alone."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_resume_writes_through_no_link(tmp_path: Path, kmeans_run: RunDirectory) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    outside = tmp_path / "outside"
+    (run.path / "metrics.jsonl").rename(outside)
+    before = outside.read_bytes()
+    (run.path / "metrics.jsonl").symlink_to(outside)
+    damage(run.path / "checkpoints" / "epoch-00003" / "client.safetensors")  # it would be cut to epoch 2
+    with pytest.raises(RunError, match=r"metrics\.jsonl is a link"):
+        train(resume=run, progress=silent)
+    assert outside.read_bytes() == before
+
+
+def test_leftovers_of_kills_are_cleared_by_a_resume(tmp_path: Path, kmeans_run: RunDirectory) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    (run.path / ".partial-abc").write_text("half")
+    (run.path / "checkpoints" / ".partial-abc").mkdir()
+    (run.path / "checkpoints" / "epoch-00003" / "checkpoint.json").unlink()
+    train(resume=run, progress=silent)
+    assert not list(run.path.rglob(".partial-*"))
+    assert "epoch-00003 was no whole checkpoint" in run.records("problems.jsonl")[0]["problem"]
+    assert fingerprint(run) == fingerprint(kmeans_run)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"best": {"checkpoint": "epoch-00003"}}, "epoch is missing"),
+        ({"step": None}, "step must be a whole number"),
+        ({"sha256": {"optimizer.pt": "", "client.safetensors": ""}}, "'server' is missing"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_named(
+    tmp_path: Path, kmeans_run: RunDirectory, change: dict[str, Any], said: str
+) -> None:
+    run = copied(kmeans_run, tmp_path / "run")
+    for name in run.checkpoints():
+        file = run.path / "checkpoints" / name / "checkpoint.json"
+        facts = json.loads(file.read_text())
+        fitting = {
+            key: {inner: facts[key].get(inner, value) for inner, value in wanted.items()}
+            if isinstance(wanted, dict)
+            else wanted
+            for key, wanted in change.items()
+        }
+        file.write_text(json.dumps({**facts, **fitting}))
+    with pytest.raises(RunError, match=said):
+        train(resume=run, progress=silent)
 
 
 @pytest.mark.parametrize("stale", ['{"checkpoint": "epoch-00002"}', None])
@@ -706,3 +877,16 @@ def test_config_error_is_a_value_error() -> None:
     with pytest.raises(ValueError, match=r"model\.cut=9"):
         train("demo", ["model.cut=9"])
     assert issubclass(ConfigError, ValueError)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("not enough memory: you tried to allocate 1 byte")])
+def test_a_run_that_had_no_memory_left_is_not_called_running(
+    tmp_path: Path, tiny: dict[str, Any], error: Exception
+) -> None:
+    def fail(stage: str, done: float, total: float, numbers: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        train("demo-none", tiny, out=tmp_path / "run", progress=fail)
+    assert RunDirectory.open(tmp_path / "run").manifest["status"] == "failed"
+    assert train(resume=tmp_path / "run", progress=silent).manifest["status"] == "finished"

@@ -15,7 +15,9 @@ from attncem.config.run import RunConfig
 from attncem.config.surrogate_base import SurrogateOptions
 from attncem.config.training import BalancedOptions, TrainingOptions
 from attncem.data.batches import DeviceData
-from attncem.data.readers import RawData, dataset_spec, read_dataset
+from attncem.data.folders import listing_notes
+from attncem.data.readers import FOLDER_SETS, RawData, dataset_spec, read_dataset
+from attncem.data.sources import locate
 from attncem.data.splits import Split, split_data
 from attncem.engine import Engine, seeded
 from attncem.models.networks import build_halves, check_network
@@ -51,6 +53,7 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
     spec = dataset_spec(config.data)
     if not custom_network:
         check_network(spec, config.model)
+        _check_image_size(config, spec)
     elif config.model.pruning is not None:
         raise ConfigError("model.pruning works on the packaged networks: it cannot prune your own modules")
     _check_risk_audit(config.surrogate, spec)
@@ -62,6 +65,33 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
             f"{spec.num_classes} classes of {spec.name}; statistics inside a class need at least 2: "
             f"use training.batches.name=balanced, {memory}or a batch of {2 * spec.num_classes} or more"
         )
+
+
+def _check_image_size(config: RunConfig, spec: DatasetSpec) -> None:
+    """Refuse images that the network pools away, and name the smallest that it takes."""
+    if _takes(config, spec):
+        return
+    network = f"model.name={config.model.name} with model.cut={config.model.cut}"
+    sizes = (size for size in range(8, 257) if _takes(config, replace(spec, shape=(spec.shape[0], size, size))))
+    smallest = next(sizes, None)
+    advice = (
+        "choose another" if smallest is None else f"it takes {smallest} px and more: set data.image_size, or another"
+    )
+    raise ConfigError(f"{network} cannot take images of {spec.shape[1]}x{spec.shape[2]} px; {advice} network or cut")
+
+
+def _takes(config: RunConfig, spec: DatasetSpec) -> bool:
+    """Whether an image of this size comes through; tried without memory, where networks can be built so."""
+    ours = "/" not in config.model.name
+    if not ours and min(spec.shape[1:]) >= 32:
+        return True
+    with torch.device("meta" if ours else "cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            encoder, server = build_halves(spec, config.model)
+            server.eval()(encoder.eval()(torch.zeros(2, *spec.shape)))
+        except RuntimeError as error:
+            return not any(word in str(error) for word in ("too small", "greater than actual input size"))
+    return True
 
 
 def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
@@ -80,6 +110,11 @@ def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
 def load_data(config: RunConfig, device: torch.device) -> RunData:
     """The data to train on; refused where a batch cannot be filled."""
     data = read_data(config, device)
+    if not len(data.validation):
+        raise ConfigError(
+            f"data.validation_fraction={config.data.validation_fraction} keeps no image for validation: no class of "
+            f"{data.spec.name} has two training images or more; add some"
+        )
     if len(data.train) < config.training.batch_size:
         raise ConfigError(
             f"training.batch_size={config.training.batch_size} is larger than the {len(data.train)} training images"
@@ -93,6 +128,13 @@ def read_data(config: RunConfig, device: torch.device) -> RunData:
     raw = read_dataset(config.data.name, config.data.root, config.data.image_size)
     split = split_data(raw, config.data)
     return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
+
+
+def data_notes(config: RunConfig) -> list[str]:
+    """What a person should know of the files before training; from their names alone."""
+    if config.data.name not in FOLDER_SETS:
+        return []
+    return listing_notes(config.data.name, locate(config.data.name, config.data.root))
 
 
 def _check_balance(options: TrainingOptions, num_classes: int) -> None:

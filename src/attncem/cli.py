@@ -6,15 +6,15 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from attncem import __version__
-from attncem.progress import show_line
+from attncem.progress import clean, lenient_streams, open_console, show_line
 from attncem.texts import text
 from attncem.types import SCHEMA_VERSION, AttncemError, ConfigError
 
@@ -25,24 +25,52 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; a person's mistake ends with a clear line on stderr and exit code 2."""
-    try:
-        parser = _parser()
-        known, rest = parser.parse_known_args(arguments)
-        if rest and not known.takes_overrides:
-            parser.error(f"{known.verb}: unexpected {' '.join(rest)}")
-        return int(known.run(known, rest) or 0)
-    except AttncemError as error:
-        print(f"attncem: error: {error}", file=sys.stderr)  # noqa: T201
-        return 2
-    except KeyboardInterrupt:
-        verb = next(iter(arguments or sys.argv[1:]), "")
-        go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit") else ""
-        print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
-        return 130
+    with lenient_streams():
+        try:
+            return _run(arguments)
+        except AttncemError as error:
+            return _complain(str(error))
+        except OSError as error:
+            return _complain(text("command.no_file", file=error.filename or "stdout", reason=error.strerror or error))
+        except (MemoryError, RuntimeError) as error:
+            if not _is_about_memory(error):
+                raise
+            return _complain(text("command.memory", said=str(error).partition("\n")[0]))
+        except KeyboardInterrupt:
+            verb = next(iter(arguments or sys.argv[1:]), "")
+            go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit") else ""
+            print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
+            return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parser = _parser()
+    known, rest = parser.parse_known_args(arguments)
+    if rest and not known.takes_overrides:
+        parser.error(f"{known.verb}: unexpected {' '.join(rest)}")
+    for name, value in vars(known).items():
+        if "" in (value if isinstance(value, list) else [value]):
+            raise ConfigError(text("command.empty", name=name))
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise ConfigError(text("command.too_large", name=name, value=value))
+    code = int(known.run(known, rest) or 0)
+    sys.stdout.flush()
+    return code
+
+
+def _complain(line: str) -> int:
+    print(f"attncem: error: {clean(line)}", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def _is_about_memory(error: BaseException) -> bool:
+    """Whether memory ran out: Python's, numpy's and torch's ways to say it."""
+    words = ("allocate memory", "out of memory", "bad_alloc")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="attncem",
         description="Train, attack, audit and compare private split models.",
         epilog="Start with: attncem demo.   Every option of a run: attncem train --help",
@@ -50,22 +78,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"attncem {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_VerbParser)
-    _add_train(verbs)
-    _add_audit(verbs)
-    _add_report(verbs)
-    _add_predict(verbs)
-    _add_explain(verbs)
-    _add_demo(verbs)
-    _add_data(verbs)
-    _add_runs(verbs)
-    _add_config(verbs)
+    for add in (_add_train, _add_audit, _add_report, _add_predict, _add_explain, _add_demo, _add_lists):
+        add(verbs)
     return parser
 
 
 Verbs = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-class _VerbParser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors cannot steer the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words given, and end."""
+        super().error(clean(message))
+
+
+class _VerbParser(_Parser):
     """A verb; the help of one that takes overrides ends with every option of a run."""
 
     takes_overrides = False
@@ -106,24 +135,19 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.load import load_config, parse_cli_overrides
 
     overrides = parse_cli_overrides([*rest, *([f"training.fast={known.fast}"] if known.fast else [])])
-    if known.resume:
-        from attncem.training import train
+    config = known.config
+    if known.resume is None:
+        loaded = load_config(config or "demo", overrides)
+        from attncem.build import data_notes
 
-        run = train(known.config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
-    else:
-        loaded = load_config(known.config or "demo", overrides)
-        for note in loaded.notes:
+        for note in (*loaded.notes, *data_notes(loaded.config)):
             show_line(text("command.note", said=note))
-        from attncem.training import train
+        config, overrides = loaded.config, []
+    from attncem.training import train
 
-        run = train(loaded.config, out=known.out, init_from=known.init_from)
-    _say_trained(run.path, run.manifest)
-
-
-def _say_trained(path: Path, manifest: dict[str, object]) -> None:
-    best = manifest["best"]
-    accuracy = best["validation_accuracy"] if isinstance(best, dict) else float("nan")
-    show_line(text("command.trained", path=path, accuracy=100 * accuracy))
+    run = train(config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
+    accuracy = run.manifest["best"]["validation_accuracy"]
+    show_line(text("command.trained", path=run.path, accuracy=100 * accuracy))
 
 
 def _add_audit(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -191,7 +215,7 @@ def _audit_all(runs: Sequence[str], known: argparse.Namespace, overrides: Sequen
     finally:
         _show_audits(results)
     for line in errors:
-        print(f"attncem: error: {line}", file=sys.stderr)  # noqa: T201
+        _complain(line)
     failed = any(row.outcome == "failed" for result in results for row in result.rows)
     return 2 if errors else 3 if failed else 0
 
@@ -201,7 +225,7 @@ def _show_audits(results: Sequence[AuditResult]) -> None:
 
     if not results:
         return
-    console = Console()
+    console = open_console()
     print_summary(results, console)
     for result in results:
         for found in result.findings:
@@ -220,7 +244,9 @@ def _add_report(verbs: Verbs) -> None:  # type: ignore[valid-type]
 def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import report
 
-    Console().print(str(report(known.runs, known.out, csv=known.csv)), highlight=False, soft_wrap=True)
+    if not Path(known.out).name:
+        raise ConfigError(f"--out {known.out}: is a folder; give the name of a file, e.g. report.html")
+    show_line(str(report(known.runs, known.out, csv=known.csv)), open_console())
 
 
 _IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
@@ -252,12 +278,13 @@ def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
     if known.json:
         _print_json(result)
     else:
-        print_predictions(result, Console())
+        print_predictions(result, open_console())
 
 
 def _print_json(result: Record) -> None:
     data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
-    print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))  # noqa: T201
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(data, indent=1, ensure_ascii=plain, allow_nan=False))  # noqa: T201
 
 
 def _add_explain(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -279,9 +306,9 @@ def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
     if known.json:
         _print_json(found)
         return
-    console = Console()
+    console = open_console()
     print_explanation(found, console)
-    console.print(text("command.page", path=out.resolve()), markup=False, highlight=False, soft_wrap=True)
+    show_line(text("command.page", path=out.resolve()), console)
 
 
 def _add_demo(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -301,53 +328,27 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import print_summary
 
     demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)
-    console = Console()
+    console = open_console()
     print_summary(demo.audits, console)
-    console.print(text("command.report", path=demo.report.resolve()), markup=False, highlight=False, soft_wrap=True)
+    show_line(text("command.report", path=demo.report.resolve()), console)
 
 
-def _table(*columns: str) -> Table:
+def _table(columns: str, rows: Iterable[Sequence[str]]) -> Table:
     """A table that breaks long words instead of cutting them: names and paths stay whole."""
-    return Table(*(Column(name, overflow="fold") for name in columns))
+    table = Table(*(Column(name, overflow="fold") for name in columns.split("|")))
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    return table
 
 
-def _add_data(verbs: Verbs) -> None:  # type: ignore[valid-type]
+def _add_lists(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "data", "List the data sets, where they are looked for and how to get them.")
     parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
     parser.add_argument("--verify", action="store_true", help="read what is found; check counts, labels and hashes")
     parser.set_defaults(run=_data)
-
-
-def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    from attncem.data.inspect import inspect_datasets
-
-    table = _table(*text("command.data.columns").split("|"))
-    rows = inspect_datasets(known.root, verify=known.verify)
-    for row in rows:
-        table.add_row(row.name, row.shape, row.classes, row.train, row.test, row.state)
-    console = Console()
-    console.print(table)
-    for row in rows:
-        console.print(f"{row.name}: {row.note}", markup=False, highlight=False, soft_wrap=True)
-    return 0 if all(row.ok for row in rows) else 2
-
-
-def _add_runs(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "runs", "List the runs in a folder.")
     parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")
     parser.set_defaults(run=_runs)
-
-
-def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.runs import describe_runs
-
-    table = _table(*text("command.runs.columns").split("|"))
-    for row in describe_runs(known.folder):
-        table.add_row(*row)
-    Console().print(table if table.row_count else text("command.no_runs", folder=known.folder))
-
-
-def _add_config(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "config", "Print the full resolved configuration, or its JSON schema.", overrides=True)
     parser.add_argument(
         "--config", metavar="NAME_OR_FILE", help="packaged configuration or YAML file (default: defaults)"
@@ -355,6 +356,28 @@ def _add_config(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser.add_argument("--schema", action="store_true", help="print the JSON schema instead")
     parser.add_argument("--list", action="store_true", help="list the packaged configurations instead")
     parser.set_defaults(run=_config)
+
+
+def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.data.inspect import inspect_datasets
+
+    rows = inspect_datasets(known.root, verify=known.verify)
+    cells = [(row.name, row.shape, row.classes, row.train, row.test, row.state) for row in rows]
+    console = open_console()
+    console.print(_table(text("command.data.columns"), cells))
+    for row in rows:
+        show_line(f"{row.name}: {row.note}", console)
+    return 0 if all(row.ok for row in rows) else 2
+
+
+def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.runs import describe_runs
+
+    rows, console = describe_runs(known.folder), open_console()
+    if rows:
+        console.print(_table(text("command.runs.columns"), rows))
+    else:
+        show_line(text("command.no_runs", folder=known.folder), console)
 
 
 def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
@@ -368,7 +391,7 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
     else:
         loaded = load_config(known.config, parse_cli_overrides(rest))
         for note in loaded.notes:
-            print(text("command.note", said=note), file=sys.stderr)  # noqa: T201
+            show_line(text("command.note", said=note))
         print(dump_config(loaded.config), end="")  # noqa: T201
 
 

@@ -19,7 +19,12 @@ SATURATED = 0.05
 OFF = 1e-6
 """A class's penalty below this counts as switched off (a softplus never reaches 0)."""
 REACHED = 0.05
-"""Penalty of the plain class variance below which the target counts as reached: nothing is left to penalise."""
+"""Penalty of the plain class variance, a mean over dimensions, from which on the target is not reached."""
+REACHED_TOTAL = 1.0
+"""The same summed over the dimensions, in nats a sample: 0.05 a dimension would still be 26 nats in 512 of them, and
+less than one nat is less than half of what tells ten classes apart. Both must be below for nothing to be left."""
+MOSTLY = 0.9
+"""A class whose penalty was off in more than this share of its batches was hardly ever penalised."""
 KEPT_SPREAD = 0.9
 """Where a surrogate logs no plain_loss: the part of its first intra_mse above which the spread counts as unchanged."""
 PATIENCE = 3
@@ -99,19 +104,18 @@ def readings(record: Record, first_spread: float | None = None) -> dict[str, flo
     """The numbers of a train line that can be judged: none while nothing is penalised.
 
     ``reported`` is rob_loss over plain_loss; without plain_loss it is 0 where rob_loss is 0 and intra_mse has not
-    fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. Neither is judged while the surrogate has
-    shut itself off.
+    fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. A line in which the surrogate has shut itself
+    off in every step says nothing of what it reports (``latched`` tells where that lasts), one with some such steps
+    does; but the step whose gradient was measured may be one of them.
     """
     found = {key: number for key, value in record.items() if (number := finite(value)) is not None}
     if not found.get("penalty_weight", 1.0) or found.get("fitted", 1.0) < 1:
         return {}
-    plain = found.get("plain_loss")
-    if plain is not None and plain < REACHED:
+    plain, shut = found.get("plain_loss"), found.get("shut_off", 0.0)
+    if plain is not None and plain < REACHED and found.get("plain_total", 0.0) < REACHED_TOTAL:
         return found | dict.fromkeys(TARGETED, math.nan)
-    if found.get("shut_off"):
-        return found
-    effect = {"gradient_effect": found["gradient_ratio"]} if "gradient_ratio" in found else {}
-    return found | effect | _reported(found, plain, first_spread)
+    effect = {"gradient_effect": found["gradient_ratio"]} if "gradient_ratio" in found and not shut else {}
+    return found | effect | (_reported(found, plain, first_spread) if shut < 1 else {})
 
 
 def _reported(found: Mapping[str, float], plain: float | None, first_spread: float | None) -> dict[str, float]:

@@ -1,24 +1,108 @@
-"""The weights a run starts from: those of another run, or of a .safetensors file. Nothing in a file is executed."""
+"""How a run begins: its folder, the weights it starts from, and what must fit where it goes on.
+
+Weights are those of another run, or of a .safetensors file. Nothing in a file is executed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+import attncem
 from attncem.checkpoints import read_tensors
+from attncem.config.load import dump_config
 from attncem.config.model import ModelOptions
+from attncem.config.run import RunConfig
 from attncem.files import hash_file
 from attncem.models.split import SplitModel
-from attncem.runs import RunDirectory
+from attncem.noise import SCHEME, new_key
+from attncem.runs import RunDirectory, free_path
 from attncem.types import ConfigError, RunError
 
 HALVES = ("client", "server")
 _SHOWN = 6
 """So many mismatching names stand in an error; of the others the number."""
+
+
+def refuse_empty(**paths: str | Path | RunDirectory | None) -> None:
+    """An empty path is a mistake, such as a variable that is not set, and not the folder one happens to be in."""
+    for name, path in paths.items():
+        if path is not None and not os.fspath(path):
+            raise RunError(f"{name} is empty: give the path of a folder")
+
+
+def new_run(
+    config: RunConfig,
+    data: Mapping[str, Any],
+    out: str | Path | None,
+    modules: tuple[nn.Module, nn.Module] | None,
+    initial: Mapping[str, Any] | None,
+) -> RunDirectory:
+    """A folder that rebuilds its model by itself: configuration, facts of the data, the networks' names, the key."""
+    path = Path(out) if out is not None else free_path("runs", config.name)
+    manifest = {
+        "name": config.name,
+        "custom_network": modules is not None,
+        "architecture": config.model.name if modules is None else " + ".join(map(_name_of, modules)),
+        "cut": str(config.model.cut) if modules is None else "own modules",
+        "data": data,
+        "noise_scheme": SCHEME,
+        **({"init_from": initial} if initial is not None else {}),
+        "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+    key = new_key() if config.keyed else None
+    return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest, key=key)
+
+
+def _name_of(module: nn.Module) -> str:
+    return type(module).__qualname__
+
+
+# going on
+
+
+def check_modules(run: RunDirectory, *, given: bool) -> None:
+    """A resumed run must get the kind of network it was begun with."""
+    custom = run.manifest.get("custom_network", False)
+    if custom and not given:
+        raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
+    if given and not custom:
+        raise RunError(f"{run.path} trains the network {run.config.model.name}: it takes no modules")
+
+
+def check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:
+    """A run that was stopped before its first checkpoint must start again from the same weights."""
+    begun_from = run.manifest.get("init_from") or {}
+    if initial is not None and begun_from.get("sha256") != initial["sha256"]:
+        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
+
+
+def check_same_split(run: RunDirectory, sha256: str) -> None:
+    """A resumed run must see the images it saw before."""
+    known = run.manifest.get("split") or {}
+    if known.get("sha256", sha256) != sha256:
+        raise RunError(f"the data or its split has changed since {run.path} was begun: it cannot be resumed with them")
+
+
+@contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """A file that is valid by itself, but none of this run, as an error for people."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        raise RunError(f"{what}: {said}") from error
+
+
+# weights
 
 
 @dataclass(frozen=True)
@@ -99,7 +183,13 @@ def _differences(given: Mapping[str, Tensor], module: nn.Module) -> list[str]:
         for name, value in own.items()
         if name in given and given[name].shape != value.shape
     ]
-    return missing + unknown + shapes
+    broken = [f"{name} is not finite" for name in own if name in given and _is_broken(given[name], own[name])]
+    return missing + unknown + shapes + broken
+
+
+def _is_broken(given: Tensor, own: Tensor) -> bool:
+    """Whether weights are lost: not finite where those of a new network are."""
+    return bool(own.isfinite().all()) and not bool(given.isfinite().all())
 
 
 def _explain(options: ModelOptions, problems: Mapping[str, list[str]]) -> str:

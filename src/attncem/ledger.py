@@ -194,6 +194,16 @@ def audit_folders(root: Path) -> list[Path]:
     return sorted(found, key=lambda folder: (Ledger.open(folder).plan.made, folder.name))
 
 
+def count_audits(root: Path) -> str:
+    """How many audits a folder holds, in words for people: "?" where it cannot be read."""
+    try:
+        return str(sum((entry / PLAN).is_file() for entry in root.iterdir()))
+    except FileNotFoundError:
+        return "0"
+    except OSError:
+        return "?"
+
+
 def old_audits(root: Path) -> list[Path]:
     """Audits of attncem 0.1, one JSON each, which are no longer read."""
     return sorted(root.glob("[!.]*.json"))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attncem.engine import Engine, seeded
-from attncem.health import OFF
+from attncem.health import MOSTLY, OFF
 from attncem.models.split import SplitModel
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
@@ -23,10 +23,13 @@ _SMALLEST = 1e-12
 
 
 class Latch:
-    """Which classes had a penalty at least once since the last read; updated in place, so a step can be captured."""
+    """In how many batches each class was seen and penalised since the last read; in place, so a step can be captured.
+
+    A class penalised in one batch of a hundred is as good as never: it counts as off like one never penalised.
+    """
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
-        self._seen = torch.zeros(num_classes, dtype=torch.bool, device=device)
+        self._seen = torch.zeros(num_classes, dtype=torch.int64, device=device)
         self._penalised = torch.zeros_like(self._seen)
 
     @property
@@ -36,12 +39,13 @@ class Latch:
 
     def add(self, per_class: Tensor, loss: Tensor) -> None:
         """One step: per_class [num_classes], nan where a class was skipped; with a loss of 0 (shut off) none counts."""
-        self._seen.logical_or_(~per_class.isnan())
-        self._penalised.logical_or_((per_class > OFF) & (loss.detach().abs() > OFF))
+        self._seen.add_(~per_class.isnan())
+        self._penalised.add_((per_class > OFF) & (loss.detach().abs() > OFF))
 
     def read(self) -> dict[str, float]:
-        """Share of the classes seen that were never penalised since the last read; nothing when none was seen."""
-        seen, off = torch.stack([self._seen.sum(), (self._seen & ~self._penalised).sum()]).tolist()
+        """Share of the classes seen that were hardly ever penalised since the last read; nothing when none was seen."""
+        off_share = 1 - self._penalised / self._seen  # nan where a class was not seen
+        seen, off = torch.stack([(self._seen > 0).sum(), (off_share > MOSTLY).sum()]).tolist()
         self.clear()
         return {"latched": off / seen} if seen else {}
 

@@ -98,7 +98,10 @@ class Objective:
         options = self.config.training
         optimizers = {"model": sgd(self.model.parameters(), options.optimizer, self.device)}
         own = [p for p in self.surrogate.parameters() if p.requires_grad]
-        if own:
+        if own and self.config.surrogate.in_main_optimizer:
+            # The same as in one object with the model's: SGD of a tensor knows no other.
+            optimizers["surrogate"] = sgd(iter(own), options.optimizer, self.device)
+        elif own:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
 
@@ -189,9 +192,12 @@ class Objective:
             lr=lr,
             fine_tuning=self.config.model.init_from is not None,
         )
+        if self.config.surrogate.in_main_optimizer and "surrogate" in self.optimizers:
+            set_rate(self.optimizers["surrogate"], lr if weight > 0 else 0.0)  # else weight decay in the warm-up
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
         self.surrogate.set_epoch(now - self.config.warmup_epochs)
+        self.surrogate.set_penalised(weight > 0)
         return lr, weight
 
     def measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
@@ -202,8 +208,10 @@ class Objective:
         self.rare.add({"gradient_ratio": ratio})
 
     def read(self, *, epoch_ends: bool) -> dict[str, float]:
-        """Means since the last read; at the end of an epoch also which classes were never penalised in it."""
+        """Means since the last read; at the end of an epoch also which classes were hardly ever penalised in it."""
         numbers = self.world.average(self.monitor.read(), self.device) | self.rare.read()
+        if "plain_loss" in numbers:
+            numbers["plain_total"] = numbers["plain_loss"] * self.surrogate.num_variances
         if epoch_ends and self.config.training.penalty_weight > 0:
             numbers |= self.latch.read()
         return numbers
@@ -271,9 +279,22 @@ class Objective:
             if fit_loss is not None:
                 (self.fitting * fit_loss).backward()
             beside.wait_for("penalty")
-            if "surrogate" in self.optimizers:
-                self.engine.update([self.optimizers["surrogate"]])
+            self._update_own()
         return whole_z, penalty
+
+    def _update_own(self) -> None:
+        """A step of the own weights; while nothing is fitted they stay, and their optimiser gathers nothing.
+
+        Zero gradients would count as Adam's steps: when the warm-up ends its bias correction would be spent and its
+        first updates up to three times too long. SGD's momentum would hold the weight decay of the warm-up.
+        """
+        optimizer = self.optimizers.get("surrogate")
+        if optimizer is None:
+            return
+        self.engine.update([optimizer])
+        held = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+        if held:  # nothing before a first gradient
+            torch._foreach_mul_(held, self.fitting)
 
     def _further_terms(self, step: StepView) -> tuple[list[Tensor], dict[str, Tensor]]:
         """What the penalties add to the loss, each after its own inner step, and their diagnostics."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from attncem.build import Modules, RunData, build_model, data_of, read_data, spec_of
 from attncem.channels import Channel, build_channel
-from attncem.checkpoints import Checkpoint, pack_tensors
+from attncem.checkpoints import Checkpoint, broken_tensor, endless_buffers, pack_tensors
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.engine import resolve_device
@@ -117,6 +117,7 @@ def open_run(
         )
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
     model, checkpoint = build_model(config, spec, modules), directory.load(weights)
+    _require_finite(directory, checkpoint, model)
     model.encoder.load_state_dict(checkpoint.weights["client"])
     if model.server is not None:
         model.server.load_state_dict(checkpoint.weights["server"])
@@ -165,6 +166,17 @@ def open_encoder(
     return OpenRun(
         config, read.spec, model, place, mark, lambda: read, facts=facts, findings=notes, key_missing=missing
     )
+
+
+def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:
+    """RunError where weights are NaN or infinite: every answer and every measure would be."""
+    halves = {part: module for part, module in (("client", model.encoder), ("server", model.server)) if module}
+    weights = {part: checkpoint.weights.get(part, {}) for part in halves}
+    if broken := broken_tensor(weights, {}, endless_buffers(halves)):
+        raise RunError(
+            f"{directory.path}: the weights of {checkpoint.name} are not finite: {broken.name} holds {broken.value}; "
+            f"choose another checkpoint ({', '.join(directory.checkpoints())}) with --weights, or train anew"
+        )
 
 
 def _channel_of(model: SplitModel) -> Channel:

@@ -1,20 +1,30 @@
-"""Progress for people: a rich bar on a terminal, a plain line now and then elsewhere, or nothing."""
+"""Progress for people: a rich bar on a terminal, a plain line now and then elsewhere, or nothing.
+
+All that is printed goes through `open_console` or `clean`: names of files and classes cannot steer the terminal.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 from rich import progress as rich_progress
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 Progress = Callable[[str, float, float, Mapping[str, float]], None]
 """progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
 
 _PLAIN_SECONDS = 5.0
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that move the cursor, colour or turn what follows: all control characters but tab and line feed."""
 
 
 def silent(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
@@ -34,12 +44,13 @@ def shown(progress: Progress | None) -> Iterator[Progress]:
 @contextmanager
 def show_progress(console: Console | None = None) -> Iterator[Progress]:
     """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal."""
-    console = console or Console(stderr=True)
+    console = console or open_console(stderr=True)
     if not console.is_terminal:
         yield _PlainLines(console)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with rich_progress.Progress(*columns, TextColumn("{task.fields[numbers]}"), console=console) as bars:
+    names, numbers = (TextColumn(f"{{task.{word}}}", markup=False) for word in ("description", "fields[numbers]"))
+    columns = (names, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), numbers)
+    with rich_progress.Progress(*columns, console=console) as bars:
         yield _Bars(bars)
 
 
@@ -47,7 +58,7 @@ def show_line(text: str, console: Console | None = None) -> None:
     """One line for a person, on stderr, as it is; of the processes of torchrun the first one speaks."""
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
         return
-    console = console or Console(stderr=True)
+    console = console or open_console(stderr=True)
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -88,8 +99,83 @@ class _PlainLines:
             return
         self._last[stage] = now
         self._console.print(
-            f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, soft_wrap=True
+            f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, markup=False, soft_wrap=True
         )
 
     def line(self, text: str) -> None:
         show_line(text, self._console)
+
+
+# what a terminal gets
+
+
+def clean(text: str) -> str:
+    """The text with every character that would steer a terminal written as an escape."""
+    return _STEERING.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """A console on stdout or stderr. Whatever it prints is clean; progress that cannot be written is dropped."""
+    if not stderr:
+        return _CleanConsole(file=sys.stdout)
+    return _CleanConsole(file=cast(TextIO, Stream(sys.stderr, dropped=OSError)))
+
+
+class _CleanConsole(Console):
+    """A console whose own codes pass, and none from the texts it is given."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with clean texts."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else clean(text), style, control)
+
+
+class Stream:
+    """A stream of text. After an error of the kind ``dropped`` the rest is dropped; any other error is raised once."""
+
+    def __init__(self, stream: TextIO | Any, *, dropped: type[OSError]) -> None:
+        self._stream, self._dropped = stream, dropped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; letters that the encoding lacks become escapes."""
+        with self._forgiving():
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError as error:
+                self._stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        with self._forgiving():
+            self._stream.flush()
+
+    @contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What is still buffered must go somewhere, or Python complains about it when it ends.
+            with suppress(OSError, ValueError, AttributeError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if not isinstance(error, self._dropped):
+                raise
+
+
+@contextmanager
+def lenient_streams() -> Iterator[None]:
+    """For a command: a reader of stdout that has gone is no error, and neither is anything on stderr."""
+    before = sys.stdout, sys.stderr
+    with Path(os.devnull).open("w") as nowhere:  # Python has None for a stream that was closed before it started
+        sys.stdout = cast(TextIO, Stream(before[0] or nowhere, dropped=BrokenPipeError))
+        sys.stderr = cast(TextIO, Stream(before[1] or nowhere, dropped=OSError))
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                sys.stdout.flush()
+            sys.stderr.flush()
+            sys.stdout, sys.stderr = before

@@ -15,31 +15,57 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attncem.checkpoints import Checkpoint, State, hashes_of, read_checkpoint, write_checkpoint
+from attncem.checkpoints import (
+    Checkpoint,
+    State,
+    add_checkpoint,
+    bests_named,
+    checkpoint_names,
+    clear_leftovers,
+    drop_checkpoints,
+    newest_intact,
+    read_checkpoint,
+    read_facts,
+)
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.yaml_text import parse_yaml
+from attncem.files import (
+    PARTIAL,
+    append,
+    cut_short,
+    cut_to_lines,
+    is_held,
+    locked,
+    lost_of,
+    made_at_once,
+    read_json,
+    read_lines,
+    read_record,
+    write_atomic,
+    write_json,
+    write_private,
+)
 from attncem.files import explain_os_error as explain
-from attncem.files import locked, read_json, write_atomic, write_json
 from attncem.fingerprints import fingerprint
+from attncem.ledger import count_audits
+from attncem.results.record import read
+from attncem.results.run_files import Best, Manifest, line_kind
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError
-
-if TYPE_CHECKING:
-    pass
 
 _KEPT = 2
 """How many of the newest checkpoints stay, beside the best."""
 explain_os_error = partial(explain, advice="what was saved before is intact: mend this and go on with --resume")
 """Where a run is being written: a failed write as an error for people."""
-KEY_FILE = "noise.key"
+KEY_FILE, _LOCK = "noise.key", ".lock"
+LOGS = ("metrics.jsonl", "timing.jsonl")
+_FIRST_PARTS = ("checkpoints", "audits", KEY_FILE, "config.yaml")
+"""What lies in a run's folder before its manifest does."""
 
 
 class RunDirectory:
@@ -52,24 +78,20 @@ class RunDirectory:
     def create(
         cls, path: str | Path, *, config_yaml: str, manifest: Mapping[str, Any], key: bytes | None = None
     ) -> RunDirectory:
-        """Make a new run folder; refuses one that exists and is not empty. `key` is that of keyed noise."""
+        """Make a new run folder; refuses one that exists and is not empty. `key` is that of keyed noise.
+
+        A kill at any moment leaves a whole run, or a folder in which a run can be made again.
+        """
         folder = Path(path)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder} exists already and is left as it is; choose another --out, or --resume it")
-        run = cls(folder)
         facts = {"status": "running", "config_sha256": hashlib.sha256(config_yaml.encode()).hexdigest(), **manifest}
-        with explain(folder, "no run was made"):
-            (folder / "checkpoints").mkdir(parents=True)
-            try:
-                (folder / "audits").mkdir()
-                if key is not None:
-                    _write_private(folder / KEY_FILE, key)
-                write_atomic(folder / "config.yaml", config_yaml.encode())
-                write_json(folder / "manifest.json", facts)
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)  # half a run could be neither resumed nor made again
-                raise
-        return run
+        with explain(folder, "no run was made"), made_at_once(folder, _FIRST_PARTS, "manifest.json"):
+            (folder / "checkpoints").mkdir()
+            (folder / "audits").mkdir()
+            if key is not None:
+                write_private(folder / KEY_FILE, key)
+            write_atomic(folder / "config.yaml", config_yaml.encode())
+            write_json(folder / "manifest.json", facts)
+        return cls(folder)
 
     @classmethod
     def open(cls, path: str | Path | RunDirectory) -> RunDirectory:
@@ -79,7 +101,8 @@ class RunDirectory:
         folder = Path(path)
         for name in ("config.yaml", "manifest.json"):
             if not (folder / name).is_file():
-                raise RunError(f"{folder} is not a run folder: {name} is missing")
+                again = ": its making was cut short; give the command that makes it again" if cut_short(folder) else ""
+                raise RunError(f"{folder} is not a run folder: {name} is missing{again}")
         return cls(folder)
 
     def __fspath__(self) -> str:
@@ -130,8 +153,19 @@ class RunDirectory:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Status, split, versions and sizes of the run."""
-        return read_json(self.path / "manifest.json")
+        """Status, split, versions and sizes of the run; RunError names an entry of the wrong kind."""
+        file = self.path / "manifest.json"
+        data = read_json(file)
+        read(Manifest, data, file)
+        return data
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it was trained to its end; RunError where the manifest does not say with which result."""
+        manifest = self.manifest
+        if manifest["status"] == "finished" and not manifest.get("best"):
+            raise RunError(f"{self.path / 'manifest.json'} is damaged: best is missing")
+        return bool(manifest["status"] == "finished")
 
     def update_manifest(self, **values: Any) -> None:
         """Change some entries of the manifest."""
@@ -145,7 +179,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for one process; a second one is refused. Freed by the system if the process dies."""
-        with locked(self.path / ".lock", f"{self.path} is being trained by another process"):
+        with locked(self.path / _LOCK, f"{self.path} is being trained by another process"):
             yield
 
     # metrics
@@ -153,62 +187,51 @@ class RunDirectory:
     def log(self, record: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
         """Append one line of JSON."""
         line = json.dumps({"schema_version": SCHEMA_VERSION, **record}, allow_nan=False) + "\n"
-        with explain_os_error(self.path), (self.path / file).open("a") as handle:
-            handle.write(line)
+        with explain_os_error(self.path):
+            append(self.path / file, line.encode())
 
     def offsets(self) -> dict[str, int]:
         """Length of each log in bytes, to cut it back to on resume."""
-        files = (self.path / name for name in ("metrics.jsonl", "timing.jsonl"))
+        files = (self.path / name for name in LOGS)
         return {file.name: file.stat().st_size if file.exists() else 0 for file in files}
 
     def cut_back(self, offsets: Mapping[str, int]) -> None:
         """Shorten the logs to what a checkpoint knew of; a log that lost its end keeps its whole lines."""
-        for name, size in offsets.items():
-            file = self.path / name
-            if file.exists():
-                os.truncate(file, file.read_bytes()[:size].rfind(b"\n") + 1)
+        with explain_os_error(self.path):
+            for name in LOGS:
+                if name in offsets:
+                    cut_to_lines(self.path / name, offsets[name])
+
+    def log_problems(self, offsets: Mapping[str, int] | None = None) -> list[str]:
+        """What of the logs is not as a checkpoint knew it, by default the newest: a sentence for each."""
+        if offsets is None:
+            names = self.checkpoints()
+            offsets = read_facts(self.path / "checkpoints" / names[-1]).get("offsets", {}) if names else {}
+        return [said for name in LOGS if (said := lost_of(self.path / name, offsets.get(name, 0)))]
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-        """All complete lines of a log."""
-        path = self.path / file
-        if not path.exists():
-            return []
-        found: list[dict[str, Any]] = []
-        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-            try:
-                found.append(json.loads(line))
-            except ValueError as error:
-                raise RunError(f"{path} is damaged: line {number}: {error}") from error
-        return found
+        """All complete lines of a log; RunError names a line that is none of attncem's."""
+        found = read_lines(self.path / file)
+        for where, line in found:
+            read(line_kind(file, line), line, where)
+        return [line for _, line in found]
 
     # checkpoints
 
     def save(self, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         """Write a checkpoint beside the others, then make it visible by one rename, then drop old ones."""
-        name = f"epoch-{facts['epoch']:05d}"
-        folder = self.path / "checkpoints"
+        folder, best = self.path / "checkpoints", facts["best"]["checkpoint"]
         with explain_os_error(self.path):
-            partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
-            try:
-                write_checkpoint(partial, weights, optimizer, facts)
-                _replace_folder(partial, folder / name)
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            best = facts["best"]["checkpoint"]
+            newest = add_checkpoint(folder, weights, optimizer, facts)
             write_json(self.path / "best.json", {"checkpoint": best})
-        self._prune(newest=name, keep=best)
-        return name
-
-    def _prune(self, newest: str, keep: str) -> None:
-        """Drop all but the newest and the best. Later ones (damaged: the run was resumed below them) are replaced."""
-        for name in [name for name in self.checkpoints() if name <= newest][:-_KEPT]:
-            if name != keep:
-                shutil.rmtree(self.path / "checkpoints" / name, ignore_errors=True)
+        # Later ones (damaged: the run was resumed below them) are replaced in time.
+        old = [name for name in self.checkpoints() if name <= newest][:-_KEPT]
+        drop_checkpoints(folder, [name for name in old if name != best])
+        return newest
 
     def checkpoints(self) -> list[str]:
         """Names of the complete checkpoints, oldest first."""
-        return sorted(p.name for p in (self.path / "checkpoints").glob("epoch-*"))
+        return checkpoint_names(self.path / "checkpoints")
 
     def load(self, which: str = "best", *, optimizer: bool = True) -> Checkpoint:
         """A checkpoint by name, or `best` or `last`; every file is checked against its SHA-256."""
@@ -221,30 +244,47 @@ class RunDirectory:
             raise RunError(f"{self.path} has no checkpoint yet: it stopped before its first epoch ended")
         if which == "last":
             return names[-1]
-        name = str(read_json(self.path / "best.json").get("checkpoint")) if which == "best" else which
+        name = self._best() if which == "best" else which
         if name not in names:
             raise RunError(f"{self.path} has no checkpoint {name}; it has {', '.join(names)}")
         return name
 
+    def _best(self) -> str:
+        """What best.json names; RunError where the run's other files know of another best checkpoint."""
+        file = self.path / "best.json"
+        name = read_record(Best, file).checkpoint
+        known = self._bests_on_record()
+        if known and name not in known:
+            said = ", ".join(sorted(known))
+            raise RunError(f"{file} names {name}, but the best checkpoint on record is {said}: put that name back")
+        return name
+
+    def _bests_on_record(self) -> set[str]:
+        """What is known of the best checkpoint, beside best.json; empty where nothing is on record."""
+        manifest = self.manifest
+        if manifest["status"] != "finished":
+            return bests_named(self.path / "checkpoints")
+        return {manifest["best"]["checkpoint"]} if manifest.get("best") else set()
+
     def encoder_sha256(self, which: str = "best") -> str:
         """The recorded hash of a checkpoint's encoder; nothing of the weights is read."""
-        return hashes_of(self.path / "checkpoints" / self.checkpoint_name(which))["client.safetensors"]
+        facts = read_facts(self.path / "checkpoints" / self.checkpoint_name(which))
+        return str(facts["sha256"]["client.safetensors"])
 
     def fingerprint(self, which: str = "best") -> str:
         """The name of the client at a checkpoint: its encoder's weights and its channel's options."""
         return fingerprint(self.encoder_sha256(which), self.config.channel_options)
 
-    def load_newest_intact(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint whose files are whole, and what was wrong with newer ones."""
-        problems: list[str] = []
-        for leftover in (self.path / "checkpoints").glob(".partial-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        for name in reversed(self.checkpoints()):
-            try:
-                return self.load(name), problems
-            except RunError as error:
-                problems.append(str(error))
-        return None, problems
+    def load_newest_intact(self, endless: Collection[str] = ()) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole and finite (`endless` tensors may be infinite); what others lacked."""
+        return newest_intact(self.path / "checkpoints", endless)
+
+    def clear_leftovers(self) -> list[str]:
+        """Remove what a killed process left half-written; a sentence for each checkpoint that was not whole."""
+        for leftover in self.path.glob(f"{PARTIAL}*"):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        return clear_leftovers(self.path / "checkpoints")
 
 
 class UnwrittenRun(RunDirectory):
@@ -279,9 +319,20 @@ class UnwrittenRun(RunDirectory):
         """Save nothing."""
         return ""
 
-    def load_newest_intact(self) -> tuple[Checkpoint | None, list[str]]:
+    def load_newest_intact(self, endless: Collection[str] = ()) -> tuple[Checkpoint | None, list[str]]:
         """The first process reads it."""
         return None, []
+
+    def clear_leftovers(self) -> list[str]:
+        """The first process clears up."""
+        return []
+
+    def log_problems(self, offsets: Mapping[str, int] | None = None) -> list[str]:
+        """There are no logs."""
+        return []
+
+
+# lists
 
 
 def list_runs(folder: str | Path) -> list[RunDirectory]:
@@ -289,31 +340,45 @@ def list_runs(folder: str | Path) -> list[RunDirectory]:
     root = Path(folder)
     if not root.is_dir():
         return []
-    return [RunDirectory(p) for p in sorted(root.iterdir()) if (p / "manifest.json").is_file()]
+    return [RunDirectory(path) for path in sorted(root.iterdir()) if _may_be_run(path)]
+
+
+def _may_be_run(path: Path) -> bool:
+    try:
+        return (path / "manifest.json").is_file()
+    except OSError:  # a folder of somebody else
+        return True
 
 
 def describe_runs(folder: str | Path) -> list[tuple[str, ...]]:
-    """One row per run: folder, status, surrogate, weight, epoch, validation accuracy, number of audits."""
+    """One row per run: folder, status, surrogate, weight, epoch, validation accuracy, number of audits.
+
+    What cannot be known is "?", and nothing is written or made.
+    """
     rows: list[tuple[str, ...]] = []
     for run in list_runs(folder):
         try:
             rows.append(_describe(run))
-        except (RunError, OSError, LookupError, TypeError, ValueError):
-            rows.append((str(run.path), "damaged", "", "", "", "", ""))
+        except (RunError, OSError, LookupError, TypeError, ValueError) as error:
+            unreadable = PermissionError in (type(error), type(error.__cause__))
+            rows.append((str(run.path), "unreadable" if unreadable else "damaged", "", "", "", "", ""))
     return rows
 
 
 def _describe(run: RunDirectory) -> tuple[str, ...]:
     manifest, config = run.manifest, run.config
-    last = next((r for r in reversed(run.records()) if r["kind"] == "validation"), None)
+    status = _status(run, manifest)
+    last = next((r for r in reversed(run.records()) if r.get("kind") == "validation"), None)
+    lost = status != "running" and bool(run.log_problems())
+    epoch = last["epoch"] if last else 0
     return (
         str(run.path),
-        _status(run, manifest),
+        status,
         config.surrogate.name,
         f"{config.training.penalty_weight:g}",
-        f"{last['epoch'] if last else 0} of {config.training.epochs}",
-        f"{100 * last['accuracy']:.1f} %" if last else "",
-        str(len(list((run.path / "audits").glob("*/audit.json")))),
+        f"{'?' if lost else epoch} of {config.training.epochs}",
+        "?" if lost else f"{100 * last['accuracy']:.1f} %" if last else "",
+        count_audits(run.path / "audits"),
     )
 
 
@@ -322,11 +387,7 @@ def _status(run: RunDirectory, manifest: Mapping[str, Any]) -> str:
     status = str(manifest["status"])
     if status != "running":
         return status
-    try:
-        with run.locked():
-            return "interrupted"
-    except RunError:
-        return status
+    return {True: status, False: "interrupted", None: "unknown"}[is_held(run.path / _LOCK)]
 
 
 def free_path(root: str | Path, name: str) -> Path:
@@ -335,17 +396,3 @@ def free_path(root: str | Path, name: str) -> Path:
     while (path := Path(root) / f"{name}-{number:03d}").exists():
         number += 1
     return path
-
-
-def _write_private(file: Path, data: bytes) -> None:
-    """A new file that its owner alone can read, whatever the umask."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
-        handle.write(data)
-        os.fsync(handle.fileno())
-
-
-def _replace_folder(source: Path, target: Path) -> None:
-    """Rename a folder into place; an older one of that name (a resumed epoch) makes way."""
-    if target.exists():
-        shutil.rmtree(target)
-    source.rename(target)

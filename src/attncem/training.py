@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-import attncem
 from attncem.build import (
     Modules,
     RunData,
@@ -26,7 +24,8 @@ from attncem.build import (
     data_facts,
     load_data,
 )
-from attncem.config.load import dump_config, load_config
+from attncem.checkpoints import Broken, Checkpoint, broken_tensor, endless_buffers, last_finite
+from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.data.batches import augment
 from attncem.engine import (
@@ -40,16 +39,25 @@ from attncem.engine import (
     seeded,
 )
 from attncem.health import SHOWN, Watch, warning
-from attncem.initial import start_from_given
+from attncem.initial import (
+    check_modules,
+    check_same_split,
+    check_same_start,
+    fitting,
+    new_run,
+    refuse_empty,
+    start_from_given,
+)
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
-from attncem.noise import SCHEME, new_key
 from attncem.objective import Objective
 from attncem.processes import World, joined, launched_processes
 from attncem.progress import Progress, show_line, show_progress, silent, tell
-from attncem.runs import RunDirectory, UnwrittenRun, free_path
+from attncem.results.record import read
+from attncem.results.run_files import BestFacts
+from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
 from attncem.types import ConfigError, RunError, TrainingError
@@ -74,15 +82,16 @@ def train(
     runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
     .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
     """
+    refuse_empty(out=out, resume=resume, init_from=init_from)
     if resume is not None:
         if config is not None or overrides or out is not None or init_from is not None:
             raise RunError(
                 "resume takes everything from the run folder: give no configuration, override, out or init_from"
             )
         run = RunDirectory.open(resume)
-        if run.manifest["status"] == "finished":
+        if run.is_finished:
             return run
-        _check_modules(run, modules)
+        check_modules(run, given=modules is not None)
         resolved = run.config
     else:
         run, resolved = None, load_config(config, overrides).config
@@ -101,7 +110,7 @@ def train(
         if run is None or not run.checkpoints():
             initial = start_from_given(trainer.model, resolved.model)
             run = run or _new_run(trainer, out, modules, initial)
-            _check_same_start(run, initial)
+            check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, progress)
         del trainer
@@ -134,25 +143,7 @@ def _follow(trainer: _Trainer) -> RunDirectory:
 def _new_run(
     trainer: _Trainer, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
 ) -> RunDirectory:
-    """A folder that rebuilds its model by itself: configuration, facts of the data, the networks' names, the key."""
-    config = trainer.config
-    path = Path(out) if out is not None else free_path("runs", config.name)
-    manifest = {
-        "name": config.name,
-        "custom_network": modules is not None,
-        "architecture": config.model.name if modules is None else " + ".join(map(_name_of, modules)),
-        "cut": str(config.model.cut) if modules is None else "own modules",
-        "data": data_facts(trainer.data.spec),
-        "noise_scheme": SCHEME,
-        **({"init_from": initial} if initial is not None else {}),
-        "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-    key = new_key() if config.keyed else None
-    return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest, key=key)
-
-
-def _name_of(module: nn.Module) -> str:
-    return type(module).__qualname__
+    return new_run(trainer.config, data_facts(trainer.data.spec), out, modules, initial)
 
 
 def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
@@ -168,7 +159,7 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
     except KeyboardInterrupt:
         run.update_manifest(status="stopped")
         raise
-    except TrainingError:
+    except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
         run.update_manifest(status="failed")
         raise
 
@@ -205,6 +196,7 @@ class _Trainer:
         num_steps = self.steps_per_epoch * config.training.epochs
         self.objective = Objective(config, self.model, self.surrogate, penalties, engine, num_steps=num_steps)
         self.trainable = self.objective.trainable
+        self.endless = endless_buffers(self.trainable.modules)
 
     @property
     def cautions(self) -> list[str]:
@@ -215,7 +207,7 @@ class _Trainer:
         """Every epoch that is still to do."""
         self.run, self.told, self.watch = run, told, Watch(self.data.spec.num_classes)
         self.latest: dict[str, float] = {}
-        _check_same_split(run, self.data)
+        check_same_split(run, self.data.split.sha256)
         progress = self._start()
         options = self.config.training
         for epoch in range(progress.epoch, options.epochs):
@@ -248,6 +240,7 @@ class _Trainer:
 
     def _start(self) -> _Progress:
         """Begin, or go on where the newest intact checkpoint stands."""
+        checkpoint = self._newest_intact()
         shape = feature_shape(self.model.encoder, self.data.spec.shape)
         self.run.update_manifest(
             status="running",
@@ -258,22 +251,43 @@ class _Trainer:
             cautions=self.cautions,
             processes=self.world.size,
         )
-        checkpoint, problems = self.run.load_newest_intact()
-        for problem in problems:
-            self.run.log({"problem": problem}, "problems.jsonl")
-        if checkpoint is None and problems:
-            raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
         checkpoint = self.world.from_first(checkpoint)
         if checkpoint is None:
             self.world.align(*self.trainable.modules.values())
             self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
             return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
-        self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
-        facts = checkpoint.facts
-        self.run.cut_back(facts["offsets"])
-        for record in self.run.records():
-            self.watch.update(record)
-        return _Progress(facts["epoch"], facts["step"], facts["best"])
+        return self._go_on(checkpoint)
+
+    def _newest_intact(self) -> Checkpoint | None:
+        """The checkpoint to go on from; what was wrong with newer ones is told."""
+        notes = self.run.clear_leftovers()
+        checkpoint, problems = self.run.load_newest_intact(self.endless)
+        if checkpoint is not None:
+            notes += self.run.log_problems(checkpoint.facts.get("offsets", {}))
+        self._note(*notes, *problems)
+        if checkpoint is None and problems:
+            raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+        return checkpoint
+
+    def _note(self, *problems: str) -> None:
+        """Write problems down beside the run, and tell them."""
+        for problem in problems:
+            self.run.log({"problem": problem}, "problems.jsonl")
+            tell(self.told, f"{self.config.name}: {problem}")
+
+    def _go_on(self, checkpoint: Checkpoint) -> _Progress:
+        """Take everything up where a checkpoint stands."""
+        facts, file = checkpoint.facts, self.run.path / "checkpoints" / checkpoint.name
+        with fitting(f"{file} does not fit the run"):
+            self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
+            read(BestFacts, facts["best"], f"{file}: best")
+            progress = _Progress(facts["epoch"], facts["step"], facts["best"])
+            self.run.cut_back(facts["offsets"])
+            self.run.write("best.json", {"checkpoint": progress.best["checkpoint"]})  # a kill leaves an older one
+        with fitting(f"{self.run.path / 'metrics.jsonl'} is damaged"):
+            for record in self.run.records():
+                self.watch.update(record)
+        return progress
 
     def _prune_when_due(self, progress: _Progress) -> None:
         """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
@@ -349,14 +363,20 @@ class _Trainer:
         broken = first_not_finite(numbers)
         if broken is None:
             return
+        self._stop(record, Broken(broken, str(numbers[broken])))
+
+    def _stop(self, record: Mapping[str, Any], broken: Broken) -> NoReturn:
+        """End the run: what broke it is written down, and the error says where one can go back to."""
         readable = {
             key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
         }
-        self.run.write("failure.json", {**readable, "broken": broken, "value": str(numbers[broken])})
-        self.run.log(warning("not_finite", broken, None, begins=True, step=record["step"], epoch=record["epoch"]))
+        self.run.write("failure.json", {**readable, "broken": broken.name, "value": broken.value})
+        self.run.log(warning("not_finite", broken.name, None, begins=True, step=record["step"], epoch=record["epoch"]))
+        # The other processes of a run know of no checkpoints.
+        left = last_finite(self.run.path / "checkpoints", self.endless) if self.world.first else "see the first process"
         raise TrainingError(
-            f"{broken} became {numbers[broken]} by step {record['step']}: training stopped. "
-            f"The numbers are in {self.run.path / 'failure.json'}; earlier checkpoints are intact"
+            f"{broken.name} became {broken.value} by step {record['step']}: training stopped. "
+            f"The numbers are in {self.run.path / 'failure.json'}; {left}"
         )
 
     @torch.no_grad()
@@ -403,26 +423,8 @@ class _Trainer:
             name = f"epoch-{progress.epoch:05d}"
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
-        self.run.save(self.trainable.weights(), self.trainable.optimizer_state(), facts)
-
-
-def _check_modules(run: RunDirectory, modules: Modules | None) -> None:
-    """A resumed run must get the kind of network it was begun with."""
-    custom = run.manifest["custom_network"]
-    if custom and modules is None:
-        raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
-    if modules is not None and not custom:
-        raise RunError(f"{run.path} trains the network {run.config.model.name}: it takes no modules")
-
-
-def _check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> None:
-    """A run that was stopped before its first checkpoint must start again from the same weights."""
-    if initial is not None and run.manifest["init_from"]["sha256"] != initial["sha256"]:
-        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
-
-
-def _check_same_split(run: RunDirectory, data: RunData) -> None:
-    """A resumed run must see the images it saw before."""
-    known = run.manifest.get("split")
-    if known is not None and known["sha256"] != data.split.sha256:
-        raise RunError(f"the data or its split has changed since {run.path} was begun: it cannot be resumed with them")
+        weights, state = self.trainable.weights(), self.trainable.optimizer_state()
+        # A batch norm's infinite variance makes every output 0: the losses stay finite, and the model is lost.
+        if self.world.first and (broken := broken_tensor(weights, state, self.endless)):
+            self._stop({"kind": "checkpoint", "epoch": progress.epoch, "step": progress.step}, broken)
+        self.run.save(weights, state, facts)

@@ -47,6 +47,8 @@ def gated_combinations() -> list[dict[str, Any]]:
 
 
 SCHEDULED = {"name": "scheduled", "start": 2.0, "end": 0.5}
+SOFT = {"statistic": "difference", "softness": 1.0, "variance_floor": 0.01}
+"""A floor that the narrowest of the batches reaches, so that softness matters."""
 
 
 def gated_extras() -> list[dict[str, Any]]:
@@ -70,6 +72,8 @@ def gated_extras() -> list[dict[str, Any]]:
         {**MEMORY, "variant": "002", "slot_power": 2.0, "learn": "fit"},
         {**MEMORY, "variant": "004"},
         {"statistic": "softplus", "variance_floor": SCHEDULED},
+        SOFT,
+        {**SOFT, "softness": 0.1, "scalar_variance": True, "learn": "fit", "own_optimizer": "main"},
     ]
 
 
@@ -112,6 +116,7 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, **MEMORY, "variant": "003", "learn": "penalty"},
         {**SLOT, **MEMORY, "tokens": "spatial"},
         {**SLOT, "statistic": "difference", "variance_floor": {**SCHEDULED, "unit": "absolute"}},
+        {**SLOT, **SOFT, "small_slot_correction": False},
     ]
 
 
@@ -616,6 +621,9 @@ def test_unknown_names_and_options_are_explained() -> None:
         build_surrogate("slot", **build, tokens="spatial", projection="linear")
     with pytest.raises(ConfigError, match=r"tokens=spatial needs features \[C, H, W\] or tokens \[N, D\]"):
         build_surrogate("slot", **build, tokens="spatial")
+    for name in ("gated", "slot"):
+        with pytest.raises(ConfigError, match=r"softness=0\.5 needs statistic=difference"):
+            build_surrogate(name, **build, softness=0.5)
     with pytest.raises(ConfigError, match="worst_case needs slot_power=1"):
         build_surrogate("slot", **build, learn="worst_case", slot_power=2)
     with pytest.raises(ConfigError, match=r"projection=none needs surrogate\.slot_dim equal to the size of z, 8"):

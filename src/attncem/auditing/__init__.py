@@ -153,9 +153,13 @@ def _accuracy(case: Case) -> Score | None:
 
 
 def _health(opened: OpenRun) -> list[Finding]:
-    """Warnings of the training that stood when these weights were saved."""
+    """Warnings of the training that stood when these weights were saved, and what of its log is lost."""
     if opened.directory is None or opened.checkpoint is None:
         return []
     epoch = opened.checkpoint.facts["epoch"]
     held = [span for span in spans(opened.directory.records()) if span.holds_at(epoch)]
-    return [finding("training", about=f"training, {span.cause}", said=str(span)) for span in held]
+    lost = opened.directory.log_problems()
+    return [
+        *(finding("training", about=f"training, {span.cause}", said=str(span)) for span in held),
+        *(finding("log_lost", about=f"log {number}", said=said) for number, said in enumerate(lost, 1)),
+    ]

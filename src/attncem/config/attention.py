@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,8 @@ class AttentionOptions(VariantOptions):
 
     if TYPE_CHECKING:
         statistic: str
+        softness: float | None
+        own_optimizer: Literal["adam", "main"]
         variance_floor: VarianceFloorOption
         attention_loss_scale: float
         attention_warmup_epochs: int
@@ -28,6 +30,17 @@ class AttentionOptions(VariantOptions):
     def default_warmup_epochs(self) -> int:
         """The documents' attention_warmup_epochs."""
         return self.attention_warmup_epochs
+
+    @property
+    def in_main_optimizer(self) -> bool:
+        """As own_optimizer says."""
+        return self.own_optimizer == "main"
+
+    @model_validator(mode="after")
+    def _refuse_softness_without_use(self) -> Self:
+        if self.softness is not None and self.statistic != "difference":
+            raise ValueError(f"softness={self.softness:g} needs statistic=difference: the others have no use for it")
+        return self
 
     def relative_floor_key(self) -> str | None:
         """The statistic capacity, or a floor that is not absolute."""
@@ -102,6 +115,9 @@ class GatedOptions(AttentionOptions):
     plain one (ours)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
+    own_optimizer: Literal["adam", "main"] = "adam"
+    """Optimiser of the own weights: Adam at training.surrogate_lr (003), or as the model's, with its rate over time
+    (000, 002)."""
     var_threshold: float = Field(0.1, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (000; 0.1: 003)."""
     variance_floor: VarianceFloorOption = None
@@ -110,6 +126,9 @@ class GatedOptions(AttentionOptions):
     """Added to variance and floor inside the logs (000, 003; 004 calls it ε: 1e-6)."""
     difference_bound: float = Field(-2.0, le=0)
     """Lower bound of the statistic difference (ours)."""
+    softness: float | None = Field(None, gt=0)
+    """Softness T of the statistic difference: e·sigmoid(e/T) of the log ratio e, the relu as T goes to 0 (our reading
+    of 003's soft coefficient); null: e itself."""
     dimension_gate: bool = False
     """Learned gate per dimension, sigmoid(MLP(LN(log variance))) (002)."""
     gate_hidden: int = Field(16, ge=1)
@@ -232,6 +251,9 @@ class SlotOptions(AttentionOptions):
     slots' mixture, by ascending the penalty (both ours), or not at all (003 as it ran)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
+    own_optimizer: Literal["adam", "main"] = "adam"
+    """Optimiser of the own weights: Adam at training.surrogate_lr (003), or as the model's, with its rate over time
+    (000)."""
     var_threshold: float = Field(0.1, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (003)."""
     variance_floor: VarianceFloorOption = None
@@ -242,6 +264,9 @@ class SlotOptions(AttentionOptions):
     """Lower clamp of the variance (003 gives no value)."""
     difference_bound: float = Field(-2.0, le=0)
     """Lower bound of the statistic difference (ours)."""
+    softness: float | None = Field(None, gt=0)
+    """Softness T of the statistic difference: e·sigmoid(e/T) of the log ratio e, the relu as T goes to 0 (our reading
+    of 003's soft coefficient); null: e itself."""
     assign_temp: float = Field(10.0, gt=0)
     """Start of the responsibilities' learnable inverse temperature (ours; 001 gives no value)."""
     slot_power: float = Field(1.0, gt=0)
@@ -271,7 +296,7 @@ class SlotOptions(AttentionOptions):
     early_shut_off: bool = False
     """Replace the loss by 0 at first and while the gates are high on average (000, 001); can latch."""
     early_shut_steps: int = Field(100, ge=0)
-    """Calls without penalty at the start (000, 001)."""
+    """Calls without penalty at the start, counted from the end of the warm-up (000, 001)."""
     early_hard_thresh: float = Field(0.95, ge=0, le=1)
     """Shut off while the SNR gate's running mean is above this (ours)."""
     early_gate_thresh: float = Field(0.95, ge=0, le=1)
@@ -320,9 +345,16 @@ class SlotOptions(AttentionOptions):
 
 HYBRID_VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
-    "000": {"gated": {"variant": "000"}, "slot": {"variant": "001"}},
+    "000": {
+        "gated": {"variant": "000"},
+        "slot": {"variant": "001", "renormalise": True},
+    },
 }
-"""What each named variant of ``hybrid`` sets; an option given beside it wins. 000's slots are those of 001."""
+"""What each named variant of ``hybrid`` sets; an option given beside it wins.
+
+000's slots are those of 001, whose formulas it shortens, but for what 000 says of them itself: attention is normalised
+again after ε is added.
+"""
 
 
 class HybridOptions(VariantOptions):
@@ -357,6 +389,20 @@ class HybridOptions(VariantOptions):
                 "stands outside rob_loss; weigh the parts by slot_weight"
             )
         return self
+
+    @model_validator(mode="after")
+    def _refuse_two_optimisers(self) -> HybridOptions:
+        own, other = self.gated.own_optimizer, self.slot.own_optimizer
+        if own != other:
+            raise ValueError(
+                f"gated.own_optimizer={own} and slot.own_optimizer={other} must be equal: one optimiser has both parts"
+            )
+        return self
+
+    @property
+    def in_main_optimizer(self) -> bool:
+        """As both parts."""
+        return self.gated.in_main_optimizer
 
     def num_risk_classes(self, num_classes: int) -> int:
         """Size of the marked set among so many classes."""

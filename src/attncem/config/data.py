@@ -25,9 +25,9 @@ class DataOptions(Options):
     """Part of the training images kept for choosing models."""
     held_out_fraction: float = Field(0.1, ge=0, lt=1)
     """Part of the training images that only a `held_out` attacker owns."""
-    split_seed: int = 0
+    split_seed: int = Field(0, ge=0)
     """Seed of the split; apart from the run's seed, so that runs with other seeds share the split."""
-    crop_padding: int = Field(0, ge=0)
+    crop_padding: int = Field(0, ge=0, le=1024)
     """Augmentation: random crop after padding by this many pixels (the baseline: 4)."""
     horizontal_flip: bool = False
     """Augmentation: mirror half of the images."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,9 +16,11 @@ from attncem.config.overrides import Override, apply_overrides, complete, parse_
 from attncem.config.run import RunConfig
 from attncem.config.suggest import (
     Schema,
+    alternatives,
     children,
     did_you_mean,
     fail,
+    must_be,
     nearest,
     object_schema,
     option_tree,
@@ -25,7 +28,7 @@ from attncem.config.suggest import (
     show,
     union_members,
 )
-from attncem.config.yaml_text import dump_yaml, parse_yaml
+from attncem.config.yaml_text import LONGEST, dump_yaml, parse_yaml
 from attncem.types import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +45,12 @@ __all__ = [
     "resolve",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_LARGEST = 1e30
+"""Of numbers with a point: arithmetic has 32 bits, and squares must be finite there."""
+_INTEGERS = range(-(2**63), 2**63)
+_LONGEST_CHAIN = 20
+"""Files that extend one another at most."""
 
 PACKAGED: dict[type[Options], str] = {RunConfig: "configs"}
 """Folder of the packaged YAMLs of each root that has some; the module of a root adds its own."""
@@ -83,10 +91,31 @@ def resolve(
     tree = option_tree(root)
     data = complete(_Reader(tree, folder or packaged_folder(root)).read(source), tree)
     data, notes = apply_overrides(data, overrides, tree)
+    data = complete(data, tree)
+    problems = list(_impossible(data, tree, ""))
+    if problems:
+        raise fail(problems, tree)
     try:
-        return Loaded(root.model_validate(complete(data, tree)), notes)
+        return Loaded(root.model_validate(data), notes)
     except ValidationError as error:
         raise fail(problem_lines(error, tree), tree) from None
+
+
+def _impossible(value: Any, schema: Schema, key: str) -> Iterator[str]:
+    """A line for every value that no option can have, whatever its class says: validators need not expect them."""
+    kinds = alternatives(schema) if schema else []
+    if isinstance(value, dict | list):
+        if kinds and all({"enum", "const"} & kind.keys() for kind in kinds):
+            yield f"{key}={show(value)}: {must_be(schema)}"
+            return
+        concrete = object_schema(schema, value) if isinstance(value, dict) else schema
+        for part, item in value.items() if isinstance(value, dict) else enumerate(value):
+            below = next(iter(children(concrete, part if isinstance(value, list) else str(part))), {})
+            yield from _impossible(item, below, f"{key}.{part}" if key else str(part))
+    elif isinstance(value, int) and value not in _INTEGERS:
+        yield f"{key}={show(value)}: whole numbers have at most 64 bits"
+    elif isinstance(value, float) and abs(value) > _LARGEST and value - value == 0:
+        yield f"{key}={show(value)}: numbers must lie between {-_LARGEST:g} and {_LARGEST:g}"
 
 
 def load_config(
@@ -158,7 +187,8 @@ class _Reader:
         """The file of a packaged name or of a path."""
         text = str(source)
         if isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml")):
-            return relative_to / Path(source).expanduser()
+            with _readable(text):
+                return relative_to / Path(source).expanduser()
         if self.folder is not None and _NAME.fullmatch(text):
             file = self.folder.joinpath(f"{text}.yaml")
             if file.is_file():
@@ -173,10 +203,13 @@ class _Reader:
     def _read_file(self, file: Traversable, chain: tuple[str, ...]) -> dict[str, Any]:
         """The data of one YAML file with what it extends; ``chain`` are the files that led here."""
         where = str(file)
-        identity = str(file.resolve()) if isinstance(file, Path) else where
+        with _readable(where):
+            identity = str(file.resolve()) if isinstance(file, Path) else where
         if identity in chain:
             names = " → ".join(Path(link).name for link in (*chain[chain.index(identity) :], identity))
             raise ConfigError(f"{where}: extends itself ({names})")
+        if len(chain) >= _LONGEST_CHAIN:
+            raise ConfigError(f"{where}: more than {_LONGEST_CHAIN} files extend one another")
         beside = file.parent if isinstance(file, Path) else Path()
         return self._with_base(_parse_file(file, where), where, beside, (*chain, identity))
 
@@ -191,24 +224,40 @@ class _Reader:
             file = self._find(base, beside)
         except ConfigError as error:
             raise ConfigError(f"{where}: extends {error}") from None
-        if not file.is_file():
+        with _readable(f"{where}: extends {base}"):
+            there = file.is_file()
+        if not there:
             raise ConfigError(f"{where}: extends {base}: no such file: {file}")
         return _merge(complete(self._read_file(file, chain), self.tree), data, self.tree)
 
 
 def _parse_file(file: Traversable, where: str) -> dict[str, Any]:
     """The keys and values at the top of a YAML file."""
+    with _readable(where), file.open("rb") as stream:
+        content = stream.read(4 * LONGEST + 1)  # /dev/zero has no end
+    if len(content) > 4 * LONGEST:
+        raise ConfigError(f"{where}: longer than {LONGEST} characters")
     try:
-        data = parse_yaml(file.read_text(encoding="utf-8").removeprefix("\ufeff"), where)
-    except FileNotFoundError:
-        raise ConfigError(f"{where}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read ({error.strerror})") from None
+        data = parse_yaml(content.decode().removeprefix("\ufeff"), where)
     except UnicodeDecodeError:
         raise ConfigError(f"{where}: is not text in UTF-8") from None
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{where}: must hold keys and values at the top, not {show(data)}")
     return data or {}
+
+
+@contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Turn what goes wrong with a path (missing, a loop of links, too long, no home) into a ConfigError."""
+    shown = where if len(where) <= 300 else f"{where[:297]}..."
+    try:
+        yield
+    except FileNotFoundError:
+        raise ConfigError(f"{shown}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(f"{shown}: cannot be read ({str(error).partition(' from ')[0]})") from None
 
 
 def _merge(base: dict[str, Any], child: dict[str, Any], schema: Schema) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from attncem.config.suggest import (
     show,
     union_members,
 )
-from attncem.config.yaml_text import parse_yaml
+from attncem.config.yaml_text import DEEPEST, parse_yaml
 from attncem.types import ConfigError
 
 Path = tuple[str | int, ...]
@@ -39,7 +39,7 @@ Path = tuple[str | int, ...]
 _EXPECTED = "expected key=value, --key=value or --key value"
 _NUMBER = re.compile(r"-[0-9.]")
 _BOOLEAN = re.compile(r"true|false|yes|no|on|off|[01]", re.IGNORECASE)
-_POSITION = re.compile(r"[0-9]+")
+_POSITION = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,15 @@ class Override:
         return ".".join(str(part) for step, part in enumerate(self.path) if step not in self.implied)
 
 
-def plain(value: Any) -> Any:
-    """A copy made of dict, list and scalars only."""
+def plain(value: Any, level: int = 0) -> Any:
+    """A copy made of dict, list and scalars only; ConfigError for one that is nested too deeply, or in itself."""
+    if level > DEEPEST:
+        raise ConfigError(f"{show(value)}: nested too deeply: {DEEPEST} levels at most")
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: plain(item, level + 1) for key, item in value.items()}
+    return [plain(item, level + 1) for item in value] if isinstance(value, list | tuple) else value
 
 
 def complete(value: Any, schema: Schema, default: Any = None) -> Any:
@@ -108,8 +110,8 @@ def _split(text: str, tree: Schema) -> tuple[str, Any]:
     if not equals or not key.strip():
         keys = known_keys(tree)
         example = "training.epochs=3" if "training.epochs" in keys else f"{keys[-1]}=..."
-        raise ConfigError(f"{text}: not an override; expected key=value, e.g. {example}")
-    return key, parse_yaml(value, f"the value of {text}")
+        raise ConfigError(f"{show(text)}: not an override; expected key=value, e.g. {example}")
+    return key, parse_yaml(value, f"the value of {show(text)}")
 
 
 def _leaves(parts: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -156,7 +158,7 @@ def _unknown(parts: tuple[str, ...], tree: Schema) -> str:
     key = ".".join(parts)
     guess = did_you_mean(nearest_key(key, tree)) or "."
     allowed = tree.get("allowed") or f"Allowed at the top: {', '.join(tree['properties'])}"
-    return f"{key}: unknown key{guess} {allowed}"
+    return f"{show(key)}: unknown key{guess} {allowed}"
 
 
 def _rank(path: Path) -> tuple[tuple[int, int, str], ...]:
@@ -260,12 +262,12 @@ def parse_cli_overrides(tokens: Sequence[str], root: Root = RunConfig) -> list[s
         body = token.removeprefix("--")
         key, equals, _ = body.partition("=")
         if body.startswith("-") or not key or _has_stray_space(key, tree):
-            raise ConfigError(f"{token or repr(token)}: {_EXPECTED}")
+            raise ConfigError(f"{show(token)}: {_EXPECTED}")
         if equals:
             found.append(body)
         elif body == token:
             hint = did_you_mean(f"--{guess}") if (guess := nearest_key(token, tree)) else ""
-            raise ConfigError(f"{token}: {_EXPECTED}{hint}")
+            raise ConfigError(f"{show(token)}: {_EXPECTED}{hint}")
         else:
             found.append(f"{key}={_value_of(key, waiting, tree)}")
     return found

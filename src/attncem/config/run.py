@@ -19,22 +19,22 @@ from attncem.config.training import TrainingOptions
 class RunConfig(Options):
     """One training run. The same object lies in the run folder, the checkpoint and the report."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the run, used for its folder and in reports."""
     seed: int = Field(0, ge=0)
     """One seed; generators for data, initial weights, noise and attacks are derived from it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto: the GPU when there is one."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, le=1024)
     """Torch threads on the CPU, in every process."""
-    processes: int = Field(1, ge=1)
+    processes: int = Field(1, ge=1, le=1024)
     """Processes that share every batch: on one machine, each with a GPU of its own or on the CPU. Under torchrun
     the number is torchrun's."""
     data: DataOptions = DataOptions()
     """Data set, split and augmentation."""
     model: ModelOptions = ModelOptions()
     """Network and cut."""
-    channel: list[Channel] = Field([GaussianOptions()], min_length=1)
+    channel: list[Channel] = Field([GaussianOptions()], min_length=1, max_length=32)
     """What is done to z before it leaves, in this order."""
     surrogate: Surrogate = NoneOptions()
     """Penalty on the spread of z inside a class."""

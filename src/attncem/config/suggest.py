@@ -120,6 +120,8 @@ def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
     """The candidate most like the word, if any is like it."""
     from difflib import get_close_matches
 
+    if len(word) > 200:  # no key is as long, and the search would take its time
+        return None
     return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
 
 
@@ -141,15 +143,19 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _show(value: Any) -> str:
+def _show(value: Any, level: int = 0) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return value if value and value.isprintable() and value == value.strip() else repr(value)
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python writes out no number of thousands of digits
+        return f"{'-' if value < 0 else ''}0x{abs(value) >> (value.bit_length() - 40):x}..."
+    if isinstance(value, Mapping | Sequence) and level > 8:
+        return "..."
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_show(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_show(key)}: {_show(item, level + 1)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(_show(item) for item in value) + "]"
+        return "[" + ", ".join(_show(item, level + 1) for item in value) + "]"
     return repr(value)
 
 
@@ -171,15 +177,21 @@ def type_text(schema: Schema) -> str:
     if "properties" in schema:
         return f"mapping with keys: {', '.join(schema['properties'])}"
     if "items" in schema:
-        least = schema.get("minItems", 0)
-        return (
-            "list" + (f" of at least {least}" if least else "") + f", each {_with_article(type_text(schema['items']))}"
-        )
+        return f"list{_count_text(schema)}, each {_with_article(type_text(schema['items']))}"
     if free_values(schema):
         return "mapping with any keys"
     bounds = " and ".join(f"{sign} {show(schema[word])}" for word, sign in _BOUNDS if word in schema)
+    length = f"of at most {schema['maxLength']} letters" if "maxLength" in schema else ""
     pattern = f"matching {schema['pattern']}" if "pattern" in schema else ""
-    return " ".join(filter(None, (_TYPES.get(schema.get("type", ""), "value"), bounds, pattern)))
+    return " ".join(filter(None, (_TYPES.get(schema.get("type", ""), "value"), bounds, length, pattern)))
+
+
+def _count_text(schema: Schema) -> str:
+    """How many items a list may have, in words."""
+    least, most = schema.get("minItems", 0), schema.get("maxItems")
+    if most is not None:
+        return f" of {least} to {most}"
+    return f" of at least {least}" if least else ""
 
 
 def must_be(schema: Schema) -> str:
@@ -264,10 +276,10 @@ def _locate(location: Sequence[str | int], tree: Schema, unknown: bool) -> _Plac
 def _line(problem: ErrorDetails, tree: Schema) -> str:
     kind, value = problem["type"], problem["input"]
     if problem["loc"][-1:] == ("[key]",):
-        return f"{'.'.join(str(part) for part in problem['loc'][:-1])}: a key must be text"
+        return f"{show('.'.join(str(part) for part in problem['loc'][:-1]))}: a key must be text"
     place = _locate(problem["loc"], tree, kind in ("extra_forbidden", "invalid_key"))
     if kind == "invalid_key":
-        return f"{place.key}: a key must be text"
+        return f"{show(place.key)}: a key must be text"
     if kind == "extra_forbidden":
         return _unknown_key(place)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -287,13 +299,12 @@ def _unknown_key(place: _Place) -> str:
         names = " or ".join(f"{prefix}name={name}" for name in owners)
         return f"{place.key}: is an option of {names}, not of {prefix}name={place.name}; allowed: {', '.join(allowed)}"
     if "." in part:
-        return (
-            f"{place.key}: dotted keys are for overrides; here write nested keys, {part.replace('.', ': {', 1)}: ...}}"
-        )
+        nested = show(part.replace(".", ": {", 1))
+        return f"{show(place.key)}: dotted keys are for overrides; here write nested keys, {nested}: ...}}"
     sibling = nearest(part, allowed)
     guess = nearest_key(place.key, place.tree) if sibling is None else prefix + sibling
     guess = None if guess is not None and place.key.startswith(f"{guess}.") else guess
-    return f"{place.key}: unknown key{did_you_mean(guess) or '.'} Allowed: {', '.join(allowed)}"
+    return f"{show(place.key)}: unknown key{did_you_mean(guess) or '.'} Allowed: {', '.join(allowed)}"
 
 
 def _unknown_name(place: _Place, value: Any) -> str:

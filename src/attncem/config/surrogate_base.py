@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from functools import reduce
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,6 +40,11 @@ class SurrogateOptions(Options):
         return 0
 
     @property
+    def in_main_optimizer(self) -> bool:
+        """Whether the own weights are trained as the model's are; else by an Adam of their own."""
+        return False
+
+    @property
     def needs_pairs(self) -> bool:
         """Whether a class needs two samples in a batch, or is skipped: a memory has the others."""
         return getattr(self, "memory", None) is None
@@ -48,16 +54,80 @@ class SurrogateOptions(Options):
         return None
 
 
+OURS = "ours"
+"""The variant of the defaults."""
+
+
 class VariantOptions(SurrogateOptions):
-    """Options with named presets: what ``variant`` names fills the options not given; one given beside it wins."""
+    """Options with named presets: what ``variant`` names fills the options not given; one given beside it wins.
+
+    A name of which nothing is left is refused: where all values are written out, as in a run's config.yaml, another
+    name alone would change nothing but the label.
+    """
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+    if TYPE_CHECKING:
+        variant: Any
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_variant(cls, data: Any) -> Any:
-        preset = cls.variants.get(data.get("variant", "ours"), {}) if isinstance(data, dict) else {}
+        variant = data.get("variant", OURS) if isinstance(data, dict) else OURS
+        preset = cls.variants.get(variant, {}) if isinstance(variant, str) else {}
         return _laid_over(preset, data) if preset else data
+
+    @model_validator(mode="after")
+    def _refuse_a_name_alone(self) -> Self:
+        for other in self.variants:
+            if apart := self._set_apart_only_by_name(other):
+                told = ", ".join(f"{key}={_shown(self._value(key))}, not {_shown(own)}" for key, own in apart.items())
+                raise ValueError(
+                    f"variant={self.variant} is only a name here, the values are those of variant {other} ({told}): "
+                    f"set variant={other}, or leave these values out or give them as {self.variant} has them"
+                )
+        return self
+
+    def _set_apart_only_by_name(self, other: str) -> dict[str, Any]:
+        """What sets the named variant apart from another, where none of it is left; otherwise nothing.
+
+        ``ours`` stands for anything not named, so it is refused only where all of it is the other's.
+        """
+        mine, theirs = self._documented(self.variant), self._documented(other)
+        apart = {key: mine[key] for key in mine if mine[key] != theirs[key]}
+        taken = [key for key in apart if self._value(key) == theirs[key]]
+        if not taken or any(self._value(key) == own for key, own in apart.items()):
+            return {}
+        return apart if self.variant != OURS or len(taken) == len(apart) else {}
+
+    @classmethod
+    def _documented(cls, variant: str) -> dict[str, Any]:
+        """Every option that any variant sets, dotted, as this variant has it."""
+        keys = dict.fromkeys(key for preset in cls.variants.values() for key in _flat(preset))
+        preset = _flat(cls.variants[variant])
+        return {key: preset.get(key, _default(cls, key)) for key in keys}
+
+    def _value(self, key: str) -> Any:
+        """The value of a dotted option."""
+        return reduce(getattr, key.split("."), self)
+
+
+def _shown(value: Any) -> str:
+    """A value as people write it in YAML."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def _flat(preset: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of a preset by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in preset.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
+
+
+def _default(options: type[Options], key: str) -> Any:
+    """The default of a dotted option."""
+    first, *rest = key.split(".")
+    return reduce(getattr, rest, options.model_fields[first].default)
 
 
 def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

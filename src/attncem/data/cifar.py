@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attncem.config.suggest import show
+from attncem.data.decoding import require_file
 from attncem.types import DataError, DatasetSpec
 
 Arrays = dict[str, NDArray[np.generic]]
+MOST_BYTES = 2**30
+"""Size of a file at most; the largest, train of CIFAR-100, has 155 million bytes."""
+MOST_STEPS = 10**7
+"""Steps of a pickle at most; some 200,000 are usual."""
+MOST_TUPLES = 1000
+"""Tuples in a pickle at most; some ten are usual."""
+PLAIN = frozenset(
+    """INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE STRING BINSTRING
+    SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 GLOBAL
+    STACK_GLOBAL REDUCE""".split()  # noqa: SIM905  (a line each would be longer than its use)
+)
+"""Steps that leave text, a number or one of the stand-ins below: what a pickle may use again."""
+KEEPING, ASKING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
 
 
 def read_cifar10(folder: Path, spec: DatasetSpec) -> Arrays:
@@ -30,9 +47,11 @@ def read_cifar100(folder: Path, spec: DatasetSpec) -> Arrays:
 
 def load_data_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle that holds only data; DataError for anything else. Nothing is executed."""
+    require_file(path)
     try:
-        with path.open("rb") as stream:
-            content = _DataUnpickler(stream, encoding="bytes").load()
+        raw = _content(path)
+        _check_steps(raw)
+        content = _DataUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path} {error}") from error
     except Exception as error:  # a damaged pickle can fail in any way
@@ -43,6 +62,31 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
         _text(key): getattr(value, "value", None) if isinstance(value, _ByteArray) else value
         for key, value in content.items()
     }
+
+
+def _content(path: Path) -> bytes:
+    if path.stat().st_size > MOST_BYTES:
+        raise DataError(f"is refused: it has more than {MOST_BYTES} bytes; get it again")
+    return path.read_bytes()
+
+
+def _check_steps(raw: bytes) -> None:
+    """Refuse a pickle that builds much out of little: without shared containers it is no larger than its file.
+
+    A list that holds another twice, forty times over, has 2^40 ends; to hash or print it takes for ever.
+    """
+    plain, before, tuples = dict[int, bool](), "", 0
+    for step, (opcode, argument, _) in enumerate(pickletools.genops(raw)):
+        name = opcode.name
+        place = len(plain) if name == "MEMOIZE" else argument if isinstance(argument, int) else 0
+        tuples += name.startswith("TUPLE")
+        if name in KEEPING:
+            plain[place] = before in PLAIN
+        if name == "DUP" or max(step, place * (name in KEEPING)) > MOST_STEPS or tuples > MOST_TUPLES:
+            raise DataError("is refused: it builds more than a data file holds; get it again")
+        if name in ASKING and not plain.get(place):
+            raise DataError("is refused: it holds one list or tuple in several places; get it again")
+        before = name
 
 
 class _Name:
@@ -114,7 +158,9 @@ class _DataUnpickler(pickle.Unpickler):
 
 
 def _text(value: object) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.decode("latin1")
+    return value if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _check_meta(path: Path, key: str, spec: DatasetSpec) -> int | None:
@@ -126,7 +172,7 @@ def _check_meta(path: Path, key: str, spec: DatasetSpec) -> int | None:
     if not isinstance(names, list) or tuple(map(_text, names)) != spec.class_names:
         raise DataError(f"{path} does not list the {spec.num_classes} classes of {spec.name}; get it again")
     count = meta.get("num_cases_per_batch")
-    return count if isinstance(count, int) else None
+    return count if isinstance(count, int) and 0 < count <= MOST_BYTES else None
 
 
 def _read_batch(
@@ -142,7 +188,9 @@ def _read_batch(
         raise DataError(f"{path}: {len(images)} images, {got} {key}, expected {count or 'as many'}; get it again")
     for position, label in enumerate(labels):
         if not isinstance(label, int) or not 0 <= label < spec.num_classes:
-            raise DataError(f"{path}: label {label} at {position} is not in 0…{spec.num_classes - 1}; get it again")
+            raise DataError(
+                f"{path}: label {show(label)} at {position} is not in 0…{spec.num_classes - 1}; get it again"
+            )
     return images.reshape(-1, *spec.shape), np.array(labels, np.int64)
 
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet, read_head, require_file
+from attncem.data.sources import lies_in_classes
 from attncem.types import DataError, DatasetSpec
 
+T = TypeVar("T")
 Arrays = dict[str, NDArray[np.generic]]
-FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
-"""Formats that Pillow may open; none of them starts another program."""
-GREY = ("1", "L")
-MODES = (*GREY, "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 TEST_FOLDERS = {"facescrub": ("validate",), "lfw_people": ("val",)}
 ANY_TEST_FOLDER = ("test", "val", "validation", "validate")
 IGNORED = ("Thumbs.db", "desktop.ini")
 SAMPLE = 4096
 """At most so many training images, evenly spread, decide mean and deviation."""
 CHUNK = 128
+TEST_EVERY = 5
+"""Of undivided classes every fifth file, by name, is a test image; of smaller ones the last."""
+NAMED = 100
+"""Bad files that one error names; where there are more, reading stops."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ def list_images(name: str, folder: Path) -> Listing:
 
 def _list_classes(name: str, folder: Path) -> Listing:
     """train/CLASS/IMAGE and test/CLASS/IMAGE; the training folders, sorted, are the classes."""
+    if name == "image_folder" and lies_in_classes(folder):
+        return _list_undivided(folder)
     tests = [folder / test for test in TEST_FOLDERS.get(name, ANY_TEST_FOLDER)]
     train, test = folder / "train", next((path for path in tests if path.is_dir()), tests[0])
     classes = tuple(sorted(path.name for path in _folders(train)))
@@ -55,6 +62,43 @@ def _list_classes(name: str, folder: Path) -> Listing:
             raise DataError(f"{path} is a class without training images: there is no {train / path.name}; remove it")
     parts = ([(path, number[c.name]) for c in _folders(part) for path in _entries(c)] for part in (train, test))
     return Listing(classes, *parts)
+
+
+def _list_undivided(folder: Path) -> Listing:
+    """CLASS/IMAGE: of each class every fifth file by name is a test image, or the last where there are fewer."""
+    classes, train, test = _folders(folder), list[tuple[Path, int]](), list[tuple[Path, int]]()
+    for label, place in enumerate(classes):
+        files = _entries(place)
+        if len(files) < 2:
+            raise DataError(f"{place} has one file only; a class needs one to train on and one to test on: add some")
+        every = min(TEST_EVERY, len(files))
+        for number, file in enumerate(files, 1):
+            (train if number % every else test).append((file, label))
+    return Listing(tuple(place.name for place in classes), train, test)
+
+
+def listing_notes(name: str, folder: Path) -> list[str]:
+    """What a person should know of the files before training: how they were divided, and classes with hardly any."""
+    listing = list_images(name, folder)
+    notes = []
+    if name == "image_folder" and lies_in_classes(folder):
+        notes.append(
+            f"{folder} has no train and test folders: "
+            f"{len(listing.test)} images (every fifth of a class) are the test images"
+        )
+    trained, tested = (Counter(label for _, label in part) for part in (listing.train, listing.test))
+    single = [label for number, label in enumerate(listing.classes) if trained[number] == 1]
+    absent = [label for number, label in enumerate(listing.classes) if not tested[number]]
+    if single:
+        notes.append(f"one training image only: {_some(single)}; nothing can be said of the spread inside a class")
+    if absent:
+        notes.append(f"no test image: {_some(absent)}; accuracy and audits say nothing about them")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _list_tiny(folder: Path) -> Listing:
@@ -97,6 +141,7 @@ def _tiny_names(folder: Path, ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _lines(path: Path) -> list[str]:
+    require_file(path)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -139,15 +184,15 @@ def folder_spec(row: DatasetSpec, folder: Path, image_size: int | None = None) -
     spec = replace(row, shape=shape, num_classes=len(listing.classes), class_names=listing.classes)
     if row.mean:
         return spec
-    mean, std = channel_statistics(_decode_all(sample, spec.shape, resize=image_size is not None))
+    mean, std = channel_statistics(_decode_all(sample, spec.shape, resize=image_size is not None)[0])
     return replace(spec, mean=mean, std=std)
 
 
 def _found_shape(paths: Sequence[Path]) -> tuple[int, int, int]:
     """Size of the first image; one channel if all the images are grey, else three."""
-    heads = [_head(path) for path in paths]
-    width, height = heads[0][1]
-    return (1 if all(mode in GREY for mode, _ in heads) else 3, height, width)
+    heads = _each(paths, read_head)
+    width, height = heads[0].size
+    return (1 if all(head.mode in GREY for head in heads) else 3, height, width)
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -165,55 +210,94 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 
 
 def read_folders(folder: Path, spec: DatasetSpec, *, resize: bool = False) -> Arrays:
-    """Every image of the set, decoded."""
-    listing = list_images(spec.name, folder)
+    """Every image of the set, decoded; `turned` is how many were turned as their EXIF data says."""
+    listing, turned = list_images(spec.name, folder), 0
     arrays: Arrays = {}
     for part, files in (("train", listing.train), ("test", listing.test)):
-        arrays[f"{part}_images"] = _decode_all([path for path, _ in files], spec.shape, resize=resize)
+        images, count = _decode_all([path for path, _ in files], spec.shape, resize=resize)
+        arrays[f"{part}_images"] = images
         arrays[f"{part}_labels"] = np.array([label for _, label in files], np.int64)
-    return arrays
+        turned += count
+    return {**arrays, "turned": np.array(turned)}
 
 
-def _decode_all(paths: Sequence[Path], shape: tuple[int, int, int], *, resize: bool) -> NDArray[np.uint8]:
-    """Images [N, C, H, W], decoded by a few threads: Pillow works outside Python's lock."""
+def check_files(name: str, folder: Path) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Decode every file of a set; the smallest and the largest (width, height). One DataError names all bad files."""
+    listing = list_images(name, folder)
+    sizes = _each([path for path, _ in (*listing.train, *listing.test)], _size_of)
+    return min(sizes), max(sizes)
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    with open_picture(path) as opened:
+        _check_mode(path, opened.image)
+        return opened.image.size
+
+
+def _decode_all(paths: Sequence[Path], shape: tuple[int, int, int], *, resize: bool) -> tuple[NDArray[np.uint8], int]:
+    """Images [N, C, H, W], and how many of them were turned."""
     out = np.empty((len(paths), *shape), np.uint8)
+    place = {path: position for position, path in enumerate(paths)}
 
-    def decode(start: int) -> None:
-        for position in range(start, min(start + CHUNK, len(paths))):
-            out[position] = decode_image(paths[position], shape, resize=resize)
+    def decode(path: Path) -> bool:
+        out[place[path]], turned = _decode(path, shape, resize=resize)
+        return turned
+
+    return out, sum(_each(paths, decode))
+
+
+def _each(paths: Sequence[Path], read: Callable[[Path], T]) -> list[T]:
+    """What `read` gives for every file, by a few threads: Pillow works outside Python's lock. Names every bad file."""
+    problems: list[DataError] = []
+
+    def read_some(start: int) -> list[T]:
+        found = []
+        for path in paths[start : start + CHUNK] if len(problems) <= NAMED else ():
+            try:
+                found.append(read(path))
+            except DataError as error:
+                problems.append(error)
+        return found
 
     pool = ThreadPoolExecutor(min(8, (os.cpu_count() or 1) + 1))
-    try:
-        _drain(pool.map(decode, range(0, len(paths), CHUNK)))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return out
+    with quiet():
+        try:
+            found = [item for some in pool.map(read_some, range(0, len(paths), CHUNK)) for item in some]
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if problems:
+        raise _joined(problems)
+    return found
 
 
-def _drain(results: Iterator[None]) -> None:
-    for _ in results:
-        pass
+def _joined(problems: Sequence[DataError]) -> DataError:
+    """One error for all bad files."""
+    if len(problems) == 1:
+        return problems[0]
+    lines = [f"  {line}" for line in sorted(str(problem) for problem in problems)]
+    many = f"{len(problems)}" if len(problems) <= NAMED else f"more than {NAMED}"
+    return DataError("\n".join([f"{many} files cannot be used:", *lines[:NAMED]]))
 
 
 def decode_image(path: Path, shape: tuple[int, int, int], *, resize: bool = False) -> NDArray[np.uint8]:
-    """One image [C, H, W]. Another size or colour in a grey set is an error that names the file."""
+    """One image [C, H, W], upright. Another size or colour in a grey set is an error that names the file."""
+    with quiet():
+        return _decode(path, shape, resize=resize)[0]
+
+
+def _decode(path: Path, shape: tuple[int, int, int], *, resize: bool) -> tuple[NDArray[np.uint8], bool]:
     C, H, W = shape
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            _check_image(path, image, shape, resize=resize)
-            picture = image.convert("L" if C == 1 else "RGB")
-            picture = picture.resize((W, H), Image.Resampling.LANCZOS) if picture.size != (W, H) else picture
-            return np.asarray(picture, np.uint8).reshape(H, W, C).transpose(2, 0, 1)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged image can fail in any way
-        raise unreadable(path, error) from error
+    with open_picture(path) as opened:
+        image = opened.image
+        _check_image(path, image, shape, resize=resize)
+        picture = image.convert("L" if C == 1 else "RGB")
+        picture = picture.resize((W, H), Image.Resampling.LANCZOS) if picture.size != (W, H) else picture
+        return as_pixels(picture, shape), opened.turned
 
 
 def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *, resize: bool) -> None:
     C, H, W = shape
-    if image.mode not in MODES:
-        raise DataError(f"{path} has pixels of mode {image.mode}; save it with 8 bits per channel")
+    _check_mode(path, image)
     if C == 1 and image.mode not in GREY:
         raise DataError(f"{path} has colours, the other images are grey; save it as grey or remove it")
     if not resize and image.size != (W, H):
@@ -221,18 +305,6 @@ def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *,
         raise DataError(f"{path} is {size} px, expected {W}x{H}; set data.image_size to scale all images")
 
 
-def _head(path: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and (width, height) without decoding."""
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            return image.mode, image.size
-    except Exception as error:  # a damaged image can fail in any way
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: Exception) -> DataError:
-    """The error for a file that is no whole image."""
-    if path.is_file() and path.stat().st_size == 0:
-        return DataError(f"{path} is empty; get it again or remove it")
-    reason = str(error).replace(f" {str(path)!r}", "")
-    return DataError(f"{path} cannot be read as an image: {reason}; get it again or remove it")
+def _check_mode(path: Path, image: Image.Image) -> None:
+    if image.mode not in MODES:
+        raise DataError(f"{path} has pixels of mode {image.mode}; save it with 8 bits per channel")

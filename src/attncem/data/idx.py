@@ -5,15 +5,21 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attncem.data.decoding import require_file
 from attncem.data.sources import IDX_FILES
 from attncem.types import DataError, DatasetSpec
 
 Arrays = dict[str, NDArray[np.generic]]
+MOST_BYTES = 2**30
+"""Bytes of data in a file at most; the largest, 60,000 images of 28 px, has 47 million."""
 KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -39,22 +45,37 @@ def read_idx_set(folder: Path, spec: DatasetSpec) -> Arrays:
 
 def read_idx(path: Path, inner: tuple[int, ...]) -> NDArray[np.uint8]:
     """An idx file of bytes: [N, *inner]."""
-    raw = _content(path)
-    start = 8 + 4 * len(inner)
-    if len(raw) < start or raw[:4] != bytes([0, 0, 8, 1 + len(inner)]):
+    require_file(path)
+    with _reading(path), _opened(path) as stream:
+        start = 8 + 4 * len(inner)
+        count = _check_head(path, stream.read(start), inner)
+        expected = count * int(np.prod(inner, dtype=np.int64))
+        if not 0 < expected <= MOST_BYTES:
+            raise DataError(f"{path} is damaged: its head says {expected} bytes of data; get it again")
+        raw = stream.read(expected + 1)  # no more than the head says, however much is packed in it
+    if len(raw) != expected:
+        got = f"{len(raw)} bytes" if len(raw) < expected else "more"
+        raise DataError(f"{path} is damaged: {got} of data, its head says {expected}; get it again")
+    return np.frombuffer(raw, np.uint8).reshape(count, *inner)
+
+
+def _check_head(path: Path, head: bytes, inner: tuple[int, ...]) -> int:
+    """The number of items that the head of an idx file gives."""
+    if len(head) < 8 + 4 * len(inner) or head[:4] != bytes([0, 0, 8, 1 + len(inner)]):
         raise DataError(f"{path} is no idx file of bytes in {1 + len(inner)} dimensions; get it again")
-    count, *sizes = struct.unpack(f">{1 + len(inner)}I", raw[4:start])
+    count, *sizes = struct.unpack(f">{1 + len(inner)}I", head[4:])
     if tuple(sizes) != inner:
         raise DataError(f"{path} holds images of {sizes} pixels, expected {list(inner)}: it is another data set's")
-    expected = count * int(np.prod(inner, dtype=np.int64))
-    if count == 0 or len(raw) - start != expected:
-        raise DataError(f"{path} is damaged: {len(raw) - start} bytes of data, its head says {expected}; get it again")
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(count, *inner)
+    return int(count)
 
 
-def _content(path: Path) -> bytes:
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+        yield
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}; get it again") from error

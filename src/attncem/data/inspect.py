@@ -6,13 +6,17 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from attncem.data.readers import RawData, read_dataset
+from attncem.data.folders import check_files, listing_notes
+from attncem.data.readers import FOLDER_SETS, RawData, read_dataset
 from attncem.data.sources import SOURCES, missing_files, places
 from attncem.data.specs import DATASETS
 from attncem.types import DataError
 
 EMBEDDED = "fashion_mnist_mini"
 NOTHING = "-"
+MIXED = "mixed"
+MIXED_SIZE = 32
+"""Pixels to which pictures of several sizes are scaled while they are checked."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,32 @@ def _looked_in(name: str, root: str | None) -> list[Path]:
 
 
 def _read(name: str, root: str | None) -> DatasetState:
+    """Read a set and compare it; one of pictures with several sizes is read scaled, for its other facts."""
+    mixed, notes = "", list[str]()
     try:
-        raw = read_dataset(name, root)
-        state, note = "ok", _verdict(raw, root)
+        if name in FOLDER_SETS and root is not None:
+            mixed, notes = _mixed_sizes(name, Path(root)), listing_notes(name, Path(root))
+        raw = read_dataset(name, root, MIXED_SIZE if mixed else None)
+        notes = [_verdict(raw, root), *([mixed] if mixed else []), *_turned(raw), *notes]
     except DataError as error:
         return _state(name, "damaged", str(error), ok=False)
-    shape = "x".join(str(size) for size in raw.spec.shape)
+    shape = f"{raw.spec.shape[0]}x{MIXED}" if mixed else "x".join(str(size) for size in raw.spec.shape)
     counts = (str(raw.spec.num_classes), str(len(raw.train_labels)), str(len(raw.test_labels)))
-    return DatasetState(name, shape, *counts, True, state, note)
+    return DatasetState(name, shape, *counts, True, "ok", "; ".join(notes))
+
+
+def _mixed_sizes(name: str, folder: Path) -> str:
+    """Decode every file; a note where their sizes differ from one another, or from the set's usual one."""
+    smallest, largest = check_files(name, folder)
+    usual = DATASETS[name].shape
+    if smallest == largest and usual in ((0, 0, 0), (usual[0], *smallest[::-1])):
+        return ""
+    sizes = " to ".join(f"{width}x{height}" for width, height in (smallest, largest))
+    return f"pictures of {sizes} px: training needs data.image_size=PIXELS, which scales them all"
+
+
+def _turned(raw: RawData) -> list[str]:
+    return [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
 
 
 def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState:

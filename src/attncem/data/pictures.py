@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import Image
 
-from attncem.data.folders import FORMATS, GREY, MODES, unreadable
+from attncem.data.decoding import GREY, MODES, Opened, as_pixels, open_picture, quiet
 from attncem.types import DataError
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
 """Modes of grey pictures with 16 bits; `I` also holds larger numbers, which are refused."""
-TURNS: dict[object, Image.Transpose] = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""What brings a picture upright, by its EXIF orientation."""
 
 
 @dataclass(frozen=True)
@@ -39,43 +28,21 @@ class Picture:
 def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = False) -> Picture:
     """A picture file at the given shape; DataError names a file that cannot be used.
 
-    A file that the data readers accept gets the same pixels, but one turned by its EXIF data is turned here.
+    A file that the data readers accept gets the same pixels: one decoder reads both.
     ``squash`` scales the whole picture, as `data.image_size` does; otherwise its middle is cut out first.
     """
     if not path.is_file():
-        raise DataError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; give an image file or test:NUMBER")
-    steps: list[str] = []
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
-                picture = _sized(_coloured(_upright(image, steps), shape[0], steps), shape, steps, squash=squash)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        limit = f"{(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million"
-        raise DataError(f"{path} has more than {limit} pixels; save it smaller") from error
-    except Exception as error:  # a damaged image can fail in any way
-        raise unreadable(path, error) from error
-    pixels = np.asarray(picture, np.uint8).reshape(shape[1], shape[2], shape[0]).transpose(2, 0, 1)
-    return Picture(pixels, steps, path.stat().st_size)
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
+    with quiet(), open_picture(path) as opened:
+        steps = _steps_before(opened)
+        picture = _sized(_coloured(opened.image, shape[0], steps), shape, steps, squash=squash)
+        return Picture(as_pixels(picture, shape), steps, path.stat().st_size)
 
 
-def _upright(image: Image.Image, steps: list[str]) -> Image.Image:
-    """The first frame, turned as a camera says."""
-    if getattr(image, "is_animated", False):
-        steps.append("first of several frames taken")
-    turn = TURNS.get(_orientation(image))
-    if turn is None:
-        return image
-    steps.append("turned as its EXIF data says")
-    return image.transpose(turn)
-
-
-def _orientation(image: Image.Image) -> object:
-    try:
-        return image.getexif().get(ExifTags.Base.Orientation)
-    except Exception:  # damaged EXIF data says nothing about the pixels
-        return None
+def _steps_before(opened: Opened) -> list[str]:
+    """What the decoder did."""
+    return ["first of several frames taken"] * opened.animated + ["turned as its EXIF data says"] * opened.turned
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:

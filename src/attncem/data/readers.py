@@ -52,6 +52,8 @@ class RawData:
     test_images: NDArray[np.uint8]
     test_labels: NDArray[np.int64]
     sha256: str
+    turned: int = 0
+    """Pictures that were turned as their EXIF data says."""
 
 
 def dataset_spec(options: DataOptions) -> DatasetSpec:
@@ -84,6 +86,7 @@ def read_dataset(name: str, root: str | Path | None = None, image_size: int | No
         arrays["test_images"].astype(np.uint8, copy=False),
         arrays["test_labels"].astype(np.int64),
         digest.hexdigest(),
+        int(arrays.get("turned", np.array(0))),
     )
 
 
@@ -114,7 +117,7 @@ READERS: dict[str, Callable[[Request], Arrays]] = {
     "cifar100": lambda request: read_cifar100(request.folder, request.spec),
     **dict.fromkeys(FOLDER_SETS, lambda request: read_folders(request.folder, request.spec, resize=request.resize)),
 }
-"""Reader of each data set: what is asked for → train_images, train_labels, test_images, test_labels."""
+"""Reader of each data set: what is asked for → train_images, train_labels, test_images, test_labels, maybe turned."""
 
 
 def _load_npz(raw: bytes, name: str) -> Arrays:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from attncem.types import DataError
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pbm", ".webp", ".tif", ".tiff", ".gif")
+"""How the names of pictures end."""
 SYSTEM_PLACE = Path("/usr/share/datasets")
 """Where Debian's packages put data sets."""
 
@@ -102,7 +104,8 @@ SOURCES: dict[str, Source] = {
     "image_folder": Source(
         (),
         ("train", "test|val|validation|validate"),
-        "any folder with train/CLASS/IMAGE and test/CLASS/IMAGE (or val, validation); name it with data.root=FOLDER",
+        "any folder with train/CLASS/IMAGE and test/CLASS/IMAGE (or val, validation), or CLASS/IMAGE alone; "
+        "name it with data.root=FOLDER",
     ),
 }
 """Sources by the names of the data sets."""
@@ -118,8 +121,19 @@ def places(name: str, root: str | Path | None = None) -> list[Path]:
     return [place / folder for place in above for folder in folders]
 
 
+def lies_in_classes(folder: Path) -> bool:
+    """Whether there are folders of pictures right in it, two or more, and none called as parts of a set are."""
+    parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
+    if not folder.is_dir() or any((folder / part).exists() for part in parts):
+        return False
+    inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sum(any(file.suffix.lower() in SUFFIXES for file in path.iterdir()) for path in inside) >= 2
+
+
 def missing_files(name: str, folder: Path) -> list[str]:
     """What the data set needs and the folder does not have."""
+    if name == "image_folder" and lies_in_classes(folder):
+        return []
     return [entry for entry in SOURCES[name].files if not any(_exists(folder / path) for path in entry.split("|"))]
 
 

@@ -41,6 +41,8 @@ def split_data(raw: RawData, options: DataOptions) -> Split:
     """Divide each class in the same proportions, shuffled by split_seed."""
     fractions = (options.validation_fraction, options.held_out_fraction)
     validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed)
+    if not len(validation):  # classes are so small that every share of them rounds to nothing
+        validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed, least=1)
     infer_evaluation, infer_auxiliary = _stratified(raw.test_labels, (0.1,), options.split_seed)
     test = np.arange(len(raw.test_labels), dtype=np.int64)
     parts = (train, validation, held_out, test, infer_auxiliary, infer_evaluation)
@@ -50,12 +52,17 @@ def split_data(raw: RawData, options: DataOptions) -> Split:
     return Split(*parts, sha256=digest.hexdigest())
 
 
-def _stratified(labels: NDArray[np.int64], fractions: tuple[float, ...], seed: int) -> list[Index]:
-    """Parts of the given fractions and a last one with the rest, each sorted."""
+def _stratified(labels: NDArray[np.int64], fractions: tuple[float, ...], seed: int, least: int = 0) -> list[Index]:
+    """Parts of the given fractions and a last one with the rest, each sorted.
+
+    The first part gets at least `least` of every class that has more than those.
+    """
     parts: list[list[Index]] = [[] for _ in range(len(fractions) + 1)]
     for label in np.unique(labels):
         members = np.random.default_rng([seed, int(label)]).permutation(np.flatnonzero(labels == label))
-        ends = np.cumsum([round(fraction * len(members)) for fraction in fractions])
+        counts = [round(fraction * len(members)) for fraction in fractions]
+        counts[0] = max(counts[0], least if len(members) > least else 0)
+        ends = np.cumsum(counts)
         for part, chunk in zip(parts, np.split(members, ends), strict=True):
             part.append(chunk)
     return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]

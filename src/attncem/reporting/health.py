@@ -12,7 +12,7 @@ from attncem.results.audit import AuditResult
 from attncem.results.findings import Finding, finding, unique
 from attncem.texts import text
 
-COLLAPSED = 0.6
+COLLAPSED = joining.FAR_BELOW
 """Accuracy below this part of the best run's says that it was given up."""
 
 
@@ -56,15 +56,19 @@ def is_near_chance(audit: AuditResult) -> bool:
 
 
 def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
-    """Whether the accuracy fell far below the best run's."""
-    return best_accuracy is not None and audit.accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
+    """Whether the accuracy fell far below the undefended model's, where one is known, or the best run's."""
+    if audit.accuracy is None:
+        return False
+    beaten = best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
+    return beaten or joining.is_far_below(audit.accuracy, audit.subject.dataset)
 
 
 def accuracy_findings(audit: AuditResult, best_accuracy: float | None = None) -> list[Finding]:
-    """Refuse to call a model private that has lost its use; that it is near chance the audit says itself."""
+    """Refuse to call a model private that has lost its use; what the audit says itself is not said again."""
     if audit.accuracy is None or best_accuracy is None or is_near_chance(audit):
         return []
-    if not is_collapsed(audit, best_accuracy):
+    told = any(item.code == "far_below_undefended" for item in audit.findings)
+    if told or audit.accuracy.mean >= COLLAPSED * best_accuracy:
         return []
     return [finding("accuracy_collapsed", accuracy=100 * audit.accuracy.mean, best=100 * best_accuracy)]
 

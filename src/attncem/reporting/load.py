@@ -82,7 +82,7 @@ def load_run(path: Path) -> RunView:
     directory = RunDirectory.open(path.resolve())
     config_text, manifest = directory.config_yaml, directory.manifest
     config = directory.config
-    metrics = [record for record in directory.records() if isinstance(record, dict)]
+    metrics = directory.records()
     audits, left_out = _audits(directory, config.name)
     label = str(manifest.get("name") or config.name)
     return RunView(directory.path, label, config, config_text, manifest, metrics, audits, left_out)

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from attncem.results.audit import AuditPlan, AuditResult, Row, Score
 from attncem.results.findings import Finding, finding, unique
 
 NEAR_CHANCE = 1.5
 """Accuracy below this many times chance says that nothing was learned."""
+FAR_BELOW = 0.6
+"""Accuracy below this part of the undefended model's says that it was given up. Loose on purpose, as the reference is
+one network's: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 kept 0.2 to 0.3."""
 FEW_AUXILIARY = 0.25
 """An attacker with less than this part of the victim's images is called starved."""
+
+
+@dataclass(frozen=True)
+class Undefended:
+    """Test accuracy on a data set of a model that nothing penalises."""
+
+    accuracy: float
+    source: str
+    """The committed file that it was measured into."""
+
+
+UNDEFENDED: dict[str, Undefended] = {
+    "cifar10": Undefended(0.9001, "results/undefended_cifar10.json"),
+    "fashion_mnist_mini": Undefended(0.879, "results/demo.csv"),
+}
+"""Undefended references by data set; of the others none was measured, and no audit of them is compared with any."""
 
 
 def join(plan: AuditPlan, rows: Sequence[Row], errors: Mapping[str, float], folder: str = "") -> AuditResult:
@@ -38,9 +58,20 @@ def _findings(result: AuditResult) -> list[Finding]:
         found.append(finding("rows_missing", rows=", ".join(waiting)))
     if 0 < plan.num_auxiliary < FEW_AUXILIARY * plan.num_train:
         found.append(finding("starved_attacker", owned=plan.num_auxiliary, trained=plan.num_train))
-    if plan.accuracy is not None and is_near_chance(plan.accuracy, plan.subject.num_classes):
-        found.append(finding("near_chance", accuracy=100 * plan.accuracy.mean))
-    return [*found, *plan.findings]
+    return [*found, *_of_accuracy(plan), *plan.findings]
+
+
+def _of_accuracy(plan: AuditPlan) -> list[Finding]:
+    """That the model has lost its use: it hardly beats guessing, or is far below what it would be undefended."""
+    if plan.accuracy is None:
+        return []
+    accuracy = 100 * plan.accuracy.mean
+    if is_near_chance(plan.accuracy, plan.subject.num_classes):
+        return [finding("near_chance", accuracy=accuracy)]
+    if is_far_below(plan.accuracy, plan.subject.dataset):
+        known = UNDEFENDED[plan.subject.dataset]
+        return [finding("far_below_undefended", accuracy=accuracy, known=100 * known.accuracy, source=known.source)]
+    return []
 
 
 def _has_attacks(result: AuditResult) -> bool:
@@ -50,6 +81,12 @@ def _has_attacks(result: AuditResult) -> bool:
 def is_near_chance(accuracy: Score, num_classes: int) -> bool:
     """Whether the model hardly beats guessing."""
     return accuracy.mean < NEAR_CHANCE / num_classes
+
+
+def is_far_below(accuracy: Score, dataset: str) -> bool:
+    """Whether the accuracy was given up against the undefended model's; not where that is not known."""
+    known = UNDEFENDED.get(dataset)
+    return known is not None and accuracy.mean < FAR_BELOW * known.accuracy
 
 
 def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:

@@ -43,12 +43,15 @@ class ThreatModel(Record):
         }[need]
 
 
+MOST_RELEASES = 65_536
+
+
 def with_releases(threat: ThreatModel, releases: int | None) -> ThreatModel:
     """The same adversary, who sees each image released so many times."""
     if releases is None or releases == threat.releases_per_input:
         return threat
-    if releases < 1:
-        raise ConfigError(f"releases={releases}: must be at least 1")
+    if not 1 <= releases <= MOST_RELEASES:
+        raise ConfigError(f"releases={releases}: must be at least 1 and at most {MOST_RELEASES}")
     return replace(threat, name=f"{threat.name}-x{releases}", releases_per_input=releases)
 
 

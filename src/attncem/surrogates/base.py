@@ -134,6 +134,14 @@ class Surrogate(nn.Module, abc.ABC):
             if isinstance(module, VarianceFloor):
                 module.set_epoch(epoch)
 
+    def set_penalised(self, on: bool) -> None:
+        """Say whether the penalty has weight in the steps that follow; only what counts such steps needs to know."""
+
+    @property
+    def num_variances(self) -> int:
+        """Variances of a class over which ``plain_loss`` is a mean: times this it is the total of a sample."""
+        return self.num_features
+
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
 

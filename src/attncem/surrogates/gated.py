@@ -254,6 +254,11 @@ class GatedAttentionCEM(Surrogate):
             variance = variance.sum(1, keepdim=True)
         return moments.share_weighted_sum(self._statistic(variance).mean(1), keep, groups)
 
+    @property
+    def num_variances(self) -> int:
+        """One where the dimensions are summed (004)."""
+        return 1 if self.options.scalar_variance else self.num_features
+
     def _diagnostics(self, penalty: ClassPenalty, weights: Tensor, groups: Groups, keep: Tensor) -> dict[str, Tensor]:
         per_sample = (weights.square().sum(0) * groups.counts).clamp_min(1)
         return {

@@ -100,6 +100,16 @@ class HybridCEM(Surrogate):
             },
         )
 
+    def set_penalised(self, on: bool) -> None:
+        """Both parts are told."""
+        self.gated.set_penalised(on)
+        self.slot.set_penalised(on)
+
+    @property
+    def num_variances(self) -> int:
+        """As the part that sees every class."""
+        return self.gated.num_variances
+
     @property
     def fit_reads_penalty(self) -> bool:
         """As the slot part's."""

@@ -261,9 +261,16 @@ def _statistic(surrogate: GatedAttentionCEM, variance: Tensor) -> Tensor:
     if options.statistic == "hinge":
         return torch.clamp(excess, min=0)
     if options.statistic == "difference":
-        return torch.clamp(excess, min=options.difference_bound)
+        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
     beta = options.softplus_beta
     return torch.log(1 + torch.exp(beta * (excess - options.margin_m))) / beta
+
+
+def _soft(excess: Tensor, softness: float | None) -> Tensor:
+    """Each excess e as e / (1 + exp(−e/T))."""
+    if softness is None:
+        return excess
+    return torch.stack([e / (1 + torch.exp(-e / softness)) for e in excess])
 
 
 def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, share: float) -> Tensor:
@@ -381,7 +388,7 @@ def _slot_statistic(surrogate: SlotCrossAttentionCEM, variance: Tensor) -> Tenso
     if options.statistic == "hinge":
         return torch.clamp(excess, min=0)
     if options.statistic == "difference":
-        return torch.clamp(excess, min=options.difference_bound)
+        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
     beta, margin = _scalar(surrogate, "softplus_beta"), _scalar(surrogate, "margin_m")
     return torch.log(1 + torch.exp(beta * (excess - margin))) / beta
 

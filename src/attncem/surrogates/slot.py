@@ -101,6 +101,7 @@ class SlotCrossAttentionCEM(Surrogate):
     part = "slot"
     options: SlotOptions
     calls: Tensor
+    penalised: Tensor
     mean_gate_snr: Tensor
     mean_gate_dimension: Tensor
 
@@ -117,6 +118,7 @@ class SlotCrossAttentionCEM(Surrogate):
         self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         self.scalars = nn.ParameterDict({name: self._start(name) for name in self._scalars_used()})
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("penalised", torch.ones((), dtype=torch.bool), persistent=False)
         self.register_buffer("mean_gate_snr", torch.zeros(()))
         self.register_buffer("mean_gate_dimension", torch.zeros(()))
         self._choose_what_learns()
@@ -130,6 +132,10 @@ class SlotCrossAttentionCEM(Surrogate):
         used += ["snr_sharp", "snr_thresh"] if options.snr_gate else []
         used += ["softplus_beta", "margin_m"] if options.statistic == "softplus" else []
         return used + (["class_gate_a", "class_gate_b"] if options.class_gate else [])
+
+    def _scalars_told(self) -> list[str]:
+        """The scalars that a run logs: those that may learn."""
+        return list(self.scalars) if self.options.learnable_scalars else ["assign_temp"]
 
     def _start(self, name: str) -> nn.Parameter:
         value = float(getattr(self.options, name))
@@ -349,16 +355,23 @@ class SlotCrossAttentionCEM(Surrogate):
         return torch.where(share > 0, share, torch.ones_like(share))
 
     def _track_gates(self, penalty: ClassPenalty, keep: Tensor) -> None:
-        """Running means of the gates that shut the loss off, and the calls so far."""
+        """Running means of the gates that shut the loss off, and the calls so far, of a penalty that has weight.
+
+        001's module is not called before: steps of the warm-up leave both as they are.
+        """
         if not (self.options.early_shut_off and self.training):
             return
         for name in ("gate_snr", "gate_dimension"):
             if name in penalty.gates:
                 self._track(getattr(self, f"mean_{name}"), moments.mean_over_kept(penalty.gates[name].detach(), keep))
-        self.calls.add_(1)
+        self.calls.add_(self.penalised)
+
+    def set_penalised(self, on: bool) -> None:
+        """Whether the calls that follow count for the early shut-off; without a word they do."""
+        self.penalised.fill_(on)
 
     def _is_shut(self) -> Tensor:
-        """Whether the loss is replaced by 0: in the first calls, or while a gate's running mean is high (001 §4.1)."""
+        """Whether the loss is 0 instead: in the first calls with weight, or while a gate's mean is high (001 §4.1)."""
         options = self.options
         if not options.early_shut_off:
             return torch.zeros((), dtype=torch.bool, device=self.calls.device)
@@ -373,7 +386,7 @@ class SlotCrossAttentionCEM(Surrogate):
         momentum = self.options.early_momentum
         value = value.to(running.dtype)
         moved = torch.where(self.calls == 0, value, momentum * running + (1 - momentum) * value)
-        running.copy_(torch.where(value.isfinite(), moved, running))
+        running.copy_(torch.where(value.isfinite() & self.penalised, moved, running))
 
     @property
     def fit_reads_penalty(self) -> bool:
@@ -455,7 +468,7 @@ class SlotCrossAttentionCEM(Surrogate):
         values = {
             "active": moments.mean_over_kept(penalty.above.to(usage.dtype), keep),
             "effective_slots": moments.mean_over_kept(entropy.exp(), keep),
-            "assign_temp": self.scalar("assign_temp").clone(),
+            **{name: self.scalar(name).clone() for name in self._scalars_told()},
             "tanh_alpha_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
             "tanh_alpha_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
             "shut_off": shut.to(usage.dtype),

@@ -20,7 +20,8 @@ def variance_statistic(
 ) -> Tensor:
     """Hinge, softplus, difference or capacity of each variance; ``beta`` and ``margin`` are the softplus's own.
 
-    ``log_floor`` is log(τ + γ).
+    ``log_floor`` is log(τ + γ). With e = log(σ² + γ) − log(τ + γ) difference is max(e, bound), or with ``softness`` T
+    max(e·sigmoid(e/T), bound).
     """
     if options.statistic == "capacity":
         return gaussian_capacity(variance, noise_std)
@@ -28,7 +29,8 @@ def variance_statistic(
     if options.statistic == "hinge":
         return excess.relu()
     if options.statistic == "difference":
-        return excess.clamp_min(options.difference_bound)
+        soft = excess if options.softness is None else excess * (excess / options.softness).sigmoid()
+        return soft.clamp_min(options.difference_bound)
     sharpened = beta * (excess - margin)
     return torch.logaddexp(sharpened, torch.zeros_like(sharpened)) / beta
 

@@ -16,6 +16,10 @@ FINDINGS: dict[str, str] = {
         "the attacker owns only {owned} images ({trained} were trained on): a starved attacker flatters the defence"
     ),
     "finding.near_chance": "accuracy {accuracy:.1f} % is near chance: privacy of a useless model is worth nothing",
+    "finding.far_below_undefended": (
+        "accuracy {accuracy:.1f} % is far below the {known:.1f} % that a model without a defence reaches on these data "
+        "({source}): its privacy was paid for with its use"
+    ),
     "finding.row_failed": "failed: {reason}",
     "finding.row_not_applicable": "not applicable: {reason}",
     "finding.rows_missing": (
@@ -23,6 +27,7 @@ FINDINGS: dict[str, str] = {
     ),
     "finding.suite_changed": "options differ from the packaged suite: {changed}",
     "finding.training": "{said}",
+    "finding.log_lost": "{said}; warnings of the training may be missing",
     "finding.scheme_0": (
         "the noise of this run comes from its public seed (scheme 0): who knows the seed takes it off; train it anew"
     ),

@@ -18,10 +18,11 @@ HEALTH: dict[str, str] = {
         "keep the gates frozen with surrogate.learn=worst_case or fit, or switch this gate off"
     ),
     "health.latched.meaning": (
-        "penalty latched: switched off for a whole epoch in nearly all classes, though they are not compact"
+        "penalty latched: off in nearly every batch of an epoch in nearly all classes, though they are not compact"
     ),
     "health.latched.advice": (
-        "set surrogate.early_shut_off=false or raise its thresholds; without early shut-off do not trust rob_loss"
+        "set surrogate.early_shut_off=false, raise its thresholds or lower surrogate.early_shut_steps; without early "
+        "shut-off do not trust rob_loss"
     ),
     "health.blind.meaning": "surrogate blind: it reports next to nothing of the spread that the classes have",
     "health.blind.advice": (

@@ -1,0 +1,222 @@
+"""Killed at any moment, a run can be resumed or made again, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncem.progress import silent
+from attncem.runs import RunDirectory
+from attncem.training import train
+from attncem.types import RunError
+
+KILLED_AT_EVERY_CALL = """
+import os, signal, sys
+from pathlib import Path
+
+CALLS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "shutil.rmtree")
+
+def kill_at(number):
+    "Die by SIGKILL right before the call of this number that touches a file."
+    done = 0
+    def hook(event, arguments):
+        nonlocal done
+        if event in CALLS and not (event == "open" and not str(arguments[0]).startswith(ROOT)):
+            done += 1
+            if done > number:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+
+def killed(number, work):
+    child = os.fork()
+    if child == 0:
+        kill_at(number)
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+ROOT = sys.argv[1]
+"""
+
+MAKING = (
+    KILLED_AT_EVERY_CALL
+    + """
+from attncem.runs import RunDirectory, list_runs
+from attncem.types import RunError
+
+def make(folder):
+    return RunDirectory.create(folder, config_yaml="name: mine", manifest={"name": "run"}, key=b"k" * 32)
+
+number, kinds = 0, set()
+for existing in (False, True):
+    number = 0
+    while True:
+        folder = Path(ROOT) / f"run-{existing}-{number}"
+        if existing:
+            folder.mkdir()
+        if not killed(number, lambda: make(folder)):
+            break
+        try:
+            run = RunDirectory.open(folder)
+            kinds.add("whole")
+        except RunError:
+            assert not any(run.path == folder for run in list_runs(ROOT)), "half a run is listed"
+            assert not killed(10**9, lambda: make(folder)), number
+            run = RunDirectory.open(folder)
+            kinds.add("again")
+        run.clear_leftovers()
+        assert (run.config_yaml, run.manifest["status"], run.noise_key) == ("name: mine", "running", b"k" * 32)
+        assert {path.name for path in folder.iterdir()} == {
+            "checkpoints", "audits", "noise.key", "config.yaml", "manifest.json"
+        }, number
+        number += 1
+print(number, *sorted(kinds))
+"""
+)
+
+SAVING = (
+    KILLED_AT_EVERY_CALL
+    + """
+import torch
+from attncem.runs import RunDirectory
+
+def save(run, epoch):
+    name = f"epoch-{epoch:05d}"
+    facts = {"epoch": epoch, "step": epoch, "best": {"checkpoint": name}, "offsets": {}}
+    run.save({"client": {"a": torch.full((3,), float(epoch))}}, {}, facts)
+
+number, newest = 0, set()
+while True:
+    run = RunDirectory.create(Path(ROOT) / f"run-{number}", config_yaml="", manifest={})
+    for epoch in (1, 2, 3):
+        save(run, epoch)
+    again = number % 2
+    if not killed(number, lambda: save(run, 4 - again)):
+        break
+    if not again:
+        assert run.load("best").name in run.checkpoints()
+    run.clear_leftovers()
+    found, problems = run.load_newest_intact()
+    assert problems == [], problems
+    assert float(found.weights["client"]["a"][0]) == found.facts["epoch"]
+    assert not list(run.path.rglob(".partial-*"))
+    newest.add(found.facts["epoch"])
+    number += 1
+print(number, *sorted(newest))
+"""
+)
+
+
+def run_script(script: str, root: Path) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_making_of_a_run_may_be_killed_at_every_call(tmp_path: Path) -> None:
+    number, *kinds = run_script(MAKING, tmp_path)
+    assert int(number) > 15, "every call was tried"
+    assert kinds == ["again", "whole"]
+
+
+def test_the_saving_of_a_checkpoint_may_be_killed_at_every_call(tmp_path: Path) -> None:
+    number, *newest = run_script(SAVING, tmp_path)
+    assert int(number) > 15, "every call was tried"
+    assert newest == ["2", "3", "4"]
+
+
+# a whole training as a process
+
+
+@pytest.fixture(scope="module")
+def settings(tiny: dict[str, Any]) -> dict[str, Any]:
+    return {**tiny, "device": "cpu", "training.epochs": 4, "training.log_every": 1}
+
+
+def fingerprint(run: RunDirectory) -> dict[str, bytes]:
+    last = run.path / "checkpoints" / run.checkpoint_name("last")
+    weights = {file.name: file.read_bytes() for file in last.glob("*.safetensors")}
+    assert len(weights) == 3
+    facts = {"last": last.name.encode(), "best": run.checkpoint_name("best").encode()}
+    return {"metrics": (run.path / "metrics.jsonl").read_bytes(), **facts, **weights}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> dict[str, bytes]:
+    return fingerprint(train("demo-kmeans", settings, out=tmp_path_factory.mktemp("whole") / "run", progress=silent))
+
+
+TRAINING = """
+import json, sys
+from pathlib import Path
+from attncem.progress import silent
+from attncem.runs import RunDirectory
+from attncem.training import train
+out = Path(sys.argv[1])
+print("begin", flush=True)
+if (out / "manifest.json").exists():
+    train(resume=out, progress=silent)
+else:
+    train("demo-kmeans", json.loads(sys.argv[2]), out=out, progress=silent)
+"""
+
+
+def kill_after(out: Path, settings: dict[str, Any], seconds: float) -> bool:
+    """Begin or go on in a process of its own; kill it so long after its folder has changed. Whether it was in time."""
+    command = [sys.executable, "-c", TRAINING, str(out), json.dumps(settings)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before, deadline = changed(out), time.monotonic() + 120
+        while changed(out) == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        return process.wait() == -signal.SIGKILL
+
+
+def changed(out: Path) -> int:
+    return out.stat().st_mtime_ns if out.exists() else 0
+
+
+def go_on(out: Path, settings: dict[str, Any]) -> RunDirectory:
+    """What a person can do: resume it, or, where it is no run yet, give the same command again."""
+    try:
+        run = RunDirectory.open(out)
+    except RunError:
+        return train("demo-kmeans", settings, out=out, progress=silent)
+    return train(resume=run, progress=silent)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3])
+def test_killed_in_the_first_moments_of_its_folder(
+    tmp_path: Path, settings: dict[str, Any], reference: dict[str, bytes], seconds: float
+) -> None:
+    assert kill_after(tmp_path / "run", settings, seconds)
+    run = go_on(tmp_path / "run", settings)
+    assert run.manifest["status"] == "finished"
+    assert fingerprint(run) == reference
+    assert not list(run.path.rglob(".partial-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_moments_again_and_again(
+    tmp_path: Path, settings: dict[str, Any], reference: dict[str, bytes], seed: int
+) -> None:
+    chance = random.Random(seed)
+    out = tmp_path / "run"
+    kills = [kill_after(out, settings, chance.uniform(0, longest)) for longest in (0.005, 0.3, 0.6, 0.6, 1.0)]
+    assert sum(kills) >= 3, "most were killed before their end"
+    run = go_on(out, settings)
+    assert fingerprint(run) == reference
+    assert not list(run.path.rglob(".partial-*"))
