@@ -6,7 +6,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -95,26 +95,33 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _VerbParser(_Parser):
-    """A verb; the help of one that takes overrides ends with every option of a run."""
+    """A verb; `further` makes the last part of its help, when it is asked for."""
 
-    takes_overrides = False
+    further: Callable[[], str] | None = None
 
     def format_help(self) -> str:
-        """The help text, its last part made only when it is asked for."""
-        if not self.takes_overrides:
-            return super().format_help()
-        from attncem.config.describe import format_help
-
-        width = shutil.get_terminal_size((110, 24)).columns
-        return f"{super().format_help()}\n{format_help(width)}"
+        """The help text."""
+        return super().format_help() + (f"\n{self.further()}" if self.further else "")
 
 
-def _verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> argparse.ArgumentParser:  # type: ignore[valid-type]
+def _options_help() -> str:
+    from attncem.config.describe import format_help
+
+    return format_help(shutil.get_terminal_size((110, 24)).columns)
+
+
+def _suites_help() -> str:
+    from attncem.config.suites import packaged_suites
+
+    return "".join(f"{suite.name:10} {suite.meaning}\n" for suite in packaged_suites().values())
+
+
+def _verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> _VerbParser:  # type: ignore[valid-type]
     usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
     parser: _VerbParser = verbs.add_parser(  # type: ignore[attr-defined]
         name, help=meaning, description=meaning, usage=usage, allow_abbrev=False
     )
-    parser.takes_overrides = overrides
+    parser.further = _options_help if overrides else None
     parser.set_defaults(takes_overrides=overrides)
     return parser
 
@@ -123,9 +130,7 @@ def _add_train(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(verbs, "train", "Train a split model.", overrides=True)
     parser.add_argument("--config", metavar="NAME_OR_FILE", help="packaged configuration or YAML file (default: demo)")
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the run (default: runs/NAME-001, -002 ...)")
-    parser.add_argument(
-        "--init_from", metavar="RUN_OR_FILE", help="start from a run's best weights or a .safetensors file"
-    )
+    parser.add_argument("--init_from", metavar="RUN_OR_FILE", help="start from a run's or .safetensors file's weights")
     parser.add_argument("--fast", metavar="WAY", help="short for training.fast: how steps are taken on a GPU")
     parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; takes no other option")
     parser.set_defaults(run=_train)
@@ -151,10 +156,8 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _add_audit(verbs: Verbs) -> None:  # type: ignore[valid-type]
-    from attncem.config.suites import packaged_suites
     from attncem.results.threats import THREATS
 
-    suites = "; ".join(f"{suite.name}: {suite.meaning}" for suite in packaged_suites().values())
     parser = _verb(verbs, "audit", "Attack trained runs and write down what came out.")
     parser.usage = "attncem audit [options] RUN ... [ROW.OPTION=VALUE ...]"
     parser.epilog = (
@@ -162,16 +165,13 @@ def _add_audit(verbs: Verbs) -> None:  # type: ignore[valid-type]
         "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--suite", default="standard", help=f"rows to run, or a YAML (default: standard). {suites}")
-    parser.add_argument(
-        "--threat", default="train", help=f"what the attacker knows and owns: {', '.join(THREATS)} (default: train)"
-    )
+    parser.further = _suites_help
+    parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
+    parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
     parser.add_argument("--releases", type=int, metavar="K", help="releases of each image that it sees (default: 1)")
     parser.add_argument("--on", default="test", help="images it is judged on: test or validation (default: test)")
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="ROW", help="this row or method; may be repeated"
-    )
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
     parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
     parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
