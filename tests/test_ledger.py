@@ -23,7 +23,7 @@ from attncem import ledger as ledger_module
 from attncem.auditing import audit
 from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
 from attncem.config.suites import Suite
-from attncem.ledger import ImageScores, Ledger, RowFiles, audit_folders, read_audit
+from attncem.ledger import ImageScores, Ledger, RowFiles, ledgers
 from attncem.progress import silent
 from attncem.results.audit import AuditResult, Row, Score
 from attncem.results.record import Record
@@ -105,7 +105,7 @@ def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
 
         with pytest.raises(KeyboardInterrupt):
             audit(run, SUITE, out=tmp_path, progress=interrupt)
-        assert len(read_audit(audit_folders(tmp_path)[0]).rows) == stop
+        assert len(ledgers(tmp_path)[0].rows()) == stop
     assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
 
 
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
     with pytest.raises(RunError, match=r"No space left on device; the rows that were finished are kept"):
         audit(run, SUITE, out=tmp_path, progress=silent)
     monkeypatch.undo()
-    assert [row.name for row in read_audit(audit_folders(tmp_path)[0]).rows] == ["grey", "mean image"]
+    assert [row.name for row in ledgers(tmp_path)[0].rows()] == ["grey", "mean image"]
     assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.config.suites import row_file
-from attncem.files import explain_os_error, locked, read_record, write_atomic, write_record
+from attncem.files import PARTIAL, explain_os_error, locked, read_record, write_atomic, write_record
 from attncem.results.audit import AuditPlan, AuditResult, Row
 from attncem.results.joining import join
 from attncem.types import RunError
@@ -92,7 +92,7 @@ class Ledger:
     def held(self) -> Iterator[None]:
         """For one process at a time; what a killed one left half-written is cleared away."""
         with locked(self.path / ".lock", f"{self.path} is being written by another process"):
-            for leftover in self.path.rglob(".partial-*"):
+            for leftover in self.path.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
             yield
 
@@ -188,10 +188,10 @@ def _npz(scores: ImageScores) -> bytes:
     return buffer.getvalue()
 
 
-def audit_folders(root: Path) -> list[Path]:
+def ledgers(root: Path) -> list[Ledger]:
     """The audits in a folder of audits, oldest first."""
-    found = [file.parent for file in root.glob("*/" + PLAN)]
-    return sorted(found, key=lambda folder: (Ledger.open(folder).plan.made, folder.name))
+    found = [Ledger.open(file.parent) for file in root.glob("*/" + PLAN)]
+    return sorted(found, key=lambda ledger: (ledger.plan.made, ledger.path.name))
 
 
 def count_audits(root: Path) -> str:

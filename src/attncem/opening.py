@@ -121,7 +121,7 @@ def open_run(
     model.encoder.load_state_dict(checkpoint.weights["client"])
     if model.server is not None:
         model.server.load_state_dict(checkpoint.weights["server"])
-    mark = directory.fingerprint(checkpoint.name)
+    mark = fingerprint(directory.encoder_sha256(checkpoint.name), config.channel_options)
     key_missing = _bind(model, config, directory, mark)
     return OpenRun(
         config,

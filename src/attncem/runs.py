@@ -52,7 +52,6 @@ from attncem.files import (
     write_private,
 )
 from attncem.files import explain_os_error as explain
-from attncem.fingerprints import fingerprint
 from attncem.ledger import count_audits
 from attncem.results.record import read
 from attncem.results.run_files import Best, Manifest, line_kind
@@ -270,10 +269,6 @@ class RunDirectory:
         """The recorded hash of a checkpoint's encoder; nothing of the weights is read."""
         facts = read_facts(self.path / "checkpoints" / self.checkpoint_name(which))
         return str(facts["sha256"]["client.safetensors"])
-
-    def fingerprint(self, which: str = "best") -> str:
-        """The name of the client at a checkpoint: its encoder's weights and its channel's options."""
-        return fingerprint(self.encoder_sha256(which), self.config.channel_options)
 
     def load_newest_intact(self, endless: Collection[str] = ()) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole and finite (`endless` tensors may be infinite); what others lacked."""

@@ -13,7 +13,7 @@ from attncem.attacks.oracle import Oracle
 from attncem.checkpoints import read_tensors
 from attncem.config.attacks import ClassMeanOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.base import Options
-from attncem.ledger import Ledger, audit_folders
+from attncem.ledger import Ledger, ledgers
 from attncem.metrics import METRICS
 from attncem.opening import OpenRun
 from attncem.pictures import png_text
@@ -66,10 +66,11 @@ def strongest_audit(opened: OpenRun) -> KnownAudit:
     if opened.directory is None:
         return KnownAudit()
     try:
-        ledgers = [Ledger.open(folder) for folder in audit_folders(opened.directory.path / "audits")]
-        fitting = [(ledger, ledger.result()) for ledger in ledgers if _fits(ledger, opened)]
-        if fitting:
-            return KnownAudit(*min(reversed(fitting), key=lambda pair: pair[1].strongest_attack.mse.mean))
+        there = ledgers(opened.directory.path / "audits")
+        fitting = [(ledger, ledger.result()) for ledger in there if _fits(ledger, opened)]
+        judged = [pair for pair in fitting if pair[1].strongest]
+        if judged:
+            return KnownAudit(*min(reversed(judged), key=lambda pair: pair[1].strongest_attack.mse.mean))
     except RunError as error:
         return KnownAudit(findings=[finding("audits_left_out", reason=str(error))])
     return KnownAudit(findings=[finding("no_audit", run=str(opened.directory.path))])
@@ -78,7 +79,7 @@ def strongest_audit(opened: OpenRun) -> KnownAudit:
 def _fits(ledger: Ledger, opened: OpenRun) -> bool:
     plan = ledger.plan
     same = plan.subject.fingerprint == opened.fingerprint and plan.threat == _THREAT
-    return same and plan.evaluation == "test" and bool(ledger.result().strongest)
+    return same and plan.evaluation == "test"
 
 
 def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, progress: Progress) -> Recoveries:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from attncem.config.run import RunConfig
-from attncem.ledger import Ledger, audit_folders, old_audits
+from attncem.fingerprints import fingerprint
+from attncem.ledger import ledgers, old_audits
 from attncem.results.audit import AuditPlan, AuditResult
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
@@ -83,7 +84,7 @@ def load_run(path: Path) -> RunView:
     config_text, manifest = directory.config_yaml, directory.manifest
     config = directory.config
     metrics = directory.records()
-    audits, left_out = _audits(directory, config.name)
+    audits, left_out = _audits(directory, config)
     label = str(manifest.get("name") or config.name)
     return RunView(directory.path, label, config, config_text, manifest, metrics, audits, left_out)
 
@@ -91,21 +92,23 @@ def load_run(path: Path) -> RunView:
 # audits
 
 
-def _audits(directory: RunDirectory, run: str) -> tuple[list[AuditResult], list[str]]:
+def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResult], list[str]]:
     """The newest audit of each kind on test images and these weights, and what is left out, by name."""
-    root, mark = directory.path / "audits", (directory.fingerprint() if directory.checkpoints() else None)
+    root, mark = directory.path / "audits", None
+    if directory.checkpoints():
+        mark = fingerprint(directory.encoder_sha256("best"), config.channel_options)
     newest: dict[tuple[object, ...], AuditResult] = {}
     left_out = []
-    for folder in audit_folders(root):
-        plan = Ledger.open(folder).plan
+    for ledger in ledgers(root):
+        plan = ledger.plan
         if plan.evaluation != "test":
             continue
         if plan.subject.fingerprint != mark:
-            left_out.append(_other(plan, folder.name, run))
+            left_out.append(_other(plan, ledger.path.name, config.name))
             continue
         key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))
         if key not in newest or plan.suite_version >= newest[key].plan.suite_version:
-            newest[key] = Ledger.open(folder).result()
+            newest[key] = ledger.result()
     anew = {(plan.suite, plan.threat.name) for plan in (audit.plan for audit in newest.values())}
     old = [said for file in old_audits(root) if (said := _old(file, directory.path.name, anew))]
     return list(newest.values()), [*left_out, *old]

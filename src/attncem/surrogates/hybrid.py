@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attncem.config.attention import HybridOptions
-from attncem.ledger import audit_folders, read_audit
+from attncem.ledger import ledgers, read_audit
 from attncem.results.audit import AuditResult
 from attncem.surrogates.base import Batch, Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
@@ -173,7 +173,7 @@ def read_risk_audit(source: str | Path) -> AuditResult:
 
 
 def _only_audit(run: Path) -> Path:
-    folders = audit_folders(run / "audits")
+    folders = [ledger.path for ledger in ledgers(run / "audits")]
     if len(folders) == 1:
         return folders[0]
     found = f"it has {len(folders)}, name one: {', '.join(map(str, folders))}" if folders else "it has none"
