@@ -28,6 +28,20 @@ def test_features_that_are_not_finite_are_refused(name: str, value: float) -> No
 
 
 @both
+def test_a_run_from_before_the_correction_is_read(name: str) -> None:
+    surrogate = build(name)
+    surrogate.refresh([(Z, Y)])
+    state = surrogate.state_dict()
+    del state["pooled"]
+    other = build(name)
+    other.load_state_dict(state)
+    assert not other.get_buffer("pooled").any()
+    assert other(Z, Y).loss < surrogate(Z, Y).loss
+    with pytest.raises(RuntimeError, match="Missing key"):
+        other.load_state_dict({})
+
+
+@both
 def test_wrong_features_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="at least one"):
         build(name).refresh([])

@@ -65,7 +65,8 @@ def covariances_of(factors: Tensor) -> Tensor:
 @pytest.mark.parametrize("steps", [1, 20])
 def test_equals_scikit_learn_from_the_same_start(covariance: str, steps: int) -> None:
     full = covariance == "full"
-    surrogate = build(num_clusters=3, covariance=covariance, em_iterations=steps).double()
+    options = {"covariance": covariance, "em_iterations": steps, "small_sample_correction": False}
+    surrogate = build(num_clusters=3, **options).double()
     surrogate.refresh([features([90, 60, 75])])
     before = surrogate.means.clone()
     z, y = features([70, 95, 80], seed=1)
@@ -77,6 +78,45 @@ def test_equals_scikit_learn_from_the_same_start(covariance: str, steps: int) ->
         np.testing.assert_allclose(surrogate.weights[label].numpy(), other.weights_, atol=1e-10)
         np.testing.assert_allclose(covariances_of(surrogate.factors[label]).numpy(), other.covariances_, atol=1e-9)
     assert surrogate.class_counts.tolist() == [70, 95, 80]
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_the_correction_adds_what_few_samples_miss(covariance: str) -> None:
+    z, y = features([30, 8, 5])
+    plain, corrected = (
+        build(num_clusters=3, covariance=covariance, small_sample_correction=on).double() for on in (False, True)
+    )
+    for surrogate in (plain, corrected):
+        surrogate.refresh([(z, y)])
+    torch.testing.assert_close(corrected.means, plain.means)
+    for label, count in enumerate([30, 8, 5]):
+        hits = plain.weights[label] * count
+        covariances = covariances_of(plain.factors[label])
+        whole = torch.cov(z[y == label].T)
+        within = torch.einsum("k,k...->...", hits, covariances)
+        pooled = (within + (whole if covariance == "full" else whole.diagonal())) / (
+            count - hits.clamp_max(1).sum() + 1
+        )
+        torch.testing.assert_close(corrected.pooled[label], pooled)
+        for k in range(3):
+            expected = covariances[k] + pooled / hits[k].clamp_min(1)
+            torch.testing.assert_close(covariances_of(corrected.factors[label])[k], expected)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch, full: bool, dtype: torch.dtype) -> None:
+    """A class of many samples is summed in parts, as in kmeans."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 2048, 6, generator=generator, dtype=torch.float64).to(dtype)
+    shares = torch.randn(2, 2048, 3, generator=generator, dtype=torch.float64).softmax(2).to(dtype)
+    means = torch.zeros(2, 3, 6, dtype=dtype)
+    in_parts = maximise(x, shares, means, reg_covar=1e-6, full=full)
+    monkeypatch.setattr("attncem.surrogates.clusters.PIECES", 1)
+    at_once = maximise(x, shares, means, reg_covar=1e-6, full=full)
+    assert full or dtype == torch.float64 or not torch.equal(in_parts.factors, at_once.factors), "no part was made"
+    for one, other in zip(in_parts, at_once, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 if dtype == torch.float32 else 1e-12)
 
 
 def test_refits_start_from_the_stored_means() -> None:

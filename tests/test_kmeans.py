@@ -52,6 +52,44 @@ def test_equals_scikit_learn_from_the_same_start(counts: list[int]) -> None:
     assert surrogate.class_counts.tolist() == counts
 
 
+def test_the_correction_adds_what_few_samples_miss() -> None:
+    """Sum of squares over N − K + 1 degrees of freedom, the last one the whole class's; a cluster of n misses 1/n."""
+    z, y = features([7, 40, 12])
+    plain, corrected = (build(num_clusters=3, small_sample_correction=on).double() for on in (False, True))
+    for surrogate in (plain, corrected):
+        surrogate.refresh([(z, y)])
+    assert torch.equal(plain.variances, corrected.variances) and plain.pooled.eq(0).all()
+    for label, count in enumerate([7, 40, 12]):
+        within = count * float(plain.weights[label] @ plain.variances[label])
+        whole = float(z[y == label].var(0).mean())
+        assert float(corrected.pooled[label]) == pytest.approx((within + whole) / (count - 3 + 1))
+        one = torch.full((1,), label), z[y == label][:1]
+        cluster = int(corrected.explain(one[1], one[0])["shares"].argmax())
+        share = float(plain.weights[label, cluster])
+        before, after = (float(surrogate(one[1], one[0]).loss) / share for surrogate in (plain, corrected))
+        added = float(corrected.pooled[label]) / (share * count)
+        floor = 0.125 * 0.01 + 0.01
+        assert floor * (math.exp(after) - math.exp(before)) == pytest.approx(added)
+
+
+def test_many_samples_need_no_correction() -> None:
+    z, y = features([5000, 5000, 5000])
+    losses = []
+    for on in (False, True):
+        surrogate = build(small_sample_correction=on).double()
+        surrogate.refresh([(z, y)])
+        losses.append(float(surrogate(z[:300], y[:300]).loss))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def test_nobody_goes_to_a_centre_without_samples() -> None:
+    z, y = features([2, 1, 40])
+    surrogate = build()
+    surrogate.refresh([(z, y)])
+    shares = surrogate.explain(z, y)["shares"]
+    assert (surrogate.weights[y][shares.bool()] > 0).all()
+
+
 def test_before_the_first_refresh_the_loss_is_zero_with_a_graph() -> None:
     z, y = features([4, 4, 4])
     output = build()(z.requires_grad_(), y)

@@ -48,7 +48,7 @@ def test_presets_are_the_documents() -> None:
 
 def test_one_slot_reports_the_capacity_of_the_class() -> None:
     z, y = samples()
-    surrogate = build(num_slots=1, small_slot_correction=False).double()
+    surrogate = build(num_slots=1).double()
     capacity = build_surrogate("capacity", feature_shape=(6,), num_classes=3, noise_std=0.1)
     torch.testing.assert_close(surrogate(z, y).loss, capacity(z, y).loss)
 

@@ -29,6 +29,7 @@ CPU = torch.device("cpu")
 TABLES = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}
 DOCUMENTED: dict[str, dict[str, Any]] = {
     "gated-000": {
+        "small_sample_correction": False,
         "variance_space": "raw",
         "scalar_variance": False,
         "statistic": "hinge",
@@ -44,6 +45,7 @@ DOCUMENTED: dict[str, dict[str, Any]] = {
         "attention_warmup_epochs": 5,
     },
     "gated-002": {
+        "small_sample_correction": False,
         "variance_space": "layernorm",
         "scalar_variance": False,
         "statistic": "softplus",
@@ -65,6 +67,7 @@ DOCUMENTED: dict[str, dict[str, Any]] = {
         "attention_warmup_epochs": 5,
     },
     "gated-004": {
+        "small_sample_correction": False,
         "variance_space": "raw",
         "layer_norm": True,
         "scalar_variance": True,

@@ -88,9 +88,14 @@ CAUSES: dict[str, Cause] = {
             "gates_closed",
             (Check("gate_dimension", 0.02, 0.04), Check("gate_snr", 0.02, 0.04), Check("gate_class", 0.02, 0.04)),
         ),
+        Cause("gates_hide", (Check("snr_passed", 0.8, 0.85),)),
         Cause("latched", (Check("latched", 0.8, 0.5),), patience=1),
         Cause("blind", (Check("reported", 0.05, 0.1),)),
         Cause("skipped", (Check("skipped", 0.05, 0.04),)),
+        Cause("few_samples", (Check("class_samples", 3.0, 3.5), Check("cluster_samples", 2.0, 2.5))),
+        Cause("singular", (Check("singular", 0.5, 0.4),)),
+        Cause("normalised_away", (Check("removed", 0.5, 0.4),)),
+        Cause("projected_away", (Check("kept_variance", 0.5, 0.6),)),
         Cause("dominates", (Check("gradient_ratio", 10.0, 7.0),), patience=1),
         Cause("idle", (Check("gradient_effect", 0.001, 0.002),), patience=2),
         Cause("useless", (Check("times_chance", 1.5, 2.0),), patience=5),
@@ -106,11 +111,14 @@ def readings(record: Record, first_spread: float | None = None) -> dict[str, flo
     ``reported`` is rob_loss over plain_loss; without plain_loss it is 0 where rob_loss is 0 and intra_mse has not
     fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. A line in which the surrogate has shut itself
     off in every step says nothing of what it reports (``latched`` tells where that lasts), one with some such steps
-    does; but the step whose gradient was measured may be one of them.
+    does; but the step whose gradient was measured may be one of them. Slots that no class was given to, as those of
+    `hybrid` in its first epoch, say nothing.
     """
     found = {key: number for key, value in record.items() if (number := finite(value)) is not None}
     if not found.get("penalty_weight", 1.0) or found.get("fitted", 1.0) < 1:
         return {}
+    if not found.get("risk_share", 1.0):
+        found = {key: number for key, number in found.items() if not key.startswith("slot_")}
     plain, shut = found.get("plain_loss"), found.get("shut_off", 0.0)
     if plain is not None and plain < REACHED and found.get("plain_total", 0.0) < REACHED_TOTAL:
         return found | dict.fromkeys(TARGETED, math.nan)
@@ -121,7 +129,7 @@ def readings(record: Record, first_spread: float | None = None) -> dict[str, flo
 def _reported(found: Mapping[str, float], plain: float | None, first_spread: float | None) -> dict[str, float]:
     if "rob_loss" not in found:
         return {}
-    if plain is not None:
+    if plain:
         return {"reported": found["rob_loss"] / plain}
     if first_spread is None or abs(found["rob_loss"]) >= OFF:
         return {}

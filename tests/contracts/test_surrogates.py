@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from attncem.health import CAUSES, readings
 from attncem.surrogates import SURROGATES, build_surrogate
 from attncem.surrogates.base import Surrogate
 from attncem.surrogates.gated import GatedAttentionCEM
@@ -66,6 +67,7 @@ def gated_extras() -> list[dict[str, Any]]:
         {"variant": "002", "learn": "fit", "weights_gradient": "detached"},
         {"variant": "004", "layer_norm": False},
         {"weights_gradient": "through"},
+        {"small_sample_correction": False},
         {"uniform_mix": 1.0, "learn": "fit"},
         {"statistic": "hinge", "variance_floor": 0.05},
         {**MEMORY},
@@ -106,7 +108,8 @@ def slot_extras() -> list[dict[str, Any]]:
         {**SLOT, "weights_gradient": "through", "learn": "worst_case"},
         {**SLOT, "rounds_gradient": "all"},
         {**SLOT, "variant": "001", **OPEN, "rounds_gradient": "last"},
-        {**SLOT, "small_slot_correction": False, "slot_iterations": 1, "slot_power": 2.0},
+        {**SLOT, "small_slot_correction": False, "slot_iterations": 1, "slot_power": 2.0, "learn": "penalty"},
+        {**SLOT, "snr_gate": True},
         {**SLOT, "statistic": "softplus", "dimension_gate": True, "snr_gate": True, "class_gate": True},
         {**SLOT, "num_slots": 1, "learn": "frozen"},
         {**SLOT, "tokens": "spatial"},
@@ -137,6 +140,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {},
         {"num_clusters": 3, "log_entropy": False},
         {"index_defect": True},
+        {"index_defect": True, "small_sample_correction": False},
         {"num_clusters": 1, "variance_floor": 0.02},
         {"variance_floor": SCHEDULED},
     ],
@@ -144,6 +148,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {},
         {"num_clusters": 1, "per_dimension_log": False, "variance_floor": 1e-40},
         {"num_clusters": 3, "variance_floor": 1e-4},
+        {"num_clusters": 3, "small_sample_correction": False},
         {"covariance": "full", "num_clusters": 2},
         {"pca_dim": 6, "num_clusters": 3},
         {"pca_dim": 4, "covariance": "full", "reg_covar": 1e-3},
@@ -624,8 +629,9 @@ def test_unknown_names_and_options_are_explained() -> None:
     for name in ("gated", "slot"):
         with pytest.raises(ConfigError, match=r"softness=0\.5 needs statistic=difference"):
             build_surrogate(name, **build, softness=0.5)
-    with pytest.raises(ConfigError, match="worst_case needs slot_power=1"):
-        build_surrogate("slot", **build, learn="worst_case", slot_power=2)
+    for learn in ("fit", "worst_case"):
+        with pytest.raises(ConfigError, match=f"learn={learn} needs slot_power=1"):
+            build_surrogate("slot", **build, learn=learn, slot_power=2)
     with pytest.raises(ConfigError, match=r"projection=none needs surrogate\.slot_dim equal to the size of z, 8"):
         build_surrogate("slot", **build, projection="none")
 
@@ -661,13 +667,15 @@ TRUTH_STEPS = 300
 TRUTH_CLASSES = 2
 
 
-def draw_law(ratio: float, components: int, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def draw_law(
+    ratio: float, components: int, *, seed: int = 0, samples: int = 256, classes: int = TRUTH_CLASSES
+) -> tuple[Tensor, Tensor, Tensor]:
     """256 samples a class in 128 dimensions from a mixture of equal Gaussians: z, y, the law's variances [C, D].
 
     Noise 1, so ``ratio`` is the variance over the noise's of each component.
     """
     generator = torch.Generator().manual_seed(seed)
-    classes, samples, size = TRUTH_CLASSES, 256, 128
+    size = 128
     centre = 3 * torch.randn(classes, 1, size, generator=generator)
     offsets = 2 * math.sqrt(ratio) * torch.randn(classes, components, size, generator=generator)
     offsets = offsets - offsets.mean(1, keepdim=True)
@@ -695,9 +703,16 @@ def learn_on_frozen_features(
     return start, float(surrogate(z, y).loss)
 
 
-def truth_surrogate(name: str, options: dict[str, Any]) -> Surrogate:
+def truth_surrogate(name: str, options: dict[str, Any], classes: int = TRUTH_CLASSES) -> Surrogate:
     torch.manual_seed(0)
-    return build_surrogate(name, feature_shape=(128,), num_classes=TRUTH_CLASSES, noise_std=1.0, **options)
+    return build_surrogate(name, feature_shape=(128,), num_classes=classes, noise_std=1.0, **options)
+
+
+def told(output: SurrogateOutput) -> set[str]:
+    """The warnings that a run would raise on such numbers."""
+    found = readings({key: float(value) for key, value in output.diagnostics.items()})
+    checks = [(name, check) for name, cause in CAUSES.items() for check in cause.checks if check.key in found]
+    return {name for name, check in checks if check.is_bad(found[check.key])}
 
 
 @pytest.mark.parametrize("learn", ["fit", "worst_case"])
@@ -869,13 +884,150 @@ def test_truth_of_gmm(ratio: float, options: dict[str, Any]) -> None:
     assert float(surrogate(z, y).loss) >= 0.8 * law
 
 
-def test_full_covariances_of_too_few_samples_report_nothing() -> None:
+@pytest.mark.parametrize("samples", [10, 20, 75])
+@pytest.mark.parametrize("components", [1, 3])
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+@pytest.mark.parametrize(("name", "gamma"), [("kmeans", 0.01), ("gmm", 1e-6)])
+def test_truth_of_refits_on_few_samples(name: str, gamma: float, ratio: float, components: int, samples: int) -> None:
+    """Failed while variances around fitted centres were taken as they are: 10 samples read 0.57 and 0.27 of the law."""
+    z, y, _ = draw_law(ratio, components, samples=samples)
+    surrogate = truth_surrogate(name, {})
+    surrogate.refresh([(z, y)])
+    output = surrogate(z, y)
+    law = math.log(ratio + gamma) - math.log(0.125 + gamma)
+    assert 0.8 * law <= float(output.loss) <= 1.1 * law
+    assert not told(output)
+
+
+@pytest.mark.parametrize("samples", [2, 3, 5])
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+def test_truth_of_kmeans_with_fewer_samples_than_centres(ratio: float, samples: int) -> None:
+    """Every sample is a centre, and no cluster shows any spread: what the class shows is left."""
+    z, y, _ = draw_law(ratio, 1, samples=samples)
+    surrogate = truth_surrogate("kmeans", {})
+    surrogate.refresh([(z, y)])
+    output = surrogate(z, y)
+    law = math.log(ratio + 0.01) - math.log(0.125 + 0.01)
+    assert 0.8 * law <= float(output.loss) <= 1.2 * law
+    assert told(output) == {"few_samples"}
+
+
+BATCH_MOMENTS: list[tuple[str, dict[str, Any]]] = [
+    ("capacity", {}),
+    ("gated", {"learn": "fit"}),
+    ("gated", {"learn": "worst_case"}),
+    ("slot", {"learn": "fit"}),
+]
+"""Surrogates whose variances are those around the mean of a batch's own samples."""
+
+
+@pytest.mark.parametrize(("name", "options"), BATCH_MOMENTS, ids=label)
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+@pytest.mark.parametrize(("samples", "least"), [(2, 0.7), (3, 0.8), (13, 0.95)])
+def test_truth_of_few_samples_a_class(
+    name: str, options: dict[str, Any], ratio: float, samples: int, least: float
+) -> None:
+    """Failed while variances were a batch's own: two samples read 0.47 (0.62 with slots), 13 read 0.91.
+
+    What is left of two samples is the log's: it is lower on average than at the average. That is told.
+    """
+    z, y, _ = draw_law(ratio, 1, samples=samples, classes=10)
+    output = truth_surrogate(name, options, classes=10)(z, y)
+    law = 0.5 * math.log1p(ratio)
+    assert least * law <= float(output.loss) <= 1.1 * law
+    assert told(output) == ({"few_samples"} if samples == 2 else set())
+
+
+def classes_apart() -> tuple[Tensor, Tensor, float]:
+    """Classes far apart in 16 directions in which they are narrow: z, y, the value of their law."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.cat([torch.full((16,), 0.4), torch.ones(112)])
+    means = torch.zeros(10, 1, 128)
+    means[..., :16] = 30 * torch.randn(10, 1, 16, generator=generator)
+    z = means + spread * torch.randn(10, 256, 128, generator=generator)
+    law = float((spread.square().log() - math.log(0.125)).mean())
+    return z.flatten(0, 1), torch.arange(10).repeat_interleave(256), law
+
+
+@pytest.mark.parametrize("options", [{"pca_dim": 8}, {"pca_dim": 16}, {"pca_dim": 16, "covariance": "full"}], ids=label)
+def test_truth_of_gmm_where_classes_lie_apart(options: dict[str, Any]) -> None:
+    """Failed while the principal directions were those of all features, in which classes differ: 0.02, 0.54, 0.40.
+
+    Whatever the directions, eight of 128 hold little of the spread: that is told.
+    """
+    z, y, law = classes_apart()
+    surrogate = truth_surrogate("gmm", options, classes=10)
+    surrogate.refresh([(z, y)])
+    output = surrogate(z, y)
+    assert 0.8 * law <= float(output.loss) <= 1.5 * law
+    assert told(output) == {"projected_away"}
+
+
+def own_directions() -> tuple[Tensor, Tensor]:
+    """One class is wide where the nine others are narrow: the widest directions are its own."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.ones(10, 1, 128)
+    spread[:9, :, :16] = 0.1
+    spread[9, :, :16], spread[9, :, 16:] = 10, 0.1
+    z = spread * torch.randn(10, 256, 128, generator=generator)
+    return z.flatten(0, 1), torch.arange(10).repeat_interleave(256)
+
+
+def shifted_alike() -> tuple[Tensor, Tensor]:
+    """All dimensions of a sample move by the same: LayerNorm takes that away."""
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(2, 1, 128, generator=generator) + 5 * torch.randn(2, 256, 1, generator=generator)
+    return z.flatten(0, 1), torch.arange(2).repeat_interleave(256)
+
+
+def scaled_alike() -> tuple[Tensor, Tensor]:
+    """A sample is its class's mean times a number: the same."""
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(2, 1, 128, generator=generator) * (3 + 0.5 * torch.randn(2, 256, 1, generator=generator))
+    return z.flatten(0, 1), torch.arange(2).repeat_interleave(256)
+
+
+ONE_GAUSSIAN = draw_law(1.0, 1)[:2]
+HIDDEN: dict[str, tuple[str, dict[str, Any], tuple[Tensor, Tensor]]] = {
+    "gates_hide": ("slot", {"learn": "fit", "snr_gate": True}, ONE_GAUSSIAN),
+    "gates_hide ": ("gated", {"learn": "worst_case", "snr_gate": True}, ONE_GAUSSIAN),
+    "normalised_away": ("gated", {"statistic": "hinge", "variance_space": "layernorm"}, shifted_alike()),
+    "normalised_away ": ("gated", {"statistic": "hinge", "variance_space": "layernorm"}, scaled_alike()),
+    "projected_away": ("gmm", {"pca_dim": 8}, own_directions()),
+    "singular": ("gmm", {"covariance": "full"}, ONE_GAUSSIAN),
+}
+
+
+@pytest.mark.parametrize("cause", HIDDEN)
+def test_what_a_surrogate_cannot_see_is_told(cause: str) -> None:
+    """Where the report is less than 0.8 of the plain variance's for a reason in the options, a warning says so."""
+    name, options, (z, y) = HIDDEN[cause]
+    surrogate = truth_surrogate(name, options, classes=int(y.max()) + 1)
+    surrogate.refresh([(z, y)])
+    output = surrogate(z, y)
+    plain = {key: value for key, value in options.items() if key not in ("snr_gate", "variance_space", "pca_dim")}
+    whole = truth_surrogate(
+        name, {**plain, "covariance": "diagonal"} if name == "gmm" else plain, surrogate.num_classes
+    )
+    whole.refresh([(z, y)])
+    assert float(output.loss) < 0.8 * float(whole(z, y).loss)
+    assert cause.strip() in told(output) and cause.strip() not in told(whole(z, y))
+
+
+def test_layer_norm_that_hides_nothing_is_not_told() -> None:
+    z, y = ONE_GAUSSIAN
+    output = truth_surrogate("gated", {"statistic": "hinge", "variance_space": "layernorm"})(z, y)
+    assert output.diagnostics["removed"] == pytest.approx(2 / 128, rel=0.2)
+    assert not told(output)
+
+
+def test_full_covariances_of_too_few_samples_report_next_to_nothing() -> None:
     """Why covariance=full carries a caution: 51 samples a component in 128 dimensions."""
     z, y, _ = draw_law(1.0, 1)
     surrogate = truth_surrogate("gmm", {"covariance": "full"})
     surrogate.refresh([(z, y)])
     output = surrogate(z, y)
-    assert output.loss == 0 and output.diagnostics["singular"] == 1
+    assert output.loss < 0.15 * math.log(8) and output.diagnostics["singular"] == 1
     assert "covariance=full" in surrogate.caution
 
 

@@ -54,6 +54,7 @@ GATED_VARIANTS: dict[str, dict[str, Any]] = {
     "000": {
         "statistic": "hinge",
         "variance_space": "raw",
+        "small_sample_correction": False,
         "learn": "penalty",
         "weights_gradient": "through",
         "attention_loss_scale": 0.25,
@@ -62,6 +63,7 @@ GATED_VARIANTS: dict[str, dict[str, Any]] = {
     "002": {
         "statistic": "softplus",
         "variance_space": "layernorm",
+        "small_sample_correction": False,
         "learn": "penalty",
         "weights_gradient": "through",
         "dimension_gate": True,
@@ -74,6 +76,7 @@ GATED_VARIANTS: dict[str, dict[str, Any]] = {
         "statistic": "hinge",
         "variance_space": "raw",
         "scalar_variance": True,
+        "small_sample_correction": False,
         "variance_floor": 0.02,
         "learn": "penalty",
         "weights_gradient": "through",
@@ -107,6 +110,8 @@ class GatedOptions(AttentionOptions):
     """Whose variance is taken: z itself (000, 004), or LayerNormed z (002)."""
     scalar_variance: bool = False
     """One variance summed over all dimensions (004) instead of one per dimension."""
+    small_sample_correction: bool = True
+    """Variance times m / (m - 1) of the m samples of a class, without which few samples report too little (ours)."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
     """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
     by likelihood of the released samples, by ascending the penalty (both ours), or not at all."""
@@ -205,6 +210,13 @@ SLOT_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named variant of ``slot`` sets; an option given beside it wins."""
 
 
+SLOT_POWER = {
+    "fit": "with another the slots do not count by their samples, and what a small wide one holds is not reported",
+    "worst_case": "otherwise it ascends by emptying slots",
+}
+"""Why a way to learn wants slots weighted by their samples."""
+
+
 class SlotOptions(AttentionOptions):
     """Slot attention over the samples of a class, then gated cross attention (Locatello 2020, Flamingo 2022)."""
 
@@ -270,7 +282,7 @@ class SlotOptions(AttentionOptions):
     assign_temp: float = Field(10.0, gt=0)
     """Start of the responsibilities' learnable inverse temperature (ours; 001 gives no value)."""
     slot_power: float = Field(1.0, gt=0)
-    """Slot weights (mass / samples)^slot_power, normalised (002: 2.0)."""
+    """Slot weights (mass / samples)^slot_power, normalised (002: 2.0); fit and worst_case need 1."""
     dimension_gate: bool = False
     """Learned soft gate per dimension, sigmoid(MLP(LN(log variance))) (001)."""
     gate_hidden: int = Field(16, ge=1)
@@ -333,8 +345,8 @@ class SlotOptions(AttentionOptions):
                 "moments=class needs variance_space=enhanced: the raw variance of a class uses no attention "
                 "(surrogate.name=capacity)"
             )
-        if self.learn == "worst_case" and self.slot_power != 1:
-            raise ValueError("learn=worst_case needs slot_power=1: otherwise it ascends by emptying slots")
+        if self.learn in ("fit", "worst_case") and self.slot_power != 1:
+            raise ValueError(f"learn={self.learn} needs slot_power=1: {SLOT_POWER[self.learn]}")
         return self
 
     @property

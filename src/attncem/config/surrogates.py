@@ -66,6 +66,9 @@ class KMeansOptions(SurrogateOptions):
     """relu of the log ratio; false: the plain variance + 0.001 (the baseline's log_entropy=0)."""
     max_iterations: int = Field(50, ge=1)
     """Lloyd iterations of a refit at most."""
+    small_sample_correction: bool = True
+    """Adds the class's variance around its centres over the samples of a cluster, without which clusters of few samples
+    report too little (ours); false: the baseline's formula."""
     index_defect: bool = False
     """Reproduce the baseline's defect: every class uses class 0's weights and prior variances."""
 
@@ -93,7 +96,8 @@ class GMMOptions(SurrogateOptions):
     covariance: Literal["diagonal", "full"] = "diagonal"
     """Covariance of a component; full up to 256 dimensions (after pca_dim)."""
     pca_dim: int | None = Field(None, ge=1)
-    """Principal directions of the training features to which z is reduced first (003); none: all of z."""
+    """Principal directions of the training features around their classes' means to which z is reduced first (003);
+    none: all of z."""
     var_threshold: float = Field(0.125, ge=0)
     """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline: 0.125)."""
     variance_floor: VarianceFloorOption = None
@@ -108,6 +112,9 @@ class GMMOptions(SurrogateOptions):
     """Lloyd iterations of the KMeans that starts a refit, at most."""
     em_iterations: int = Field(20, ge=1)
     """Steps of expectation maximisation of a refit (ours)."""
+    small_sample_correction: bool = True
+    """Adds the class's covariance around its components' means over the samples of a component, without which
+    components of few samples report too little (ours)."""
     memory: Memory = None
 
     @property

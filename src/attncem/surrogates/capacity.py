@@ -19,7 +19,7 @@ def gaussian_capacity(variance: Tensor, noise_std: float) -> Tensor:
 
 
 class CapacityPenalty(Surrogate):
-    """L_c = mean_d ½ log(1 + var_{c,d}/σ²) with the population variance of raw z inside the class.
+    """L_c = mean_d ½ log(1 + var_{c,d}/σ²) with the unbiased variance of raw z inside the class.
 
     No weights, no threshold. With the law's variances D·L + H(y) bounds I(x; released) in nats; the batch value
     is an estimate of it. ``per_dimension=False``: dimensions are averaged before the log.
@@ -32,8 +32,13 @@ class CapacityPenalty(Surrogate):
         x = z.flatten(1)
         groups = self._groups(y, x.dtype)
         _, variance = moments.class_moments(x, groups)
-        used = variance if self.options.per_dimension else variance.mean(1, keepdim=True)
+        used = moments.unbiased(variance, groups)
+        used = used if self.options.per_dimension else used.mean(1, keepdim=True)
         per_group = gaussian_capacity(used, self.noise_std).mean(1)
         keep = groups.counts >= 2
         above = (used.detach() > ACTIVE_SHARE * self.noise_std**2).to(x.dtype)
-        return self._output(per_group, keep, groups, variance, extra={"active": moments.mean_over_kept(above, keep)})
+        extra = {
+            "active": moments.mean_over_kept(above, keep),
+            "class_samples": moments.mean_over_kept(groups.counts, keep),
+        }
+        return self._output(per_group, keep, groups, variance, extra=extra)

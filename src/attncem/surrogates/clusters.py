@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,10 +31,39 @@ MANY_SAMPLES = 1024
 
 def shrinkage(hits: Tensor, share: Tensor, class_counts: Tensor) -> Tensor:
     """The baseline's a [G, K]: hits and share π [G, K], features N of the class [G]."""
-    expected = share * class_counts.unsqueeze(1).to(share.dtype)
+    expected = fitted_samples(share, class_counts)
     ratio = SHRINKAGE_FACTOR * hits / expected.clamp_min(torch.finfo(share.dtype).tiny)
     # π N is a count stored as a share: rounding must not decide on which side of 1 the ratio falls.
     return torch.where(ratio >= 1 - ROUNDING, SHRINKAGE_LIMIT, ratio)
+
+
+def pooled_variance(within: Tensor, around_mean: Tensor, hits: Tensor) -> Tensor:
+    """Variance of a class's samples around the means of their clusters' laws, [R, …].
+
+    From the squares of the class's N samples around K fitted centres (``within`` [R, …]), which have N − K degrees of
+    freedom, and around its own mean. One more degree is the whole class's: so there is a value, the class's, also
+    where every cluster has a single sample. ``hits`` [R, K].
+    """
+    counts, used = (number.view(-1, *[1] * (within.dim() - 1)) for number in (hits.sum(1), hits.clamp_max(1).sum(1)))
+    return (within + around_mean / (counts - 1).clamp_min(1)) / (counts - used + 1)
+
+
+def missing_variance(pooled: Tensor, samples: Tensor) -> Tensor:
+    """What n samples around their own centre show too little, pooled / n: pooled [G, …], samples [G].
+
+    Two samples show half of the variance, one nothing. Exact on one Gaussian that was cut into clusters.
+    """
+    return pooled / samples.clamp_min(1).view(-1, *[1] * (pooled.dim() - 1))
+
+
+def fitted_samples(share: Tensor, class_counts: Tensor) -> Tensor:
+    """Samples that each cluster was fitted to, [G, K]: share π [G, K], features N of the class [G]."""
+    return share * class_counts.unsqueeze(1).to(share.dtype)
+
+
+def add_pooled(state: dict[str, Any], prefix: str, like: Tensor) -> None:
+    """Give the state of a run from before the correction what it has not: 0, so that nothing is corrected."""
+    state.setdefault(f"{prefix}pooled", torch.zeros_like(like))
 
 
 def collect(pairs: Iterable[tuple[Tensor, Tensor]], num_classes: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,6 +103,14 @@ def centred(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     members = mask.to(x.dtype).unsqueeze(2)
     mean = (x * members).sum(1, keepdim=True) / members.sum(1).unsqueeze(1).clamp_min(1)
     return (x - mean) * members, mean
+
+
+def around_class_means(x: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+    """The features [N, D] minus the mean of their class; ``counts`` [num_classes] features a class."""
+    means = x.new_zeros(len(counts), x.shape[1])
+    for rows, padded, mask in padded_classes(x, y, counts):
+        means[rows] = centred(padded, mask)[1].squeeze(1)
+    return x - means[y]
 
 
 def store(buffer: Tensor, rows: Tensor, present: Tensor, value: Tensor) -> None:
@@ -119,7 +157,7 @@ def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tupl
     for iteration in range(1, max_iterations + 1):
         chosen = one_hot(labels, mask, centres)
         hits = chosen.sum(1).unsqueeze(2)
-        centres = torch.where(hits > 0, _sums(chosen, x) / hits, centres)
+        centres = torch.where(hits > 0, sums(chosen, x) / hits, centres)
         before, labels = labels, _nearest_centre(x, centres)
         if iteration % every == 0 and bool(((labels == before) | ~mask).all()):
             break
@@ -132,11 +170,11 @@ def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
     return torch.baddbmm(squares, x, centres.transpose(1, 2), alpha=-2).argmin(2)
 
 
-def _sums(chosen: Tensor, x: Tensor) -> Tensor:
-    """Sum of the samples of each cluster, [R, K, D]."""
+def sums(weights: Tensor, x: Tensor) -> Tensor:
+    """Sums of x [R, M, D] over the samples under each column of the weights [R, M, K], [R, K, D]."""
     pieces = math.gcd(x.shape[1], _num_pieces(x.shape[1]))
-    chosen, x = (table.unflatten(1, (pieces, -1)) for table in (chosen, x))
-    return (chosen.transpose(2, 3) @ x).sum(1)
+    weights, x = (table.unflatten(1, (pieces, -1)) for table in (weights, x))
+    return (weights.transpose(2, 3) @ x).sum(1)
 
 
 def _num_pieces(samples: int) -> int:

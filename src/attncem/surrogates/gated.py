@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from attncem.config.attention import GatedOptions
+from attncem.config.attention import GatedOptions, SlotOptions
 from attncem.health import SATURATED
 from attncem.surrogates import moments
 from attncem.surrogates.base import Surrogate, own_linear, own_weight
@@ -90,17 +90,22 @@ class DimensionGate(nn.Module):
 
 @dataclass(frozen=True)
 class ClassPenalty:
-    """L_c of every group [G], which of its variances are above the floor [G, ·], the gates' values."""
+    """L_c of every group [G], which of its variances are above the floor [G, ·], the gates' values.
+
+    ``snr_passed`` [G]: the share of the statistic that the SNR gate lets through, 1 without one.
+    """
 
     per_group: Tensor
     above: Tensor
     gates: dict[str, Tensor]
+    snr_passed: Tensor
 
 
 class GatedAttentionCEM(Surrogate):
     """Penalty on the attention-weighted variance inside a class.
 
-    a = softmax over the class of the scores, μ = Σ a_m x_m, σ² = Σ a_m (x_m − μ)². With
+    a = softmax over the class of the scores, μ = Σ a_m x_m, σ² = Σ a_m (x_m − μ)², with ``small_sample_correction``
+    times m / (m − 1). With
     τ = var_threshold σ_n² (or ``variance_floor``) and e = log(σ² + γ) − log(τ + γ) the statistic is
     hinge relu(e), softplus(β(e − m))/β, difference max(e, bound), or capacity ½ log(1 + σ²/σ_n²).
     L_c = gate_c · mean_d(gate_d ⊙ hard ⊙ statistic), each gate only where it is switched on;
@@ -135,17 +140,16 @@ class GatedAttentionCEM(Surrogate):
         through = self.options.weights_gradient == "through"
         weights = self._attention(z if through else z.detach(), groups, live=False)
         penalty = self._penalty(self._space(z), weights, groups, live=False)
-        _, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
-        return self._output(
-            penalty.per_group,
-            keep,
-            groups,
-            plain_variance,
-            extra={
-                **self._diagnostics(penalty, weights.detach(), groups, keep),
-                "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
-            },
-        )
+        plain_mean, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
+        extra = {
+            **self._diagnostics(penalty, weights.detach(), groups, keep),
+            "plain_loss": self._plain_loss(z.detach(), plain_variance, groups, keep),
+        }
+        if self.options.variance_space == "layernorm":
+            removed = removed_by_layer_norm(z.detach().flatten(1), plain_mean, plain_variance, groups)
+            seen = keep & above_noise(plain_variance, self.noise_std)
+            extra["removed"] = moments.mean_over_kept(removed, seen)
+        return self._output(penalty.per_group, keep, groups, plain_variance, extra=extra)
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
@@ -168,20 +172,22 @@ class GatedAttentionCEM(Surrogate):
     def _penalty(self, x: Tensor, weights: Tensor, groups: Groups, *, live: bool) -> ClassPenalty:
         """L_c of every group; ``live`` lets a gradient into the gates' own weights."""
         mean, variance = moments.weighted_moments(x, weights, groups)
-        if self.options.scalar_variance:
-            variance = variance.sum(1, keepdim=True)
+        variance = self._corrected(variance, groups)
         entries = self._statistic(variance)
         gates = self._gates(mean, variance, groups, live=live)
-        gated = entries
-        for name in ("gate_dimension", "gate_snr"):
-            gated = gated * gates[name] if name in gates else gated
-        per_group = gated.mean(1)
+        per_group = through_gates(entries, gates).mean(1)
         if "gate_class" in gates:
             per_group = per_group * gates["gate_class"]
         if self.options.slot_power is not None:
             per_group = per_group * groups.share**self.options.slot_power
         above = above_floor(variance.detach(), self.options, self.floor.value, self.noise_std)
-        return ClassPenalty(per_group, above, gates)
+        return ClassPenalty(per_group, above, gates, snr_passed(entries, gates))
+
+    def _corrected(self, variance: Tensor, groups: Groups) -> Tensor:
+        """The variances that the statistic is taken of, [G, D], or [G, 1] where the dimensions are summed (004)."""
+        if self.options.small_sample_correction:
+            variance = moments.unbiased(variance, groups)
+        return variance.sum(1, keepdim=True) if self.options.scalar_variance else variance
 
     def _statistic(self, variance: Tensor) -> Tensor:
         """From variance to penalty, entry by entry."""
@@ -250,9 +256,8 @@ class GatedAttentionCEM(Surrogate):
         if self.options.variance_space == "layernorm":
             keep = keep & above_noise(variance, self.noise_std)
             _, variance = moments.class_moments(self._space(z), groups)
-        if self.options.scalar_variance:
-            variance = variance.sum(1, keepdim=True)
-        return moments.share_weighted_sum(self._statistic(variance).mean(1), keep, groups)
+        entries = self._statistic(self._corrected(variance, groups))
+        return moments.share_weighted_sum(entries.mean(1), keep, groups)
 
     @property
     def num_variances(self) -> int:
@@ -265,9 +270,55 @@ class GatedAttentionCEM(Surrogate):
             "active": moments.mean_over_kept(penalty.above.to(weights.dtype), keep),
             "effective_samples": moments.mean_over_kept(1 / per_sample, keep),
             "effective_number": moments.mean_over_kept(groups.counts / per_sample, keep),
+            "class_samples": moments.mean_over_kept(groups.counts, keep),
             "shut_off": torch.zeros_like(per_sample[0]),
             **gate_values(penalty.gates, keep),
+            **passed_values(penalty, self.options, keep),
         }
+
+
+def through_gates(entries: Tensor, gates: Mapping[str, Tensor]) -> Tensor:
+    """The statistic's entries times the gates of each."""
+    for name in ("gate_dimension", "gate_snr"):
+        entries = entries * gates[name] if name in gates else entries
+    return entries
+
+
+def snr_passed(entries: Tensor, gates: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+    """Share [G] of the statistic that the SNR gate lets through; entries [G, D], or [G·S, D] with weights [G, S]."""
+    weights = entries.new_ones(len(entries), 1) if weights is None else weights.detach()
+    if "gate_snr" not in gates:
+        return weights.new_ones(len(weights))
+    sizes = entries.detach().abs()
+    whole, passed = ((weights * part.mean(1).view_as(weights)).sum(1) for part in (sizes, sizes * gates["gate_snr"]))
+    return torch.where(whole > 0, passed.detach() / whole, 1)
+
+
+def removed_by_layer_norm(x: Tensor, mean: Tensor, variance: Tensor, groups: Groups) -> Tensor:
+    """Share [G] of the raw variance inside a class that LayerNorm cannot see; its moments are [G, D].
+
+    Around a class's mean LayerNorm takes two directions away: that in which all dimensions move alike, and that of the
+    mean itself, in which the scale changes.
+    """
+    scale = mean - mean.mean(1, keepdim=True)
+    scale = scale / scale.norm(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+    centred = x - moments.rows_of_samples(mean, groups)
+    along = torch.stack([centred.sum(1) / math.sqrt(x.shape[1]), _along(centred, scale, groups)], 1)
+    lost = moments.uniform_weights(groups).T @ along.square()
+    total = variance.sum(1)
+    return torch.where(total > 0, lost.sum(1) / total, 0).clamp_max(1)
+
+
+def _along(x: Tensor, directions: Tensor, groups: Groups) -> Tensor:
+    """Length [B] of each row in the direction [G, D] of its class."""
+    return (x * moments.rows_of_samples(directions, groups)).sum(1)
+
+
+def passed_values(penalty: ClassPenalty, options: GatedOptions | SlotOptions, keep: Tensor) -> dict[str, Tensor]:
+    """What an SNR gate lets through; nothing without one, nor under learn=penalty, whose report is no estimate."""
+    if not options.snr_gate or options.learn == "penalty":
+        return {}
+    return {"snr_passed": moments.mean_over_kept(penalty.snr_passed, keep)}
 
 
 def gate_values(gates: Mapping[str, Tensor], keep: Tensor) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ OVERSAMPLING = 10
 POWER_ROUNDS = 8
 """Further directions and rounds of the subspace iteration that finds the principal ones."""
 SINGULAR = (
-    "covariance=full needs more samples a component than dimensions: with fewer the determinant is that of reg_covar "
-    "and the penalty reads 0 (diagnostic singular: share of such components)"
+    "covariance=full needs more samples a component than dimensions: with fewer the determinant is far too small and "
+    "the penalty reads next to 0 (diagnostic singular: share of such components)"
 )
 WHOLE_DETERMINANT = (
     "per_dimension_log=false compares the determinant of all dimensions with the floor of one: "
@@ -50,7 +50,10 @@ class GaussianMixtureCEM(Surrogate):
     Σ̂_k = a S_k + (1 − a) Σ_k with the a of ``kmeans``, and L_c = Σ_k π_k max(0, logdet Σ̂_k / D − log τ),
     τ = var_threshold σ² + γ or ``variance_floor``; ``per_dimension_log=False``: without /D. Classes that were never
     fitted are skipped, so before the first ``refresh`` the loss is 0. With ``pca_dim`` all this happens in the
-    leading principal directions of the features of the last refit; what lies outside them is not penalised.
+    leading principal directions of the last refit's features around their classes' means; what lies outside them is
+    not penalised (diagnostic ``kept_variance``: the share inside). ``small_sample_correction`` adds pooled_c / n_k to
+    the Σ_k and S_k of a component fitted to n_k samples, which lie closer to their own mean than to their
+    law's.
     """
 
     options_type = GMMOptions
@@ -62,6 +65,7 @@ class GaussianMixtureCEM(Surrogate):
     weights: Tensor
     class_counts: Tensor
     fitted: Tensor
+    pooled: Tensor
     origin: Tensor
     axes: Tensor
 
@@ -83,6 +87,7 @@ class GaussianMixtureCEM(Surrogate):
         self.register_buffer("weights", torch.zeros(sizes[:2]))
         self.register_buffer("class_counts", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("fitted", torch.tensor(False))
+        self.register_buffer("pooled", torch.zeros(num_classes, *units.shape[2:]))
         if options.pca_dim is not None:
             self.register_buffer("origin", torch.zeros(self.num_features))
             self.register_buffer("axes", torch.zeros(options.pca_dim, self.num_features))
@@ -111,7 +116,8 @@ class GaussianMixtureCEM(Surrogate):
         hits = groups.one_hot.T @ responsibility
         share = self.weights[row].to(x.dtype)
         shrinkage = clusters.shrinkage(hits, share, self.class_counts[row])
-        logdet = self._logdets(x, groups, row, responsibility, hits, shrinkage)
+        fitted_to = clusters.fitted_samples(share, self.class_counts[row])
+        logdet = self._logdets(x, groups, row, responsibility, hits, shrinkage, fitted_to)
         excess = (logdet / self._divisor - self.floor.log()).relu()
         keep = (groups.counts >= 2) & (self.class_counts[row] > 0)
         counted = keep.unsqueeze(1) & (share > 0)
@@ -120,12 +126,16 @@ class GaussianMixtureCEM(Surrogate):
             "active": (counted & (excess > 0)).sum().to(raw.dtype) / num_counted,
             "fitted": self.fitted.to(raw.dtype),
             "shrinkage": torch.where(counted, shrinkage, 0).sum().to(raw.dtype) / num_counted,
+            "cluster_samples": torch.where(counted, fitted_to, 0).sum().to(raw.dtype) / num_counted,
         }
         if self.is_full:
-            too_few = share * self.class_counts[row].unsqueeze(1) <= self.num_dimensions
+            too_few = fitted_to <= self.num_dimensions
             extra["singular"] = (counted & too_few).sum().to(raw.dtype) / num_counted
         raw_groups = self._groups(y, raw.dtype)
         _, plain_variance = moments.class_moments(raw.detach(), raw_groups)
+        if self.options.pca_dim is not None:
+            _, kept = moments.class_moments(x.detach(), groups)
+            extra["kept_variance"] = moments.mean_over_kept(share_of(kept, plain_variance), keep)
         plain = ((plain_variance + self.options.reg_covar).log().mean(1) - self.floor.log()).relu()
         extra["plain_loss"] = moments.share_weighted_sum(plain, keep, raw_groups)
         per_group = (share * excess).sum(1).to(raw.dtype)
@@ -169,29 +179,41 @@ class GaussianMixtureCEM(Surrogate):
         return torch.where(known, logits + torch.stack(columns, 1), 0).softmax(1)
 
     def _logdets(
-        self, x: Tensor, groups: moments.Groups, row: Tensor, responsibility: Tensor, hits: Tensor, shrinkage: Tensor
+        self,
+        x: Tensor,
+        groups: moments.Groups,
+        row: Tensor,
+        responsibility: Tensor,
+        hits: Tensor,
+        shrinkage: Tensor,
+        fitted_to: Tensor,
     ) -> Tensor:
         """The value logdet Σ̂_k of each (group, component), [G, K]."""
         columns = []
+        pooled = self.pooled[row].to(x.dtype)
         # One component at a time: [B, K, D] is hundreds of MB for large features.
         for k in range(self.options.num_clusters):
             mean, factor = self.means[row, k].to(x.dtype), self.factors[row, k].to(x.dtype)
             deviation = x - moments.rows_of_samples(mean, groups)
             weights = groups.one_hot * responsibility[:, k : k + 1]
             total = hits[:, k].clamp_min(torch.finfo(x.dtype).tiny)
-            a = shrinkage[:, k]
+            a, missing = shrinkage[:, k], clusters.missing_variance(pooled, fitted_to[:, k])
             if self.is_full:
                 scatter = (weights.T.unsqueeze(2) * deviation).transpose(1, 2) @ deviation
                 a, total = a.view(-1, 1, 1), total.view(-1, 1, 1)
-                mixed = a * (scatter / total) + (1 - a) * (factor @ factor.transpose(1, 2))
+                mixed = a * (scatter / total + missing) + (1 - a) * (factor @ factor.transpose(1, 2))
                 root, failed = torch.linalg.cholesky_ex(mixed)
                 value = 2 * root.diagonal(dim1=1, dim2=2).log().sum(1)
                 columns.append(torch.where(failed == 0, value, torch.nan))
             else:
                 a, total = a.unsqueeze(1), total.unsqueeze(1)
                 scatter = weights.T @ deviation.square()
-                columns.append((a * (scatter / total) + (1 - a) * factor.square()).log().sum(1))
+                columns.append((a * (scatter / total + missing) + (1 - a) * factor.square()).log().sum(1))
         return torch.stack(columns, 1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        clusters.add_pooled(state_dict, prefix, self.pooled)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @torch.no_grad()
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -204,18 +226,21 @@ class GaussianMixtureCEM(Surrogate):
         counts = torch.bincount(y, minlength=self.num_classes)
         with exact_arithmetic(x):
             if self.options.pca_dim is not None:
-                x = self._renew_axes(x)
+                x = self._renew_axes(x, y, counts)
             for rows, padded, mask in clusters.padded_classes(x, y, counts):
                 self._refit(rows, self._working(padded), mask)
         keeps = counts > 0 if self.options.pca_dim is None else torch.ones_like(counts, dtype=torch.bool)
         self.class_counts.copy_(torch.where(keeps, counts, self.class_counts))
         self.fitted.fill_(True)
 
-    def _renew_axes(self, x: Tensor) -> Tensor:
-        """The features in new principal directions, to which the stored means are moved too."""
+    def _renew_axes(self, x: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+        """The features in new principal directions of the spread in classes, to which the stored means are moved too.
+
+        Those of all features would be the directions in which the classes lie apart: there is little spread in them.
+        """
         restored = self.means @ self.axes + self.origin
         self.origin.copy_(x.mean(0))
-        self.axes.copy_(principal_axes(x - self.origin, len(self.axes)))
+        self.axes.copy_(principal_axes(clusters.around_class_means(x, y, counts), len(self.axes)))
         self.means.copy_(self._reduced(restored))
         return self._reduced(x)
 
@@ -229,6 +254,9 @@ class GaussianMixtureCEM(Surrogate):
         start = maximise(x, chosen, centres, reg_covar=self.options.reg_covar, full=self.is_full)
         mixture = fit_mixtures(x, mask, start, self.options.em_iterations, reg_covar=self.options.reg_covar)
         present = mask.any(1)
+        if self.options.small_sample_correction:
+            mixture, pooled = corrected(mixture, x, mask)
+            clusters.store(self.pooled, rows, present, pooled)
         clusters.store(self.means, rows, present, mixture.means + mean)
         clusters.store(self.factors, rows, present, mixture.factors)
         clusters.store(self.weights, rows, present, mixture.weights)
@@ -242,6 +270,18 @@ def fit_mixtures(x: Tensor, mask: Tensor, start: Mixture, steps: int, *, reg_cov
         responsibility = expect(x, mask, mixture)
         mixture = maximise(x, responsibility, mixture.means, reg_covar=reg_covar, full=full)
     return mixture
+
+
+def corrected(mixture: Mixture, x: Tensor, mask: Tensor) -> tuple[Mixture, Tensor]:
+    """Mixtures fitted to x [R, M, d], centred, with what few samples miss; the pooled (co)variances [R, d(, d)]."""
+    hits = clusters.fitted_samples(mixture.weights, mask.sum(1))
+    full = mixture.factors.dim() > mixture.means.dim()
+    covariances = mixture.factors @ mixture.factors.mT if full else mixture.factors.square()
+    within = torch.einsum("rk,rk...->r...", hits, covariances)
+    pooled = clusters.pooled_variance(within, clusters.sums(x, x) if full else x.square().sum(1), hits)
+    added = torch.stack([clusters.missing_variance(pooled, column) for column in hits.unbind(1)], 1)
+    factors = _cholesky(covariances + added) if full else (covariances + added).sqrt()
+    return mixture._replace(factors=factors), pooled
 
 
 def expect(x: Tensor, mask: Tensor, mixture: Mixture) -> Tensor:
@@ -259,16 +299,16 @@ def maximise(x: Tensor, responsibility: Tensor, means: Tensor, *, reg_covar: flo
     """
     hits = responsibility.sum(1)
     total = hits.clamp_min(torch.finfo(x.dtype).tiny).unsqueeze(2)
-    means = torch.where(hits.unsqueeze(2) > 0, responsibility.transpose(1, 2) @ x / total, means)
+    means = torch.where(hits.unsqueeze(2) > 0, clusters.sums(responsibility, x) / total, means)
     factors = []
     for k in range(hits.shape[1]):
         deviation = x - means[:, k : k + 1]
-        weights = responsibility[:, :, k].unsqueeze(1)
+        weights = responsibility[:, :, k : k + 1]
         if full:
-            scatter = (weights.transpose(1, 2) * deviation).transpose(1, 2) @ deviation / total[:, k : k + 1]
+            scatter = clusters.sums(weights * deviation, deviation) / total[:, k : k + 1]
             factors.append(_cholesky(scatter + reg_covar * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)))
         else:
-            factors.append(((weights @ deviation.square()).squeeze(1) / total[:, k] + reg_covar).sqrt())
+            factors.append((clusters.sums(weights, deviation.square()).squeeze(1) / total[:, k] + reg_covar).sqrt())
     return Mixture(hits / hits.sum(1, keepdim=True).clamp_min(1), means, torch.stack(factors, 1))
 
 
@@ -279,6 +319,12 @@ def log_density(x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
         white: Tensor = torch.linalg.solve_triangular(factor, deviation.transpose(1, 2), upper=False)
         return -0.5 * white.square().sum(1) - factor.diagonal(dim1=1, dim2=2).log().sum(1, keepdim=True)
     return -0.5 * (deviation / factor.unsqueeze(1)).square().sum(2) - factor.log().sum(1, keepdim=True)
+
+
+def share_of(part: Tensor, whole: Tensor) -> Tensor:
+    """How much of a class's variance [G, D] lies in some directions, whose variances are ``part`` [G, d]: [G]."""
+    total = whole.sum(1)
+    return torch.where(total > 0, part.sum(1).to(total.dtype) / total, 1).clamp_max(1)
 
 
 def principal_axes(x: Tensor, num_axes: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ class KMeansCEM(Surrogate):
     ``refresh`` fits K centres a class. A batch then gives, for each class c and each cluster j hit by n of its
     samples, vb = mean over samples and dims of (z − μ_j)², a = 10 n / (π_j N_c) (0.99 when ≥ 1),
     v = a vb + (1 − a) v_j and r = relu(log(v + γ) − log(τ + γ)), τ = var_threshold σ² or
-    ``variance_floor``; log_entropy=False: r = v + 0.001.
+    ``variance_floor``; log_entropy=False: r = v + 0.001. The n_j samples of a cluster lie closer to their own centre
+    than to their law's mean: ``small_sample_correction`` adds pooled_c / n_j to v, which the baseline does not.
     rob_loss = mean over the classes present of Σ_j π_j r; single samples are kept. N_c is the number of features
     of the class seen by ``refresh``. Classes that were never fitted are skipped; before the first ``refresh``
     the loss is 0. ``index_defect``: every class reads class 0's π and v_j, as the baseline does by mistake.
@@ -40,6 +42,7 @@ class KMeansCEM(Surrogate):
     weights: Tensor
     class_counts: Tensor
     fitted: Tensor
+    pooled: Tensor
 
     def __init__(
         self, options: KMeansOptions, *, feature_shape: Sequence[int], num_classes: int, noise_std: float
@@ -53,6 +56,7 @@ class KMeansCEM(Surrogate):
         self.register_buffer("weights", torch.zeros(sizes))
         self.register_buffer("class_counts", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("fitted", torch.tensor(False))
+        self.register_buffer("pooled", torch.zeros(num_classes))
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         x = z.flatten(1)
@@ -63,7 +67,9 @@ class KMeansCEM(Surrogate):
         share = self.weights[prior_row].to(x.dtype)
         prior = self.variances[prior_row].to(x.dtype)
         shrinkage = clusters.shrinkage(hits, share, self.class_counts[row])
-        entropy = self._entropy(shrinkage * spread + (1 - shrinkage) * prior)
+        fitted_to = clusters.fitted_samples(share, self.class_counts[prior_row])
+        missing = self.pooled[prior_row].to(x.dtype).unsqueeze(1) / fitted_to.clamp_min(1)
+        entropy = self._entropy(shrinkage * spread + (1 - shrinkage) * prior + missing)
         hit = hits > 0
         per_group = torch.where(hit, share * entropy, 0).sum(1)
         keep = (groups.counts > 0) & (self.class_counts[row] > 0)
@@ -76,6 +82,7 @@ class KMeansCEM(Surrogate):
             "active": (counted & (entropy > 0)).sum().to(x.dtype) / num_counted,
             "fitted": self.fitted.to(x.dtype),
             "shrinkage": torch.where(counted, shrinkage, 0).sum() / num_counted,
+            "cluster_samples": torch.where(counted, fitted_to, 0).sum() / num_counted,
             "plain_loss": moments.share_weighted_sum(self._entropy(plain_variance.mean(1)), keep, groups),
         }
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
@@ -102,12 +109,20 @@ class KMeansCEM(Surrogate):
         some = max(1, MANY_DIFFERENCES // x.numel())
         x = x.unsqueeze(1)
         distances = [(x - part[label].to(x.dtype)).square().sum(2) for part in self.centres.split(some, 1)]
-        return torch.cat(distances, 1).argmin(1)
+        distance = torch.cat(distances, 1)
+        if self.options.small_sample_correction:
+            # A centre without samples, such as one of two that coincide, has no weight: who goes there is not counted.
+            distance = torch.where(self.weights[label] > 0, distance, torch.inf)
+        return distance.argmin(1)
 
     def _entropy(self, variance: Tensor) -> Tensor:
         if not self.options.log_entropy:
             return variance + PLAIN_OFFSET
         return ((variance + self.options.gamma).log() - self.floor.log(self.options.gamma)).relu()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        clusters.add_pooled(state_dict, prefix, self.pooled)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @torch.no_grad()
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -135,6 +150,10 @@ class KMeansCEM(Surrogate):
         distance = (x - own).square().mean(2, keepdim=True)
         counts = mask.sum(1, keepdim=True).to(x.dtype)
         present = mask.any(1)
+        squares = (chosen * distance).sum(1)
+        if self.options.small_sample_correction:
+            around_mean = x.square().mean(2).sum(1)
+            clusters.store(self.pooled, rows, present, clusters.pooled_variance(squares.sum(1), around_mean, hits))
         clusters.store(self.centres, rows, present, centres + mean)
-        clusters.store(self.variances, rows, present, (chosen * distance).sum(1) / hits.clamp_min(1))
+        clusters.store(self.variances, rows, present, squares / hits.clamp_min(1))
         clusters.store(self.weights, rows, present, hits / counts.clamp_min(1))

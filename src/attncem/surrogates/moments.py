@@ -166,6 +166,12 @@ def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
     return weighted_moments(x, uniform_weights(groups), groups)
 
 
+def unbiased(variance: Tensor, groups: Groups) -> Tensor:
+    """A variance [G, D] of m samples around their own mean times m / (m − 1): without it two samples show half."""
+    factor = groups.counts / (groups.counts - 1).clamp_min(1)
+    return variance * factor.unsqueeze(1)
+
+
 def share_weighted_sum(per_group: Tensor, keep: Tensor, groups: Groups) -> Tensor:
     """Σ_c p_c L_c over the groups kept, p_c = m_c / B; per_group [G], keep [G] bool."""
     return (torch.where(keep, per_group, 0) * groups.own_counts).sum() / groups.batch_size

@@ -53,7 +53,7 @@ def capacity_reference(
     assert isinstance(surrogate, CapacityPenalty)
 
     def penalty(x: Tensor, share: float) -> Tensor:
-        variance = x.flatten(1).var(0, unbiased=False)
+        variance = x.flatten(1).var(0, unbiased=True)
         if not surrogate.options.per_dimension:
             variance = variance.mean()
         return (0.5 * torch.log(1 + variance / surrogate.noise_std**2)).mean()
@@ -67,7 +67,7 @@ def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor |
 
     def penalty(x: Tensor, share: float) -> Tensor:
         x = x.flatten(1)
-        covariance = torch.cov(x.T, correction=0).reshape(x.shape[1], x.shape[1])
+        covariance = torch.cov(x.T, correction=1).reshape(x.shape[1], x.shape[1])
         matrix = torch.eye(x.shape[1], dtype=x.dtype) + covariance / surrogate.noise_std**2
         return 0.5 * torch.logdet(matrix) / x.shape[1]
 
@@ -187,6 +187,8 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tenso
     x = _normalise(x) if options.variance_space == "layernorm" else x
     mean = sum((w * row for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
     variance = sum((w * (row - mean) ** 2 for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+    if options.small_sample_correction:
+        variance = variance * len(x) / (len(x) - 1)
     if options.scalar_variance:
         variance = variance.sum().reshape(1)
     entries = _statistic(surrogate, variance)
@@ -296,7 +298,7 @@ def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, shar
                 (w * (row - mean) ** 2 for w, row in zip(weights, space, strict=True)), torch.zeros_like(mean)
             )
             if options.small_slot_correction:
-                variance = variance + (weights**2).sum() * space.var(0, unbiased=False)
+                variance = variance + (weights**2).sum() * space.var(0, unbiased=True)
             value = value + power / sum(powers) * _slot_entries(surrogate, mean, variance).mean()
     if options.class_gate:
         slope, offset = _scalar(surrogate, "class_gate_a"), _scalar(surrogate, "class_gate_b")
@@ -398,6 +400,9 @@ def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
     members: dict[int, list[Tensor]] = {}
     for row in x:
         distances = [float(((row - centre) ** 2).sum()) for centre in surrogate.centres[label]]
+        if options.small_sample_correction:
+            used = surrogate.weights[label] > 0
+            distances = [d if use else math.inf for d, use in zip(distances, used, strict=True)]
         members.setdefault(distances.index(min(distances)), []).append(row)
     total = x.new_zeros(())
     read = 0 if options.index_defect else label
@@ -408,6 +413,7 @@ def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
         shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage  # 1, give or take the rounding of the share
         batch_variance = ((torch.stack(rows) - surrogate.centres[label, cluster]) ** 2).mean()
         variance = shrinkage * batch_variance + (1 - shrinkage) * surrogate.variances[read, cluster]
+        variance = variance + surrogate.pooled[read] / max(share * int(surrogate.class_counts[read]), 1)
         total = total + share * _baseline_entropy(surrogate, variance)
     return total
 
@@ -448,8 +454,10 @@ def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
         scatter = torch.zeros_like(covariance)
         for share, row in zip(shares[:, k], x, strict=True):
             scatter = scatter + share * torch.outer(row - mean, row - mean) / max(count, 1e-300)
+        missing = surrogate.pooled[label] / max(weight * int(surrogate.class_counts[label]), 1)
         if options.covariance == "diagonal":
-            scatter = torch.diag(torch.diag(scatter))
+            scatter, missing = torch.diag(torch.diag(scatter)), torch.diag(missing)
+        scatter = scatter + missing
         logdet = torch.linalg.slogdet(shrinkage * scatter + (1 - shrinkage) * covariance).logabsdet
         logdet = logdet / x.shape[1] if options.per_dimension_log else logdet
         total = total + weight * torch.clamp(logdet - math.log(floor), min=0)

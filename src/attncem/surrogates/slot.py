@@ -15,7 +15,14 @@ from attncem.config.attention import SlotOptions
 from attncem.surrogates import moments
 from attncem.surrogates.base import PAIR, Batch, Surrogate, exact_arithmetic
 from attncem.surrogates.floor import VarianceFloor
-from attncem.surrogates.gated import ClassPenalty, DimensionGate, gate_values
+from attncem.surrogates.gated import (
+    ClassPenalty,
+    DimensionGate,
+    gate_values,
+    passed_values,
+    snr_passed,
+    through_gates,
+)
 from attncem.surrogates.moments import Groups
 from attncem.surrogates.projection import build_projection
 from attncem.surrogates.recompute import recomputed
@@ -265,11 +272,10 @@ class SlotCrossAttentionCEM(Surrogate):
         centre = uniform.T @ x
         centred = x - moments.rows_of_samples(centre, groups)
         squares = centred.square()
-        class_variance = uniform.T @ squares
+        class_variance = moments.unbiased(uniform.T @ squares, groups)
         if self.options.moments == "class":
-            unbiased = groups.counts / (groups.counts - 1).clamp_min(1)
-            variance = class_variance * unbiased.unsqueeze(1)
-            return SlotMoments(torch.zeros_like(centre), self._clamp(variance), groups.counts.unsqueeze(1), centre)
+            variance = self._clamp(class_variance)
+            return SlotMoments(torch.zeros_like(centre), variance, groups.counts.unsqueeze(1), centre)
         table = spread_over_classes(responsibilities, groups.one_hot)
         mass = table.sum(0)
         weights = (table / mass.clamp_min(SMALLEST_MASS)).flatten(1)
@@ -307,16 +313,15 @@ class SlotCrossAttentionCEM(Surrogate):
             margin=self.scalar("margin_m", live=live).to(x.dtype) if softplus_used else 0.0,
         )
         gates = self._gates(found, groups, live=live)
-        gated = entries
-        for name in ("gate_dimension", "gate_snr"):
-            gated = gated * gates[name] if name in gates else gated
-        per_slot = gated.mean(1).view_as(found.mass)
-        per_group = (self._slot_weights(found.mass, groups, live=live) * per_slot).sum(1)
+        per_slot = through_gates(entries, gates).mean(1).view_as(found.mass)
+        weights = self._slot_weights(found.mass, groups, live=live)
+        per_group = (weights * per_slot).sum(1)
         if "gate_class" in gates:
             per_group = per_group * gates["gate_class"]
         by_group = {name: gate.reshape(len(groups.counts), -1) for name, gate in gates.items()}
         above = above_floor(found.variance.detach(), self.options, self.floor.value, self.noise_std)
-        return ClassPenalty(per_group, above.reshape(len(groups.counts), -1), by_group)
+        passed = snr_passed(entries, gates, weights)
+        return ClassPenalty(per_group, above.reshape(len(groups.counts), -1), by_group, passed)
 
     def _slot_weights(self, mass: Tensor, groups: Groups, *, live: bool) -> Tensor:
         """w̃_k = (w_k/M)^slot_power, normalised, [G, S]."""
@@ -449,6 +454,8 @@ class SlotCrossAttentionCEM(Surrogate):
             keep = keep & above_noise(variance, self.noise_std)
             _, variance = moments.class_moments(normalise(z.flatten(1)), groups)
         options = self.options
+        if options.small_slot_correction:
+            variance = moments.unbiased(variance, groups)
         entries = variance_statistic(
             variance,
             options,
@@ -471,8 +478,10 @@ class SlotCrossAttentionCEM(Surrogate):
             **{name: self.scalar(name).clone() for name in self._scalars_told()},
             "tanh_alpha_xattn": self.cross_attention.alpha_xattn.detach().tanh(),
             "tanh_alpha_ffn": self.cross_attention.alpha_ffn.detach().tanh(),
+            "class_samples": moments.mean_over_kept(groups.counts, keep),
             "shut_off": shut.to(usage.dtype),
             **gate_values(penalty.gates, keep),
+            **passed_values(penalty, self.options, keep),
         }
         if self.options.num_slots > 1:
             values["slot_entropy"] = moments.mean_over_kept(entropy / math.log(self.options.num_slots), keep)

@@ -17,6 +17,10 @@ HEALTH: dict[str, str] = {
     "health.gates_closed.advice": (
         "keep the gates frozen with surrogate.learn=worst_case or fit, or switch this gate off"
     ),
+    "health.gates_hide.meaning": (
+        "SNR gate hides spread: dimensions whose mean is large beside their spread are left out of the penalty"
+    ),
+    "health.gates_hide.advice": "read rob_loss as a part of the spread only; or set surrogate.snr_gate=false",
     "health.latched.meaning": (
         "penalty latched: off in nearly every batch of an epoch in nearly all classes, though they are not compact"
     ),
@@ -30,6 +34,25 @@ HEALTH: dict[str, str] = {
     ),
     "health.skipped.meaning": "samples skipped: their class has too few samples in a batch",
     "health.skipped.advice": "give a batch more samples a class (training.batch_size)",
+    "health.few_samples.meaning": "few samples: the log of a variance of so few reads below that of the law's variance",
+    "health.few_samples.advice": (
+        "give a batch more samples a class (training.batch_size, training.batches.samples_per_class) or use "
+        "surrogate.memory; with kmeans and gmm fewer surrogate.num_clusters"
+    ),
+    "health.singular.meaning": (
+        "covariances singular: most components have no more samples than dimensions, so the penalty reads next to 0"
+    ),
+    "health.singular.advice": (
+        "use surrogate.covariance=diagonal, a smaller surrogate.pca_dim or fewer surrogate.num_clusters"
+    ),
+    "health.normalised_away.meaning": (
+        "LayerNorm hides spread: most of it shifts or scales all dimensions together, which the penalty cannot see"
+    ),
+    "health.normalised_away.advice": "do not read rob_loss as privacy; use surrogate.variance_space=raw",
+    "health.projected_away.meaning": (
+        "projection hides spread: most of it lies outside the principal directions and is not penalised"
+    ),
+    "health.projected_away.advice": "raise surrogate.pca_dim, or leave it out",
     "health.dominates.meaning": "penalty dominates: it drives the encoder far more than the task does",
     "health.dominates.advice": (
         "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp"
