@@ -16,10 +16,13 @@ import pytest
 from attncem.files import (
     append,
     cut_to_lines,
+    hash_file,
     is_held,
     locked,
     lost_of,
     made_at_once,
+    read_bytes,
+    read_if_there,
     read_json,
     read_lines,
     write_atomic,
@@ -220,6 +223,14 @@ def test_who_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, monkeyp
 # reading
 
 
+def test_what_is_no_number_has_no_value_in_a_log_and_damages_other_files(tmp_path: Path) -> None:
+    file = tmp_path / "file.jsonl"
+    file.write_text('{"a": NaN, "b": -Infinity}\n')
+    assert [line for _, line in read_lines(file)] == [{"a": None, "b": None}]
+    with pytest.raises(RunError, match="NaN is no number of JSON"):
+        read_json(file)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -229,6 +240,10 @@ def test_who_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, monkeyp
         ('{"a": 1}\r', "CR LF"),
         ("{", "line 2"),
         ("", "line 2"),
+        ('{"a": "\\ud800"}', "surrogates not allowed"),
+        ('{"a": [1e999]}', "1e999 is no number of JSON"),
+        (f'{{"a": {10**400}}}', "10000000000000000000… is no number"),
+        ('{"a": 9223372036854775808}', "is no number of JSON"),
     ],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, said: str) -> None:
@@ -236,6 +251,26 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, said: str) -> N
     file.write_text('{"a": 1}\n' + line + "\n", newline="")
     with pytest.raises(RunError, match=rf"log\.jsonl is damaged: line 2.*{said}|damaged: {said}"):
         read_lines(file)
+    file.write_text('{"a": [-9223372036854775807, 1e308, 0.5, -1, "\\ud83d\\ude00"]}\n')
+    assert read_lines(file)[0][1] == {"a": [-(2**63) + 1, 1e308, 0.5, -1, "😀"]}
+
+
+def test_what_may_never_end_is_not_opened(tmp_path: Path) -> None:
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for ask in (read_bytes, read_json, read_lines, hash_file, lambda path: lost_of(path, 3)):
+        for path in (file, tmp_path / "device"):
+            with pytest.raises(RunError, match=f"{path.name} cannot be read: it is no regular file"):
+                ask(path)
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, said in (("none", "is missing"), ("loop", "(?i)symbolic links"), (".", "directory"), ("a\0", "null")):
+        with pytest.raises(RunError, match=said):
+            read_bytes(tmp_path / name)
+    assert read_if_there(tmp_path / "none") is None
 
 
 def test_deep_json_is_named(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_damaged_files_are_named(whole: AuditResult, tmp_path: Path) -> None:
     (folder / "grey.json").write_text("{}")
     with pytest.raises(RunError, match=r"grey\.json is damaged: \w+ is missing"):
         ledger.result()
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match=r"audit\.json is missing"):
         ledger.picture("../audit.json")
     (folder / "audit.json").write_text("[]")
     with pytest.raises(RunError, match=r"audit\.json is damaged"):
@@ -222,6 +222,38 @@ def test_a_scores_file_with_code_in_it_is_refused(whole: AuditResult, tmp_path: 
     np.savez(folder / "grey.npz", index=np.array([object()], dtype=object))
     with pytest.raises(RunError, match=r"grey\.npz is damaged"):
         Ledger.open(folder).scores("grey")
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"mse": np.zeros(3)},
+        {"index": np.zeros(3), "mse": np.zeros(3)},
+        {"index": np.arange(3), "mse": np.zeros(4)},
+        {"index": np.arange(3), "mse": np.array(["a", "b", "c"])},
+        {"index": np.arange(3), "mse": np.zeros(3, complex)},
+        {"index": np.array(3), "mse": np.array(0.5)},
+        {"index": np.arange(2) + 2**40, "mse": np.zeros(2)},
+        {"index": np.arange(3), "ssim": np.zeros(3)},
+    ],
+)
+def test_scores_of_the_wrong_kind_are_named(whole: AuditResult, tmp_path: Path, arrays: dict[str, Any]) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole.folder, folder)
+    np.savez(folder / "grey.npz", **arrays)
+    row = json.loads((folder / "grey.json").read_text())
+    (folder / "grey.json").write_text(json.dumps({**row, "num_images": 3}))
+    with pytest.raises(RunError, match=r"\.npz is damaged: it (does not hold|has no mse)"):
+        Ledger.open(folder).result()
+
+
+def test_a_picture_that_is_a_pipe_is_not_waited_for(whole: AuditResult, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(whole.folder, folder)
+    os.mkfifo(folder / "pictures" / "pipe.png")
+    for name, said in (("pipe.png", "no regular file"), ("a\0.png", "null byte")):
+        with pytest.raises(RunError, match=said):
+            Ledger.open(folder).picture(name)
 
 
 def made_up(name: str, mean: float, kind: Any = "attack", **changed: Any) -> Row:

@@ -18,12 +18,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import attncem
+from attncem import runs
 from attncem.auditing import audit
 from attncem.config.attacks import GreyOptions
 from attncem.config.suites import Suite
-from attncem.files import hash_file
+from attncem.files import hash_file, read_json
 from attncem.fingerprints import fingerprint
 from attncem.inference import predict
+from attncem.initial import read_weights
 from attncem.opening import open_encoder, open_run
 from attncem.progress import silent
 from attncem.training import train
@@ -116,7 +118,15 @@ def test_a_run_of_the_first_version_reads_the_facts_from_its_data(
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [({}, "class_names is missing"), ({"shape": "x"}, "shape must be a list"), (3, "must be a mapping")],
+    [
+        ({}, "class_names is missing"),
+        ({"shape": "x"}, "shape must be a list"),
+        (3, "must be a mapping"),
+        ({"shape": [3, 16]}, "must have a shape of three sizes"),
+        ({"shape": [3, 16, 10**12]}, "must have a shape of three sizes"),
+        ({"num_classes": -2}, "must have a shape of three sizes, and classes"),
+        ({"std": [0.5, 0.5]}, "must have a mean and a positive std for each channel"),
+    ],
 )
 def test_damaged_facts_are_named(on_pictures: tuple[Path, Path], tmp_path: Path, data: Any, message: str) -> None:
     run, _ = copy_of(on_pictures, tmp_path)
@@ -125,6 +135,48 @@ def test_damaged_facts_are_named(on_pictures: tuple[Path, Path], tmp_path: Path,
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunError, match=rf"manifest\.json is damaged: .*{message}"):
         open_run(run)
+
+
+@pytest.mark.parametrize("part", ["server", "surrogate"])
+def test_a_checkpoint_without_one_half_is_named(on_pictures: tuple[Path, Path], tmp_path: Path, part: str) -> None:
+    run, _ = copy_of(on_pictures, tmp_path)
+    for file in run.glob("checkpoints/*/checkpoint.json"):
+        facts = json.loads(file.read_text())
+        del facts["sha256"][f"{part}.safetensors"]
+        file.write_text(json.dumps(facts))
+    if part == "surrogate":
+        assert open_run(run).checkpoint is not None, "it is not asked for here"
+        return
+    for ask in (lambda: predict(run, "test:0"), lambda: read_weights(str(run), ("server",))):
+        with pytest.raises(RunError, match=rf"epoch-00001.*: '{part}.* is missing"):
+            ask()
+
+
+def test_weights_of_another_network_are_named(on_pictures: tuple[Path, Path], tmp_path: Path) -> None:
+    """Their hash is right: they are only not this network's."""
+    run, _ = copy_of(on_pictures, tmp_path)
+    (folder,) = run.glob("checkpoints/*")
+    weights = load_file(folder / "client.safetensors")
+    save_file({f"other.{name}": value for name, value in weights.items()}, folder / "client.safetensors")
+    facts = json.loads((folder / "checkpoint.json").read_text())
+    facts["sha256"]["client.safetensors"] = hash_file(folder / "client.safetensors")
+    (folder / "checkpoint.json").write_text(json.dumps(facts))
+    with pytest.raises(RunError, match=r"epoch-00001 does not fit the run: .* Missing key"):
+        open_run(run)
+
+
+def test_the_manifest_is_read_once(on_pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(runs, "read_json", lambda file: asked.append(file.name) or read_json(file))
+    opened = open_run(on_pictures[0])
+    assert len(opened.data.test) == 4
+    assert asked == ["manifest.json"]
+
+
+def test_a_report_needs_the_name_of_a_file(on_pictures: tuple[Path, Path]) -> None:
+    for out in (".", "/", on_pictures[1]):
+        with pytest.raises(RunError, match="is a folder, not a file name for a report"):
+            attncem.report(on_pictures[0], out)
 
 
 class MyClient(nn.Sequential):

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from attncem.checkpoints import Broken, broken_tensor, endless_buffers
+from attncem.checkpoints import Broken, broken_tensor, check_optimizers, endless_buffers, fitting
 from attncem.config.load import dump_config
 from attncem.config.run import RunConfig
 from attncem.files import hash_file, read_json, write_atomic, write_json
@@ -549,7 +549,9 @@ FACTS = "checkpoints/epoch-00001/checkpoint.json"
         ("manifest.json", {"status": "running", "split": "x"}, "split must be a mapping"),
         ("manifest.json", {"status": "running", "noise_scheme": "x"}, "noise_scheme must be a whole number"),
         ("manifest.json", {"status": "running", "config_sha256": 3}, "config_sha256 must be text"),
+        ("manifest.json", {"status": "running", "training_seconds": 10**400}, "1000.* is no number of JSON"),
         (FACTS, {"epoch": "1"}, "epoch must be a whole number"),
+        (FACTS, {"epoch": 2**63}, "9223372036854775808… is no number of JSON"),
         (FACTS, {"offsets": [1]}, "offsets must be a mapping"),
         (FACTS, {"offsets": {"metrics.jsonl": "1"}}, r"offsets.metrics.jsonl must be a whole number"),
         (FACTS, {"sha256": {"client.safetensors": 1}}, "sha256.client.safetensors must be text"),
@@ -564,6 +566,44 @@ def test_valid_json_of_the_wrong_kind_is_named(run: RunDirectory, name: str, cha
     file.write_text(json.dumps({**json.loads(file.read_text()), **change} if name == FACTS else change))
     with pytest.raises(RunError, match=rf"{re.escape(name)} is damaged: {said}"):
         run.load("best")
+
+
+def wrong_states() -> dict[str, Callable[[dict[str, Any]], Any]]:
+    """States with a fitting hash that are not the optimiser's own."""
+    buffer = {"momentum_buffer": torch.zeros(3)}
+    return {
+        "a number": lambda state: 3,
+        "no groups": lambda state: {"state": state["state"]},
+        "text": lambda state: {**state, "param_groups": [{**state["param_groups"][0], "momentum": "x"}]},
+        "a list as lr": lambda state: {**state, "param_groups": [{**state["param_groups"][0], "lr": [0.1]}]},
+        "a lost parameter": lambda state: {**state, "param_groups": [{**state["param_groups"][0], "params": [0]}]},
+        "a shape": lambda state: {**state, "state": {0: buffer}},
+        "a place": lambda state: {**state, "state": {7: buffer}},
+        "a count": lambda state: {**state, "state": {0: {"step": "x"}}},
+        "a list": lambda state: {**state, "state": [1]},
+    }
+
+
+@pytest.mark.parametrize("kind", wrong_states())
+def test_a_state_of_another_optimiser_is_refused(kind: str) -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizers = {"model": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)}
+    state = trained_parts()[1]["model"]
+    check_optimizers(optimizers, {"model": state})
+    with pytest.raises(RunError, match="it does not fit: "), fitting("it does not fit"):
+        check_optimizers(optimizers, {"model": wrong_states()[kind](state)})
+
+
+def test_weights_go_only_into_their_own_module(run: RunDirectory) -> None:
+    save_epoch(run, 1)
+    checkpoint = run.load("last")
+    checkpoint.restore("client", torch.nn.Linear(3, 2))
+    for part, module, said in (
+        ("client", torch.nn.Linear(3, 4), "size mismatch for weight"),
+        ("server", torch.nn.Linear(3, 2), "'server' is missing"),
+    ):
+        with pytest.raises(RunError, match=f"epoch-00001 does not fit the run: .*{said}"):
+            checkpoint.restore(part, module)
 
 
 @pytest.mark.parametrize(

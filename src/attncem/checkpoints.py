@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import math
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,13 @@ from attncem.types import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.optim import Optimizer
 
 State = Mapping[str, "Mapping[str, Tensor]"]
 """Weights of each part: client, server, surrogate."""
 FACTS = "checkpoint.json"
+_WORDS = 40
+"""So many words of torch's own account of what does not fit stand in an error."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,22 @@ class Checkpoint:
     weights: dict[str, dict[str, Tensor]]
     optimizer: dict[str, Any]
     facts: dict[str, Any]
+    folder: Path
+
+    def restore(self, part: str, module: nn.Module) -> None:
+        """Give a module its weights (client, server, surrogate); RunError where they are not its own."""
+        with fitting(f"{self.folder} does not fit the run"):
+            module.load_state_dict(self.weights[part])
+
+
+@contextlib.contextmanager
+def fitting(what: str) -> Iterator[None]:
+    """A file that is valid by itself, but none of this run, as an error for people."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split()[:_WORDS])
+        raise RunError(f"{what}: {said}") from error
 
 
 # one checkpoint
@@ -79,17 +99,13 @@ def read_checkpoint(folder: Path, *, optimizer: bool) -> Checkpoint:
     state = read_tensors(folder / "optimizer.pt") if optimizer else {}
     files = [name for name in facts["sha256"] if name != "optimizer.pt"]
     weights = {name.removesuffix(".safetensors"): read_tensors(folder / name) for name in files}
-    return Checkpoint(folder.name, weights, state, facts)
+    return Checkpoint(folder.name, weights, state, facts, folder)
 
 
 def _check_hash(file: Path, expected: str) -> None:
     if not file.is_file():
         raise RunError(f"{file} is missing: the checkpoint is incomplete")
-    try:
-        found = hash_file(file)
-    except OSError as error:
-        raise RunError(f"{file} cannot be read: {error.strerror}") from error
-    if found != expected:
+    if hash_file(file) != expected:
         raise RunError(f"{file} is damaged: its SHA-256 is not the recorded {expected[:12]}…")
 
 
@@ -166,6 +182,56 @@ def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         for key, item in pairs:
             yield from _tensors_in(item, f"{name}.{key}")
+
+
+# what an optimiser may be given
+
+
+def check_optimizers(optimizers: Mapping[str, Optimizer], states: Mapping[str, Any]) -> None:
+    """ValueError unless these are states of the optimisers: torch takes anything, and fails in the first step."""
+    for name, optimizer in optimizers.items():
+        given, own = states[name], optimizer.state_dict()
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if not isinstance(given, Mapping) or not _alike(given["param_groups"], own["param_groups"]):
+            raise ValueError(f"its optimiser {name} has other settings or parameters")
+        if not isinstance(given["state"], Mapping) or not all(
+            _is_state_of(parameters, place, entries) for place, entries in given["state"].items()
+        ):
+            raise ValueError(f"its optimiser {name} holds what belongs to no parameter")
+
+
+def _alike(given: Any, own: Any) -> bool:
+    """Whether settings are of the same kind; what only one side has is another version's."""
+    if isinstance(own, Mapping):
+        return isinstance(given, Mapping) and all(_alike(given[key], own[key]) for key in own if key in given)
+    if isinstance(own, list | tuple):
+        same = isinstance(given, list | tuple) and len(given) == len(own)
+        return same and all(_alike(*pair) for pair in zip(given, own, strict=True))
+    if own is None or isinstance(own, bool):
+        return given is None or isinstance(given, bool)
+    return _is_number(given) and (not isinstance(own, int) or given == own)
+
+
+def _is_number(value: Any) -> bool:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.ndim == 0 and bool(value.isfinite())
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _is_state_of(parameters: Sequence[Tensor], place: Any, entries: Any) -> bool:
+    """Whether these are the running means and counts of the parameter at this place."""
+    import torch
+
+    if not isinstance(place, int) or not 0 <= place < len(parameters) or not isinstance(entries, Mapping):
+        return False
+    shape = parameters[place].shape
+    return all(
+        _is_number(value) if key == "step" else isinstance(value, torch.Tensor) and value.shape == shape
+        for key, value in entries.items()
+        if value is not None
+    )
 
 
 # the folder of all checkpoints

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import time
@@ -32,7 +33,30 @@ _TRIES, _PAUSE = 5, 0.01
 
 def hash_file(path: Path) -> str:
     """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+# reading
+
+
+def read_bytes(path: Path) -> bytes:
+    """All that a file holds; RunError where it is missing or cannot be read."""
+    data = read_if_there(path)
+    if data is None:
+        raise RunError(f"{path} is missing")
+    return data
+
+
+def read_if_there(path: Path) -> bytes | None:
+    """All that a file holds, None where there is none; a pipe or a device, which may never end, is not opened."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 # writing
@@ -211,7 +235,7 @@ def cut_to_lines(file: Path, size: int) -> None:
 
 def lost_of(log: Path, size: int) -> str:
     """What is wrong with a log whose first `size` bytes were whole lines; empty where nothing is."""
-    data = log.read_bytes() if log.exists() else b""
+    data = read_if_there(log) or b""
     if len(data) < size:
         return f"{log} has lost its end: {len(data)} of {size} bytes are left"
     changed = size > 0 and data[size - 1 : size] != b"\n"
@@ -230,11 +254,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; RunError names a file that is missing, damaged or from a newer version."""
     try:
-        data = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing") from None
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+        data = parse_json(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(data, dict):
@@ -247,18 +267,40 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _refuse_constant(name: str) -> float:
+def parse_json(data: bytes, *, in_log: bool = False) -> Any:
+    """Plain data; ValueError for what is no JSON, or holds a number or a text that could not be written again.
+
+    NaN and Infinity, which are no JSON, are no values in a log.
+    """
+    text = data.decode("utf-8-sig")
+    odd = _no_value if in_log else _refuse
+    found = json.loads(text, parse_constant=odd, parse_int=_whole, parse_float=_finite)
+    if "\\ud" in text.lower():
+        json.dumps(found, ensure_ascii=False).encode()  # half a character has no bytes
+    return found
+
+
+def _refuse(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _no_value(_: str) -> None:
+    return None
+
+
+def _whole(digits: str) -> int:
+    value = int(digits)
+    return value if value.bit_length() < 64 else int(_refuse(f"{digits[:20]}…"))
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits[:20])
 
 
 def read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """The complete lines of a log, each with its place in words; RunError names a line that is no JSON object."""
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+    lines = (read_if_there(path) or b"").split(b"\n")[:-1]
     return [(f"{path}: line {number}", _read_line(path, number, line)) for number, line in enumerate(lines, 1)]
 
 
@@ -267,7 +309,7 @@ def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if line.endswith(b"\r"):
         raise RunError(f"{where} ends with CR LF, which attncem does not write: turn the line ends back into LF")
     try:
-        data = json.loads(line)
+        data = parse_json(line, in_log=True)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{where}: {error}") from error
     if not isinstance(data, dict):

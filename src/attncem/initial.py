@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import attncem
-from attncem.checkpoints import read_tensors
+from attncem.checkpoints import fitting, read_tensors
 from attncem.config.load import dump_config
 from attncem.config.model import ModelOptions
 from attncem.config.run import RunConfig
@@ -92,16 +91,6 @@ def check_same_split(run: RunDirectory, sha256: str) -> None:
         raise RunError(f"the data or its split has changed since {run.path} was begun: it cannot be resumed with them")
 
 
-@contextmanager
-def fitting(what: str) -> Iterator[None]:
-    """A file that is valid by itself, but none of this run, as an error for people."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
-        raise RunError(f"{what}: {said}") from error
-
-
 # weights
 
 
@@ -146,8 +135,9 @@ def read_weights(source: str, parts: tuple[str, ...]) -> InitialWeights:
 
 def _of_run(run: RunDirectory, parts: tuple[str, ...]) -> InitialWeights:
     checkpoint = run.load("best", optimizer=False)
-    hashes = {f"{part}.safetensors": checkpoint.facts["sha256"][f"{part}.safetensors"] for part in parts}
-    return InitialWeights({part: checkpoint.weights[part] for part in parts}, hashes)
+    with fitting(str(checkpoint.folder)):
+        hashes = {f"{part}.safetensors": checkpoint.facts["sha256"][f"{part}.safetensors"] for part in parts}
+        return InitialWeights({part: checkpoint.weights[part] for part in parts}, hashes)
 
 
 def _of_file(path: Path, parts: tuple[str, ...]) -> InitialWeights:

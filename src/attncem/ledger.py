@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.config.suites import row_file
-from attncem.files import PARTIAL, explain_os_error, locked, read_record, write_atomic, write_record
+from attncem.files import PARTIAL, explain_os_error, locked, read_bytes, read_record, write_atomic, write_record
 from attncem.results.audit import AuditPlan, AuditResult, Row
 from attncem.results.joining import join
 from attncem.types import RunError
@@ -127,20 +126,16 @@ class Ledger:
     def scores(self, name: str) -> ImageScores:
         """The scores of every image of a row."""
         file = self._file(name, "npz")
+        raw = read_bytes(file)
         try:
-            with np.load(io.BytesIO(file.read_bytes()), allow_pickle=False) as data:
-                arrays = {key: np.asarray(data[key]) for key in data.files}
-            return ImageScores(arrays.pop("index").astype(np.int64), arrays)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            with np.load(io.BytesIO(raw), allow_pickle=False) as data:
+                return _image_scores({key: np.asarray(data[key]) for key in data.files})
+        except Exception as error:  # a damaged archive can fail in any way
             raise RunError(f"{file} is damaged: {error}") from error
 
     def picture(self, name: str) -> bytes:
         """A picture's file."""
-        file = self.path / PICTURES / Path(name).name
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise RunError(f"{file} cannot be read: {error.strerror}") from error
+        return read_bytes(self.path / PICTURES / Path(name).name)
 
     def state_file(self, name: str) -> Path | None:
         """What the row's attack had learned, where it was kept."""
@@ -160,7 +155,19 @@ class Ledger:
         scores = {row.name: self.scores(row.name) for row in judged}
         common = set.intersection(*(set(found.index.tolist()) for found in scores.values()))
         chosen = np.array(sorted(common), dtype=np.int64)
+        for name, found in scores.items():
+            if "mse" not in found.values or not common:
+                raise RunError(f"{self._file(name, 'npz')} is damaged: it has no mse of the images that all rows share")
         return {name: float(found.values["mse"][np.isin(found.index, chosen)].mean()) for name, found in scores.items()}
+
+
+def _image_scores(arrays: dict[str, NDArray[Any]]) -> ImageScores:
+    """The arrays of a scores file; ValueError where they are not one number for each image."""
+    index = arrays.pop("index", np.empty(0))
+    numbers = index.ndim == 1 and index.dtype.kind in "iu" and all(it.dtype.kind == "f" for it in arrays.values())
+    if not numbers or any(it.shape != index.shape for it in arrays.values()):
+        raise ValueError("it does not hold one number of each measure for each image")
+    return ImageScores(index.astype(np.int64), arrays)
 
 
 def plan_id(suite: str, threat: str, evaluation: str, facts: Mapping[str, Any]) -> str:

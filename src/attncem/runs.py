@@ -44,6 +44,8 @@ from attncem.files import (
     locked,
     lost_of,
     made_at_once,
+    read_bytes,
+    read_if_there,
     read_json,
     read_lines,
     read_record,
@@ -114,10 +116,10 @@ class RunDirectory:
     def config_yaml(self) -> str:
         """Text of the resolved configuration; RunError where it is not what the run was made with."""
         file = self.path / "config.yaml"
+        data = read_bytes(file)
         try:
-            data = file.read_bytes()
             text = data.decode()
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise RunError(f"{file} cannot be read: {error}") from error
         expected = self.manifest.get("config_sha256")  # absent in runs of attncem 0.1
         if expected is not None and hashlib.sha256(data).hexdigest() != expected:
@@ -142,13 +144,7 @@ class RunDirectory:
     @property
     def noise_key(self) -> bytes | None:
         """The key of keyed noise; None where there is none."""
-        file = self.path / KEY_FILE
-        try:
-            return file.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise RunError(f"{file} cannot be read: {error.strerror}") from error
+        return read_if_there(self.path / KEY_FILE)
 
     @property
     def manifest(self) -> dict[str, Any]:

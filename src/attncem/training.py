@@ -22,9 +22,18 @@ from attncem.build import (
     build_surrogate_for,
     check,
     data_facts,
+    data_notes,
     load_data,
 )
-from attncem.checkpoints import Broken, Checkpoint, broken_tensor, endless_buffers, last_finite
+from attncem.checkpoints import (
+    Broken,
+    Checkpoint,
+    broken_tensor,
+    check_optimizers,
+    endless_buffers,
+    fitting,
+    last_finite,
+)
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.data.batches import augment
@@ -43,7 +52,6 @@ from attncem.initial import (
     check_modules,
     check_same_split,
     check_same_start,
-    fitting,
     new_run,
     refuse_empty,
     start_from_given,
@@ -54,12 +62,13 @@ from attncem.models.pruning import channel_importance, prune
 from attncem.models.split import SplitModel, feature_shape
 from attncem.objective import Objective
 from attncem.processes import World, joined, launched_processes
-from attncem.progress import Progress, show_line, show_progress, silent, tell
+from attncem.progress import Progress, show_line, shown, silent, tell
 from attncem.results.record import read
 from attncem.results.run_files import BestFacts
 from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
+from attncem.texts import text
 from attncem.types import ConfigError, RunError, TrainingError
 
 _EVALUATION_BATCH = 500
@@ -92,9 +101,10 @@ def train(
         if run.is_finished:
             return run
         check_modules(run, given=modules is not None)
-        resolved = run.config
+        resolved, notes = run.config, list[str]()
     else:
-        run, resolved = None, load_config(config, overrides).config
+        loaded = load_config(config, overrides)
+        run, resolved, notes = None, loaded.config, loaded.notes
         if init_from is not None:
             resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     resolved = _for_launch(resolved, begun=run is not None)
@@ -102,6 +112,8 @@ def train(
     device = resolve_device(resolved.device)
     others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
     with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
+        if run is None and world.first:
+            _say([text("command.note", said=note) for note in (*notes, *data_notes(resolved))], progress)
         # All that can be refused is refused here, before a folder is made.
         trainer = _Trainer(resolved, modules, world)
         if not world.first:
@@ -149,19 +161,24 @@ def _new_run(
 def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
     """Train to the end, telling `progress`, or else the terminal; the manifest says how it ended."""
     try:
-        if progress is not None:
-            trainer.run_all(run, progress)
-            return
-        for caution in trainer.cautions:
-            show_line(f"caution: {caution}")
-        with show_progress() as shown:
-            trainer.run_all(run, shown)
+        _say([f"caution: {caution}" for caution in trainer.cautions], progress)
+        with shown(progress) as told:
+            trainer.run_all(run, told)
     except KeyboardInterrupt:
         run.update_manifest(status="stopped")
         raise
     except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
         run.update_manifest(status="failed")
         raise
+
+
+def _say(lines: Iterable[str], progress: Progress | None) -> None:
+    """What a person should know first: told to `progress`, or else on the terminal."""
+    for line in lines:
+        if progress is None:
+            show_line(line)
+        else:
+            tell(progress, line)
 
 
 @dataclass
@@ -279,6 +296,7 @@ class _Trainer:
         """Take everything up where a checkpoint stands."""
         facts, file = checkpoint.facts, self.run.path / "checkpoints" / checkpoint.name
         with fitting(f"{file} does not fit the run"):
+            check_optimizers(self.trainable.optimizers, checkpoint.optimizer)
             self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
             read(BestFacts, facts["best"], f"{file}: best")
             progress = _Progress(facts["epoch"], facts["step"], facts["best"])

@@ -128,9 +128,9 @@ def load_config(
     return Loaded(loaded.config, [*loaded.notes, f"channel: {loaded.config.channel_order}"])
 
 
-def dump_config(config: Options) -> str:
+def dump_config(config: Options, *, ascii_only: bool = False) -> str:
     """YAML text of all options; loading it gives equal ones."""
-    return dump_yaml(plain(config))
+    return dump_yaml(plain(config), plain=ascii_only)
 
 
 def config_schema() -> dict[str, Any]:

@@ -125,9 +125,11 @@ def parse_yaml(text: str, where: str) -> Any:
             loader.dispose()
 
 
-def dump_yaml(data: Any) -> str:
-    """YAML text of plain data, keys in the given order."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
+def dump_yaml(data: Any, *, plain: bool = False) -> str:
+    """YAML text of plain data, keys in the given order; `plain` writes letters beyond ASCII as YAML's own escapes."""
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, allow_unicode=not plain, default_flow_style=False, width=110
+    )
 
 
 def _position(error: yaml.YAMLError) -> str:

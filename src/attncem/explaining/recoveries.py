@@ -10,7 +10,7 @@ from torch import Tensor
 from attncem.attacks import ATTACKS, build_attack
 from attncem.attacks.base import Attack
 from attncem.attacks.oracle import Oracle
-from attncem.checkpoints import read_tensors
+from attncem.checkpoints import fitting, read_tensors
 from attncem.config.attacks import ClassMeanOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.base import Options
 from attncem.ledger import Ledger, ledgers
@@ -67,8 +67,8 @@ def strongest_audit(opened: OpenRun) -> KnownAudit:
         return KnownAudit()
     try:
         there = ledgers(opened.directory.path / "audits")
-        fitting = [(ledger, ledger.result()) for ledger in there if _fits(ledger, opened)]
-        judged = [pair for pair in fitting if pair[1].strongest]
+        own = [(ledger, ledger.result()) for ledger in there if _fits(ledger, opened)]
+        judged = [pair for pair in own if pair[1].strongest]
         if judged:
             return KnownAudit(*min(reversed(judged), key=lambda pair: pair[1].strongest_attack.mse.mean))
     except RunError as error:
@@ -87,7 +87,7 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
     own = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
     means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
-    name, strongest, findings = _strongest(opened, audit)
+    name, strongest, findings = _strongest(opened, audit, released)
     rows = [] if strongest is None else [_recovery(name, strongest, x, released, means, from_audit=True)]
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:
@@ -108,7 +108,7 @@ def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
     return train.get(torch.linspace(0, len(train) - 1, _ATTACKER, device=opened.device).long())
 
 
-def _strongest(opened: OpenRun, audit: KnownAudit) -> tuple[str, Attack | None, list[Finding]]:
+def _strongest(opened: OpenRun, audit: KnownAudit, released: Tensor) -> tuple[str, Attack | None, list[Finding]]:
     """The audit's strongest attack as it was there; None where it kept no state."""
     if audit.ledger is None or audit.result is None or not audit.result.strongest:
         return "", None, []
@@ -116,12 +116,12 @@ def _strongest(opened: OpenRun, audit: KnownAudit) -> tuple[str, Attack | None, 
     file = audit.ledger.state_file(row.name)
     if file is None:
         return row.name, None, [finding("state_not_kept", row.name)]
-    try:
+    with fitting(f"{file} does not fit its row"):
         kind = ATTACKS[row.method]
         attack = kind(kind.options_type.model_validate(dict(row.options)))
         attack.load({name: tensor.to(opened.device) for name, tensor in read_tensors(file).items()})
-    except (RunError, RuntimeError, LookupError, ValueError) as error:
-        raise RunError(f"{file} does not fit its row: {error}") from error
+        if not attack.reconstruct(released).isfinite().all():
+            raise ValueError("what it recovers is not finite")
     return row.name, attack, []
 
 

@@ -67,14 +67,18 @@ def _read(kind: Any, value: Any, where: str, key: str) -> Any:
     return _checked(value, fits(value), where, key, word)
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64
+
+
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return _whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 _SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     str: ("text", lambda value: isinstance(value, str)),
     bool: ("true or false", lambda value: isinstance(value, bool)),
-    int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    int: ("a whole number", _whole),
     float: ("a number", _number),
 }
 
@@ -96,7 +100,10 @@ def _record(kind: Any, value: Any, where: str, key: str) -> Any:
         raise RunError(f"{where}: {f'{key}.{missing[0]}'.lstrip('.')} is missing")
     known = {name: _read(hints[name], value[name], where, f"{key}.{name}") for name in hints if name in value}
     known["further"] = {name: item for name, item in value.items() if name not in hints}
-    return kind(**known)
+    try:
+        return kind(**known)
+    except ValueError as error:  # each entry is of its kind, but together they are impossible
+        raise RunError(f"{where}: {key.lstrip('.') or 'it'} {error}") from error
 
 
 def _has_no_default(item: dataclasses.Field[Any]) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from attncem.results.record import Record
 from attncem.types import DatasetSpec
 
+_LARGEST = 2**20
+"""Sides of an image, channels and classes at most."""
+
 
 @dataclass(frozen=True)
 class DataFacts(Record):
@@ -18,6 +21,13 @@ class DataFacts(Record):
     mean: list[float]
     std: list[float]
     class_names: list[str]
+
+    def __post_init__(self) -> None:
+        """ValueError for facts that no network could be built for."""
+        if len(self.shape) != 3 or not all(0 < size <= _LARGEST for size in (*self.shape, self.num_classes)):
+            raise ValueError("must have a shape of three sizes, and classes")
+        if not len(self.mean) == len(self.std) == self.shape[0] or min(self.std) <= 0:
+            raise ValueError("must have a mean and a positive std for each channel")
 
     def spec(self) -> DatasetSpec:
         """As the rest of the package has them."""
