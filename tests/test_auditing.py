@@ -36,7 +36,7 @@ from attncem.metrics import mse, psnr, ssim
 from attncem.opening import open_encoder, open_run
 from attncem.pictures import png, png_text
 from attncem.progress import silent
-from attncem.results.audit import AuditResult, Bound, Row, Verdict
+from attncem.results.audit import PERFECT, AuditResult, Bound, Row, Verdict
 from attncem.results.findings import finding
 from attncem.results.threats import THREATS, ThreatModel
 from attncem.runs import RunDirectory
@@ -162,6 +162,19 @@ def test_rows_are_measured_on_the_evaluation_images(run: RunDirectory, result: A
     assert row.scores["ssim"].mean == pytest.approx(float(ssim(mean, x).mean()), abs=1e-5)
     assert row.mse.per_class[3] == pytest.approx(float(mse(mean, x)[y == 3].mean()), rel=1e-5)
     assert row.mse.p05 == pytest.approx(float(np.quantile(mse(mean, x).numpy(), 0.05)), rel=1e-5)
+
+
+def test_what_remains_is_told_beside_the_best_blind_guess(result: AuditResult) -> None:
+    left, strongest = result.remaining, result.strongest_attack
+    assert set(left) == set(PERFECT)
+    blind = [row for row in result.rows if row.kind == "floor"]
+    for name, item in left.items():
+        best = (min if PERFECT[name] == 0 else max)(blind, key=lambda row: row.scores[name].mean)
+        assert (item.value, item.floor, item.blind) == (strongest.scores[name].mean, best.name, best.scores[name].mean)
+        assert item.share == pytest.approx((item.value - PERFECT[name]) / (item.blind - PERFECT[name]))
+        assert 0 < item.share < 1, name
+    bands = sum(left[name].value for name in ("band_mean", "band_low", "band_high"))
+    assert bands == pytest.approx(strongest.mse.mean, rel=1e-5)
 
 
 def test_the_scores_of_every_image_are_kept(result: AuditResult) -> None:

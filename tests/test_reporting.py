@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -29,6 +30,7 @@ from attncem.reporting import (
     print_explanation,
     print_predictions,
     print_summary,
+    protection,
     report,
     summary_table,
     wording,
@@ -377,7 +379,7 @@ def test_extremes_are_each_attacks_own_with_their_originals(tmp_path: Path) -> N
     assert 'data-attack="decoder small" data-strongest' in decoder
     assert 'data-attack="ridge" hidden' in ridge
     (folder / "pictures" / "original-10.png").unlink()
-    with pytest.raises(RunError, match=r"pictures/original-10.png cannot be read"):
+    with pytest.raises(RunError, match=r"pictures/original-10.png is missing"):
         read([run], tmp_path)
 
 
@@ -409,7 +411,7 @@ def test_pictures_cannot_leave_their_folder_or_attribute(tmp_path: Path) -> None
     data = json.loads(file.read_text())
     data["pictures"][0]["image"] = "../../../../secret.png"
     file.write_text(json.dumps(data))
-    with pytest.raises(RunError, match=r"pictures/secret.png cannot be read"):
+    with pytest.raises(RunError, match=r"pictures/secret.png is missing"):
         read([run], tmp_path)
     (file.parent / "pictures" / "secret.png").write_bytes(b'"><script>x</script>')
     assert Page(read([run], tmp_path)).tags.count("script") == 1
@@ -572,6 +574,154 @@ def test_csv_is_written_only_when_asked(runs: list[Path], tmp_path: Path) -> Non
     (tmp_path / "r.csv").write_text("mine\n")
     with pytest.raises(RunError, match=r"r.csv: exists"):
         report(runs, tmp_path / "r.html", csv=True)
+
+
+def test_a_table_of_an_older_version_is_replaced(runs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("kind,run,surrogate,penalty_weight,noise_std,suite,threat,accuracy,mse,reliable\n")
+    report(runs, tmp_path / "r.html", csv=True)
+    assert (tmp_path / "r.csv").read_text().startswith(",".join(CSV_COLUMNS))
+
+
+# What is protected.
+
+
+def measured(item: Row, **values: float) -> Row:
+    """The row as a newer audit has it, with further measures."""
+    return replace(item, scores=item.scores | {name: score(value) for name, value in values.items()})
+
+
+def shielded(**shares: float) -> list[Row]:
+    """Rows of an audit whose strongest attack leaves these shares of the blind guess's error (of edges: of 1 − 0.6)."""
+    blind = {"structure": 0.04, "edges": 0.6, "band_mean": 0.02, "band_low": 0.03, "band_high": 0.01}
+    given = {"structure": 0.5, "edges": 0.5, "band_mean": 0.5, "band_low": 0.5, "band_high": 0.5} | shares
+    own = {name: share * blind[name] for name, share in given.items()} | {"edges": 1 - 0.4 * given["edges"]}
+    return [
+        measured(item, **blind) if item.kind == "floor" else measured(item, **own) if item.name[0] == "d" else item
+        for item in rows(0.0104)
+    ]
+
+
+LEVELS = {"open": (0.0, 0.2499), "part": (0.2501, 0.7499), "kept": (0.7501, 1.4)}
+
+
+@pytest.mark.parametrize("colour", LEVELS)
+@pytest.mark.parametrize("shape", LEVELS)
+def test_one_sentence_says_what_is_protected(shape: str, colour: str) -> None:
+    said = {
+        protection.describe(make_audit(made=shielded(structure=own, edges=own, band_mean=mean)), {})
+        for own in LEVELS[shape]
+        for mean in LEVELS[colour]
+    }
+    assert said == {catalogue(f"report.protects.{shape}_{colour}")}
+
+
+def test_shape_is_recovered_as_far_as_either_measure_says() -> None:
+    assert protection.level(protection.OPEN) == "part"
+    assert protection.level(protection.KEPT) == "kept"
+    for shares in ({"structure": 0.9, "edges": 0.1}, {"structure": 0.1, "edges": 0.9}):
+        said = protection.describe(make_audit(made=shielded(band_mean=0.9, **shares)), {})
+        assert said == "An attacker recovers most of the shape; colour and brightness are largely protected."
+
+
+def test_no_sentence_praises_what_is_not_known_to_be_private() -> None:
+    kept = shielded(structure=0.9, edges=0.9, band_mean=0.9)
+    unsure = [replace(item, verdict=Verdict(reliable=False)) for item in kept]
+    lost = make_audit(made=kept, accuracy=score(0.3))
+    beaten = make_audit(made=[item for item in kept if item.kind == "floor"])
+    assert protection.describe(make_audit(made=unsure), {}).endswith(catalogue("report.verdict.doubt"))
+    assert protection.describe(lost, {}) == catalogue("report.protects.useless")
+    assert protection.describe(make_audit(made=kept, accuracy=score(0.5)), {"shapes": 0.91}) == catalogue(
+        "report.protects.useless"
+    )
+    assert protection.describe(beaten, {}) == catalogue("report.protects.floor")
+
+
+def test_each_measure_is_compared_with_its_own_best_floor() -> None:
+    made = shielded()
+    made[0] = measured(made[0], structure=0.01, edges=0.1, band_mean=0.05)
+    left = make_audit(made=made).remaining
+    assert (left["structure"].floor, left["structure"].blind) == ("grey", 0.01)
+    assert left["structure"].share == pytest.approx(2.0)
+    assert (left["edges"].floor, left["edges"].blind, left["band_mean"].floor) == ("mean image", 0.6, "mean image")
+    assert (left["mse"].floor, left["mse"].blind) == ("class mean", 0.0521)
+    assert left["mse"].share == pytest.approx(0.0104 / 0.0521)
+    assert "psnr" not in left, "decibels have no ratio"
+    (bar,) = (bar for bar in protection.bars(make_audit(made=made)) if bar.name == "structure")
+    assert (bar.width, bar.level, bar.beside) == (100.0, "kept", "0.0200; blind guess 0.0100 (grey)")
+
+
+def test_what_cannot_be_compared_is_left_out() -> None:
+    bare = [replace(item, scores={"mse": item.mse}) if item.kind == "floor" else item for item in shielded()]
+    assert list(make_audit(made=bare).remaining) == ["mse"]
+    assert make_audit(made=[failed("ridge")]).remaining == {}
+    assert make_audit(made=[row("ridge", 0.02)]).remaining == {}, "no floors"
+    tiny = [measured(item, band_high=0.0) for item in shielded()]
+    assert "band_high" not in make_audit(made=tiny).remaining, "images without detail"
+    assert [bar.name for bar in protection.bars(make_audit(made=tiny))] == [
+        "band_mean",
+        "band_low",
+        "structure",
+        "edges",
+    ]
+
+
+def test_the_page_shows_what_is_protected(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    made = shielded(structure=0.1, edges=0.2, band_mean=1.3, band_high=0.4)
+    made[1] = replace(made[1], name=evil)
+    made = [measured(item, structure=0.3) if item.kind == "floor" and item.name != evil else item for item in made]
+    run = make_run(tmp_path, audits=[make_audit(made=made)])
+    text = read([run, make_run(tmp_path, "kmeans")], tmp_path)
+    page = Page(text)
+    words = " ".join(" ".join(page.text).split())
+    assert not page.open
+    assert page.ids.index("headline") < page.ids.index("protected") < page.ids.index("plot")
+    assert "An attacker recovers most of the shape; colour and brightness are largely protected." in words
+    assert "Mean colour and brightness 130 % left 0.0260; blind guess 0.0200 (grey)" in words
+    assert re.findall(r'<li class="(\w+)">.*?width: ([0-9.]+)%', text) == [
+        ("kept", "100.0"),
+        ("part", "50.0"),
+        ("part", "40.0"),
+        ("open", "10.0"),
+        ("open", "20.0"),
+    ], "of the newer audit alone"
+    assert f"0.0040; blind guess 0.0400 ({evil})" in words
+    assert page.tags.count("script") == 1
+    assert "Below 25 % left most was recovered, from 75 % on it is largely protected" in words
+
+
+def test_older_audits_are_shown_without_what_they_lack(runs: list[Path], tmp_path: Path) -> None:
+    page = Page(read(runs, tmp_path))
+    assert "protected" not in page.ids
+    assert "#protected" not in page.addresses
+    assert protection.summary(make_audit(), "none", {}) == ""
+
+
+def test_csv_has_the_further_measures(tmp_path: Path) -> None:
+    report([make_run(tmp_path, audits=[make_audit(made=shielded())])], tmp_path / "r.html", csv=True)
+    lines = list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
+    names = ("structure", "edges", "band_mean", "band_low", "band_high")
+    assert [float(lines[0][name]) for name in names] == pytest.approx([0.02, 0.8, 0.01, 0.015, 0.005])
+    assert [float(lines[1][name]) for name in names] == pytest.approx([0.04, 0.6, 0.02, 0.03, 0.01]), "a floor"
+
+
+def test_a_report_says_where_no_undefended_accuracy_is_known(tmp_path: Path) -> None:
+    kmeans = make_run(tmp_path, "kmeans")
+    said = catalogue("finding.no_reference", dataset="shapes", network="small")
+    assert words_of([kmeans], tmp_path).count(said) == 1
+    assert "Read these warnings first" not in words_of([kmeans], tmp_path), "it is no fault of the run"
+    both = words_of([kmeans, make_run(tmp_path)], tmp_path)
+    assert said not in both, "the undefended run stands beside it"
+    view = load_run(kmeans)
+    for subject, codes_ in (
+        ({"dataset": "cifar10", "architecture": "vgg11_bn"}, []),
+        ({"dataset": "cifar10", "architecture": "resnet18"}, ["other_reference"]),
+        ({"dataset": "image_folder"}, ["no_reference"]),
+    ):
+        entry = Entry(view, make_audit("kmeans", subject=subject), "kmeans", 0)
+        assert codes(health.reference_findings([entry, entry])) == codes_
+    silent = Entry(view, make_audit("kmeans", accuracy=None), "kmeans", 0)
+    assert health.reference_findings([silent]) == [], "there is no accuracy to compare"
 
 
 # Which audits are shown.
@@ -761,6 +911,25 @@ def test_print_summary_fits_a_terminal() -> None:
     assert "(more private: MSE ↑, SSIM ↓, PSNR ↓)" in text
     assert text.index("kmeans") < text.index("floor: grey")
     assert "held_out" not in text
+
+
+@pytest.mark.parametrize("name", ["decoder small", "decoder strong ssim", "an attack with a long name of its own"])
+def test_print_summary_fits_80_columns(name: str) -> None:
+    console = Console(file=io.StringIO(), width=80, record=True)
+    unsure = [replace(item, name=name, verdict=Verdict(reliable=False)) for item in shielded()[-1:]]
+    audits = [
+        make_audit(made=[*shielded()[:-1], *unsure], subject={"run": "a-name-as-long-as-campaigns-make-them-17"}),
+        make_audit("kmeans", subject={"training_seconds": 123_456.7}),
+        make_audit("gated", [failed("ridge"), failed("grey")]),
+    ]
+    print_summary(audits, console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    for whole in ("123456.7", "train", "reliable)", "floor: class mean", "no result", "0.0104", "20.4"):
+        assert whole in text
+    assert "structure error 0.0200, 50 % of a blind guess’s is left. An attacker recovers shape in part" in text
+    assert "kmeans: structure" not in text, "an older audit"
 
 
 def test_print_summary_tells_suites_threats_and_seeds_apart() -> None:

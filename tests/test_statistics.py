@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy.stats import bootstrap
 
 from attncem.statistics import Interval, bootstrap_mean
 
@@ -54,6 +55,14 @@ def test_ten_thousand_values_take_seconds() -> None:
     interval = bootstrap_mean(np.random.default_rng(4).random(10_000))
     assert time.perf_counter() - started < 20
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * 0.2887 / 100, rel=0.1)
+
+
+@pytest.mark.parametrize("count", [2, 60, 1000, 3000])
+def test_the_interval_is_that_of_scipy(count: int) -> None:
+    values = np.random.default_rng(count).exponential(1.0, count)
+    slow = bootstrap((values,), np.mean, n_resamples=2000, batch=100, rng=np.random.default_rng(0))
+    interval = bootstrap_mean(values)
+    assert (interval.low, interval.high) == pytest.approx(tuple(slow.confidence_interval), abs=1e-12)
 
 
 def test_no_values_are_refused() -> None:

@@ -19,6 +19,7 @@ from attncem.health import CAUSES
 from attncem.metrics import METRICS
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
+from attncem.reporting.protection import BARS, Level
 from attncem.results.audit import Kind
 from attncem.results.findings import Finding
 from attncem.results.threats import Auxiliary, Need
@@ -39,7 +40,11 @@ FILLED: dict[str, Iterable[str]] = {
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),
     "report.bound.*": ("bound", "estimate"),
+    "report.probe.*": ("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
     "report.gallery.*": ("best", "worst"),
+    "report.protected.bar.*": BARS,
+    "report.protected.note.*": BARS,
+    "report.protects.*": [f"{shape}_{colour}" for shape in get_args(Level) for colour in get_args(Level)],
     "threat.encoder.*": ("yes", "no"),
     "threat.channel.*": ("yes", "no"),
     "threat.query.*": ("yes", "no"),

@@ -17,6 +17,13 @@ _WINDOW = 11
 _SIGMA = 1.5
 _C1 = 0.01**2
 _C2 = 0.03**2
+_LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in the grey image (ITU-R BT.601)."""
+_EDGES_C = 170 / 255**2
+"""The constant of the gradient similarity (Xue et al. 2014), for images in [0, 1]."""
+_PREWITT = 3
+COARSE = 4
+"""Cycles an image from which on a frequency is detail: an 8×8 thumbnail holds those below it and no others."""
 
 
 def mse(x: Tensor, y: Tensor) -> Tensor:
@@ -47,6 +54,76 @@ def ssim(x: Tensor, y: Tensor, *, zero_pad: bool = False) -> Tensor:
     structure = (2 * cov + _C2) / (var_x + var_y + _C2)
     values: Tensor = (luminance * structure).flatten(1).mean(1)
     return values
+
+
+def structure(x: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error of each image without its mean colour: the mean over pixels of each channel is taken from
+    both images first, so that a wrong brightness or tint of the whole image counts nothing.
+    """
+    _check_pair(x, y)
+    error = x - y
+    return (error - error.mean((-2, -1), keepdim=True)).square().flatten(1).mean(1)
+
+
+def edges(x: Tensor, y: Tensor) -> Tensor:
+    """Gradient magnitude similarity of each image, [B], 1 where they are equal (Xue et al. 2014, pooled by its mean).
+
+    Prewitt gradients of the grey image (luminance of three channels, else their mean), windows wholly inside the
+    image, no down-sampling; m and n being their magnitudes, the mean of (2mn + c) / (m² + n² + c), c = 170 / 255².
+    """
+    _check_pair(x, y)
+    if min(x.shape[-2:]) < _PREWITT:
+        raise ValueError(f"edges need images of at least {_PREWITT} px, got {tuple(x.shape[-2:])}")
+    of_x, of_y = _steepness(x), _steepness(y)
+    values: Tensor = (2 * (of_x * of_y).sqrt() + _EDGES_C) / (of_x + of_y + _EDGES_C)
+    return values.flatten(1).mean(1)
+
+
+def _steepness(images: Tensor) -> Tensor:
+    """Squared magnitudes [B, H-2, W-2] of the grey images' Prewitt gradients (kernels of thirds)."""
+    grey = _grey(images)
+    down = grey[:, :-2] + grey[:, 1:-1] + grey[:, 2:]
+    across = grey[:, :, :-2] + grey[:, :, 1:-1] + grey[:, :, 2:]
+    horizontal, vertical = down[:, :, 2:] - down[:, :, :-2], across[:, 2:] - across[:, :-2]
+    return (horizontal.square() + vertical.square()) / 9
+
+
+def _grey(images: Tensor) -> Tensor:
+    if images.shape[1] != len(_LUMINANCE):
+        return images.mean(1)
+    return (images * images.new_tensor(_LUMINANCE).view(-1, 1, 1)).sum(1)
+
+
+def band_mean(x: Tensor, y: Tensor) -> Tensor:
+    """The part of each image's MSE at frequency 0: the error of its mean colour."""
+    _check_pair(x, y)
+    return (x - y).mean((-2, -1)).square().mean(1)
+
+
+def band_low(x: Tensor, y: Tensor) -> Tensor:
+    """The part of each image's MSE at radial frequencies above 0 and below COARSE cycles an image."""
+    power, radius = _spectrum(x, y)
+    return (power * ((radius > 0) & (radius < COARSE**2))).flatten(1).sum(1)
+
+
+def band_high(x: Tensor, y: Tensor) -> Tensor:
+    """The part of each image's MSE at radial frequencies of COARSE cycles an image and above."""
+    power, radius = _spectrum(x, y)
+    return (power * (radius >= COARSE**2)).flatten(1).sum(1)
+
+
+def _spectrum(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Power [B, H, W] of the error at each frequency, which adds up to the MSE, and the frequency's square [H, W].
+
+    Frequencies are in cycles along the image's height and width, whatever these are in pixels.
+    """
+    import torch
+
+    _check_pair(x, y)
+    found = torch.fft.fft2(x - y, norm="forward")
+    power = (found.real.square() + found.imag.square()).mean(1)
+    rows, columns = ((torch.fft.fftfreq(side, device=x.device) * side).round().square() for side in x.shape[-2:])
+    return power, rows.unsqueeze(1) + columns
 
 
 def accuracy(logits: Tensor, y: Tensor) -> Tensor:
@@ -99,5 +176,11 @@ METRICS: dict[str, Metric] = {
     "psnr": Metric(psnr, "lower", "dB", 1),
     "ssim": Metric(ssim, "lower", "", 3, pixels=_WINDOW),
     "ssim_zero_pad": Metric(ssim_zero_pad, "lower", "", 3),
+    "structure": Metric(structure, "higher", "", 4),
+    "edges": Metric(edges, "lower", "", 3, pixels=_PREWITT),
+    "band_mean": Metric(band_mean, "higher", "", 4),
+    "band_low": Metric(band_low, "higher", "", 4),
+    "band_high": Metric(band_high, "higher", "", 4),
 }
-"""Measures by name; the first one ranks attacks. Their titles are in the catalogue, under `measure.NAME`."""
+"""Measures by name; the first one ranks attacks, and the three bands add up to it. Their titles are in the catalogue,
+under `measure.NAME`; what a perfect copy scores stands in `results/audit.py`, under PERFECT."""

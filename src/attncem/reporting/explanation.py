@@ -57,6 +57,7 @@ def verdict(explanation: Explanation) -> list[str]:
     """What the page shows, in a few sentences."""
     return [
         describe_label(explanation.prediction),
+        *describe_seen(explanation.prediction),
         describe_release(explanation.prediction.release),
         describe_place(explanation.reference),
         describe_penalty(explanation),
@@ -74,6 +75,15 @@ def describe_label(prediction: Prediction) -> str:
         return text("explain.label.right", source=source, name=name, probability=probability)
     truth = prediction.true_name
     return text("explain.label.wrong", source=source, name=name, probability=probability, truth=truth)
+
+
+def describe_seen(prediction: Prediction) -> list[str]:
+    """What the front end leaves of the image; nothing where there is none."""
+    if prediction.seen is None:
+        return []
+    own = prediction.seen.front_end
+    options = ", ".join(f"{key} = {value:g}" for key, value in own.items() if key != "name")
+    return [text("explain.seen", name=f"{own['name']} ({options})" if options else own["name"])]
 
 
 def describe_release(release: Release) -> str:
@@ -183,11 +193,13 @@ def _prediction_cells(row: Prediction) -> tuple[str, ...]:
 
 def _prediction_line(row: Prediction) -> str:
     """What left for an image, what was done to its file, and where the release was saved."""
-    said = [f"{row.source}: {describe_release(row.release)}"]
+    said = [f"{row.source}: {describe_release(row.release)}", *describe_seen(row)]
     if row.preparation:
         said.append(text("terminal.prepared", steps="; ".join(row.preparation)))
     if row.saved:
         said.append(text("terminal.saved", file=row.saved))
+    if row.seen and row.seen.saved:
+        said.append(text("terminal.seen_saved", file=row.seen.saved))
     return " ".join(said)
 
 

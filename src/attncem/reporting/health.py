@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attncem.health import spans
-from attncem.reporting.load import Record, RunView, name_audits
+from attncem.reporting.load import Entry, Record, RunView, name_audits
 from attncem.results import joining
 from attncem.results.audit import AuditResult
 from attncem.results.findings import Finding, finding, unique
@@ -61,6 +61,31 @@ def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
         return False
     beaten = best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
     return beaten or joining.is_far_below(audit.accuracy, audit.subject.dataset)
+
+
+def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
+    """Whether the model has lost what it is for, so that nothing it hides is privacy."""
+    return is_near_chance(audit) or is_collapsed(audit, best_accuracy)
+
+
+def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
+    """Say where no undefended accuracy is known to compare with: neither measured by us nor among these runs."""
+    shown = {_setting(entry) for entry in entries if entry.run.config.defence == "none"}
+    asked = dict.fromkeys(_setting(entry) for entry in entries if entry.audit.accuracy is not None)
+    return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
+
+
+def _setting(entry: Entry) -> tuple[str, str]:
+    return entry.audit.subject.dataset, entry.audit.subject.architecture
+
+
+def _without_reference(dataset: str, architecture: str) -> list[Finding]:
+    known = joining.UNDEFENDED.get(dataset)
+    if known is None:
+        return [finding("no_reference", dataset=dataset, network=architecture)]
+    if known.architecture == architecture:
+        return []
+    return [finding("other_reference", dataset=dataset, network=architecture, known=known.architecture)]
 
 
 def accuracy_findings(audit: AuditResult, best_accuracy: float | None = None) -> list[Finding]:

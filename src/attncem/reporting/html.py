@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.reporting import figures, gallery, health, tables, wording
+from attncem.reporting import figures, gallery, health, protection, tables, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
 from attncem.texts import has_text, pattern
 from attncem.types import RunError
@@ -22,10 +22,10 @@ _GENERATOR = '<meta name="generator" content="attncem '
 
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
     """Read the runs, draw the page and put it in place."""
-    table = out.with_suffix(".csv")
     refuse_foreign(out, _GENERATOR)
+    table = out.with_suffix(".csv")
     if csv:
-        refuse_foreign(table, ",".join(tables.CSV_COLUMNS))
+        refuse_foreign(table, tables.CSV_MARK)
     runs = load_runs(paths)
     context = page_context(runs, now)
     write_page(out, render(context))
@@ -49,6 +49,9 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "warnings": _warnings(runs, best),
         "comparison": [item.text for item in health.comparison_findings(audits)],
         "headline": tables.headline(runs, audited),
+        "references": [item.text for item in health.reference_findings(audited)],
+        "protection": protection.blocks(audited, best),
+        "limits": {"open": protection.OPEN, "kept": protection.KEPT},
         "headline_measures": tables.measures(tables.HEADLINE),
         "floors_of": next((entry.label for entry in audited if tables.floors(entry.audit)), None),
         "measures": tables.measures(),

@@ -96,7 +96,7 @@ def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResul
     """The newest audit of each kind on test images and these weights, and what is left out, by name."""
     root, mark = directory.path / "audits", None
     if directory.checkpoints():
-        mark = fingerprint(directory.encoder_sha256("best"), config.channel_options)
+        mark = fingerprint(directory.encoder_sha256("best"), config.channel_options, config.front_end_options)
     newest: dict[tuple[object, ...], AuditResult] = {}
     left_out = []
     for ledger in ledgers(root):

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attncem.metrics import METRICS
+from attncem.reporting import wording
 from attncem.reporting.load import Entry, RunView
-from attncem.results.audit import AuditResult, Row
-from attncem.texts import text
+from attncem.results.audit import AuditResult, Row, Score
+from attncem.texts import has_text, text
 
 Cells = dict[str, Any]
 
@@ -19,10 +20,13 @@ HEADLINE = ("mse", "ssim", "psnr")
 """Measures of the headline table; the first one ranks attacks and has an interval."""
 CSV_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
-    "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "training_seconds",
-    "training_ratio", "client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query",
-    "reliable",
+    "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "structure", "edges",
+    "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
+    "client_parameters", "server_parameters", "bytes_per_query", "reliable",
 )  # fmt: skip
+CSV_MARK = ",".join(CSV_COLUMNS[:5])
+"""How a file that we wrote begins, whichever version did."""
+_MEASURES = tuple(name for name in METRICS if name in CSV_COLUMNS)
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
 
 
@@ -88,8 +92,8 @@ def _floor_row(row: Row) -> Cells:
 def _attack_cells(row: Row | None) -> Cells:
     if row is None:
         keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable")
-        return dict.fromkeys((*keys, *HEADLINE))
-    means = {name: row.scores[name].mean if name in row.scores else None for name in HEADLINE}
+        return dict.fromkeys((*keys, *_MEASURES))
+    means = {name: row.scores[name].mean if name in row.scores else None for name in _MEASURES}
     return means | {
         "attack": row.name,
         "attack_kind": row.kind,
@@ -156,7 +160,7 @@ def _audit_rows(entry: Entry) -> list[Cells]:
             "strongest": row.name == entry.audit.strongest,
             "first": number == 0,
             "notes": _notes(row, entry.audit),
-            "said": _other_numbers(row),
+            "said": other_numbers(row),
         }
         for number, row in enumerate([*judged, *others])
     ]
@@ -167,7 +171,7 @@ def _notes(row: Row, audit: AuditResult) -> list[str]:
     return [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
 
 
-def _other_numbers(row: Row) -> list[str]:
+def other_numbers(row: Row) -> list[str]:
     """What certificates and probes give, in words."""
     if not row.ok or row.kind in ("floor", "attack"):
         return []
@@ -175,8 +179,26 @@ def _other_numbers(row: Row) -> list[str]:
         text(f"report.bound.{item.kind}", name=name, value=item.value, unit=item.unit, low=item.low, high=item.high)
         for name, item in row.bounds.items()
     ]
-    scores = row.scores.items()
-    return bounds + [text("report.score", name=name, mean=it.mean, low=it.low, high=it.high) for name, it in scores]
+    return bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
+
+
+def _score_said(name: str, score: Score, chance: float | None) -> str:
+    """A probe's number beside chance; the measure's name may end in @ and a number of labels."""
+    measure, _, labels = name.partition("@")
+    numbers = {"mean": score.mean, "low": score.low, "high": score.high}
+    if chance is None or score.median is None or not has_text(f"report.probe.{measure}"):
+        return text("report.score", name=name, **numbers)
+    shares = {key: wording.percent(value, unit="") for key, value in numbers.items()}
+    return text(
+        f"report.probe.{measure}",
+        **numbers,
+        share=text("report.probe.share", **shares),
+        median=score.median,
+        chance=chance,
+        blind=wording.percent(chance),
+        among=round(1 / chance),
+        labels=labels,
+    )
 
 
 # classes

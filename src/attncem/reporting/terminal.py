@@ -11,31 +11,44 @@ from rich.table import Table
 from rich.text import Text
 
 from attncem.metrics import METRICS
-from attncem.reporting import wording
+from attncem.reporting import protection, wording
+from attncem.reporting.health import best_accuracy
 from attncem.reporting.load import name_audits
-from attncem.reporting.tables import HEADLINE, summary_table
+from attncem.reporting.tables import HEADLINE, other_numbers, summary_table
 from attncem.results.audit import AuditResult
 from attncem.texts import text
 
-_NAME_WIDTH = 24
-"""Room for the longest floor's name; longer names fold."""
+_NAME_WIDTH = 17
+"""Room for the longest floor's name; longer names fold where the terminal is narrow."""
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
-    """Print one row per audit, then the floors beneath."""
-    rows = summary_table(audits, _labels(audits))
+    """Print one row per audit, then the floors beneath, then what is hidden of an image, and what probes found."""
+    labels, best = _labels(audits), best_accuracy(audits)
+    console.print(_table(summary_table(audits, labels), len(audits)))
+    for audit, label in zip(audits, labels, strict=True):
+        if said := protection.summary(audit, label, best):
+            console.print(said, markup=False, highlight=False)
+        for row in audit.rows:
+            if numbers := other_numbers(row):
+                line = text("terminal.judged", run=label, row=row.name, said="; ".join(numbers))
+                console.print(line, markup=False, highlight=False)
+
+
+def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
+    """Numbers keep their width; names and attacks fold, so that 80 columns suffice."""
     title = text("terminal.summary", directions=", ".join(_direction(name) for name in HEADLINE))
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(text("terminal.run"), overflow="fold", min_width=_NAME_WIDTH)
-    table.add_column(text("terminal.accuracy"), justify="right")
-    table.add_column(text("terminal.attack"))
+    table.add_column(text("terminal.accuracy"), justify="right", no_wrap=True)
+    table.add_column(text("terminal.attack"), overflow="fold")
     for heading in (*map(_heading, HEADLINE), text("terminal.training")):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for number, row in enumerate(rows):
-        if number == len(audits):
+        if number == num_runs:
             table.add_section()
         table.add_row(*map(Text, _cells(row)), style="dim" if row["kind"] == "floor" else "")
-    console.print(table)
+    return table
 
 
 def _labels(audits: Sequence[AuditResult]) -> list[str]:

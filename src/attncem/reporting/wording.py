@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from attncem.reporting.health import is_collapsed, is_near_chance
+from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
-from attncem.reporting.tables import floors
 from attncem.results.audit import AuditResult, Row
 from attncem.results.threats import ThreatModel
 from attncem.texts import text
@@ -112,7 +111,7 @@ def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
     """Sentences that say what the audits found; of many audits only the two ends."""
     if not entries:
         return [text("report.verdict.unaudited")]
-    usable = [entry for entry in entries if entry.audit.strongest and not _useless(entry, best)]
+    usable = [entry for entry in entries if entry.audit.strongest and not _is_useless(entry.audit, best)]
     shown = list(entries)
     if len(entries) > 5 and usable:
         ordered = sorted(usable, key=lambda entry: entry.audit.strongest_attack.mse.mean)
@@ -124,8 +123,8 @@ def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
     return [*sentences, text("report.verdict.one_seed")] if len(entries) > 1 else sentences
 
 
-def _useless(entry: Entry, best: Mapping[str, float]) -> bool:
-    return is_near_chance(entry.audit) or is_collapsed(entry.audit, best.get(entry.audit.subject.dataset))
+def _is_useless(audit: AuditResult, best: Mapping[str, float]) -> bool:
+    return is_useless(audit, best.get(audit.subject.dataset))
 
 
 def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
@@ -142,7 +141,7 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
         beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
         return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
     at = text("report.verdict.at_accuracy", accuracy=accuracy) if accuracy else ""
-    return _with_doubt(attack, run, _beside_floor(attack, audit), at)
+    return _with_doubt(attack, run, _beside_floor(audit), at)
 
 
 def _with_doubt(attack: Row, run: str, floor: str, accuracy: str) -> str:
@@ -151,11 +150,11 @@ def _with_doubt(attack: Row, run: str, floor: str, accuracy: str) -> str:
     return said if attack.verdict.reliable else f"{said} {text('report.verdict.doubt')}"
 
 
-def _beside_floor(attack: Row, audit: AuditResult) -> str:
+def _beside_floor(audit: AuditResult) -> str:
     """The best blind guess, and how much of its error the attack removes."""
-    floor = min((row.mse.mean for row in floors(audit)), default=None)
-    if floor is None:
+    left = audit.remaining.get("mse")
+    if left is None:
         return ""
-    if not 0 < attack.mse.mean < floor:
-        return text("report.verdict.above_floor", floor=floor)
-    return text("report.verdict.below_floor", floor=floor, removed=100 * (1 - attack.mse.mean / floor))
+    if not 0 < left.share < 1:
+        return text("report.verdict.above_floor", floor=left.blind)
+    return text("report.verdict.below_floor", floor=left.blind, removed=100 * (1 - left.share))

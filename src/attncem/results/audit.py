@@ -15,11 +15,25 @@ Outcome = Literal["ok", "not_applicable", "failed"]
 Kind = Literal["floor", "attack", "certificate", "probe"]
 Role = Literal["fixed", "best", "worst"]
 
+PERFECT: dict[str, float] = {
+    "mse": 0.0,
+    "ssim": 1.0,
+    "ssim_zero_pad": 1.0,
+    "structure": 0.0,
+    "edges": 1.0,
+    "band_mean": 0.0,
+    "band_low": 0.0,
+    "band_high": 0.0,
+}
+"""What a perfect copy scores, by measure. Decibels are not here: distances in them have no ratio that says anything."""
+_NO_ERROR = 1e-9
+"""An error below this is rounding."""
+
 
 @dataclass(frozen=True)
 class Score(Record):
-    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, and each class's
-    mean (None: no image of the class).
+    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, each class's
+    mean (None: no image of the class), and the median (None: made before it was kept).
     """
 
     mean: float
@@ -28,6 +42,13 @@ class Score(Record):
     p05: float
     p95: float
     per_class: list[float | None] = field(default_factory=list)
+    median: float | None = None
+
+    @property
+    def balanced(self) -> float | None:
+        """The mean of the class means, every class counting the same; None where these are not known."""
+        known = [mean for mean in self.per_class if mean is not None]
+        return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -52,12 +73,16 @@ class BudgetPoint(Record):
 
 @dataclass(frozen=True)
 class Verdict(Record):
-    """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain."""
+    """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
+
+    ``chosen`` are the options that it chose on its own images.
+    """
 
     reliable: bool = True
     gain_of_doubling: float | None = None
     curve: list[BudgetPoint] = field(default_factory=list)
     num_parameters: int = 0
+    chosen: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,8 +102,9 @@ class Row(Record):
     """One line of an audit: what judged, how it ended, and what came out.
 
     ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason``. ``sees`` is what of the evaluation images
-    it looked at; ``must_beat`` are the methods that it must do better than. ``scores`` are by measure; per-image
-    values lie beside it in an .npz file, and for the strongest attack what it had learned in a .safetensors file.
+    it looked at; ``must_beat`` are the methods that it must do better than. ``scores`` are by measure, as is
+    ``chance``, what a probe would score that sees nothing; per-image values lie beside it in an .npz file, and for the
+    strongest attack what it had learned in a .safetensors file.
     """
 
     name: str
@@ -98,6 +124,7 @@ class Row(Record):
     pictures: list[Picture] = field(default_factory=list)
     must_beat: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    chance: dict[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -111,11 +138,25 @@ class Row(Record):
 
 
 @dataclass(frozen=True)
+class Remaining:
+    """What an attack leaves of a blind guess's error in one measure; of a similarity the error is what lacks to 1.
+
+    ``floor`` is the blind guess that does best in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy
+    and 1 where the attack does no better than the guess; it may be larger.
+    """
+
+    value: float
+    floor: str
+    blind: float
+    share: float
+
+
+@dataclass(frozen=True)
 class Subject(Record):
     """What was judged: facts of the run, or of a foreign encoder with its channel and data.
 
-    ``fingerprint`` covers the encoder's weights and the channel's options. The numbers of the server are 0, and the
-    accuracy is absent, where there is no server half.
+    ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. The numbers of the
+    server are 0, and the accuracy is absent, where there is no server half.
     """
 
     run: str
@@ -139,6 +180,7 @@ class Subject(Record):
     server_parameters: int
     bytes_per_query: int
     training_seconds: float
+    front_end: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
 
 
 @dataclass(frozen=True)
@@ -221,6 +263,27 @@ class AuditResult(Record):
         return self.row(self.strongest)
 
     @property
+    def remaining(self) -> dict[str, Remaining]:
+        """What the strongest attack leaves of the best blind guess's error, by measure; only what both rows have."""
+        if not self.strongest:
+            return {}
+        floors = [row for row in self.attacks if row.kind == "floor"]
+        scores = self.strongest_attack.scores
+        found = {name: _remaining(name, score.mean, floors) for name, score in scores.items() if name in PERFECT}
+        return {name: item for name, item in found.items() if item is not None}
+
+    @property
     def warnings(self) -> list[str]:
         """The findings as sentences."""
         return [item.text for item in self.findings]
+
+
+def _remaining(name: str, value: float, floors: list[Row]) -> Remaining | None:
+    """None where no floor has this measure, or where a blind guess is perfect already."""
+    perfect = PERFECT[name]
+    errors = {row.name: abs(row.scores[name].mean - perfect) for row in floors if name in row.scores}
+    best = min(errors, key=errors.__getitem__, default=None)
+    if best is None or errors[best] < _NO_ERROR:
+        return None
+    blind = next(row for row in floors if row.name == best).scores[name].mean
+    return Remaining(value, best, blind, abs(value - perfect) / errors[best])

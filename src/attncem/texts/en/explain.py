@@ -22,6 +22,11 @@ EXPLAIN: dict[str, str] = {
     "explain.input.lead": "The image as the client sees it, and what the server says about its release.",
     "explain.input.prepared": "What was done to the file: {steps}.",
     "explain.input.alt": "the image as the client sees it",
+    "explain.seen": "The encoder sees it behind the front end {name}: what that takes out never reaches the network.",
+    "explain.seen.lead": (
+        "Beside it the picture behind the front end, all that the network is given: grey is where nothing is left."
+    ),
+    "explain.seen.alt": "the picture behind the front end, as the network sees it",
     "explain.column.label": "Label",
     "explain.column.confidence": "Confidence",
     "explain.true_label": "{name} (true label)",

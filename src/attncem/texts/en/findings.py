@@ -8,6 +8,13 @@ FINDINGS: dict[str, str] = {
     ),
     "finding.never_doubled": "not converged after {epochs:g} epochs: no doubling was tried",
     "finding.budget_diverged": "not converged after {epochs:g} epochs: {tried:g} epochs diverged",
+    "finding.steps_not_enough": (
+        "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): the last doubling gained "
+        "{gain:.1f} %"
+    ),
+    "finding.steps_never_doubled": (
+        "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): no doubling was tried"
+    ),
     "finding.loses_to": "loses to {other}: it is under-trained",
     "finding.no_attack_beats_floor": (
         "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
@@ -19,6 +26,13 @@ FINDINGS: dict[str, str] = {
     "finding.far_below_undefended": (
         "accuracy {accuracy:.1f} % is far below the {known:.1f} % that a model without a defence reaches on these data "
         "({source}): its privacy was paid for with its use"
+    ),
+    "finding.unbalanced": (
+        "the classes are of unequal size: accuracy is {accuracy:.1f} %, and {balanced:.1f} % where every class counts "
+        "the same"
+    ),
+    "finding.few_labels": (
+        "the attacker has only {least} images of one class: where {wanted} labels of each are asked for, it has those"
     ),
     "finding.row_failed": "failed: {reason}",
     "finding.row_not_applicable": "not applicable: {reason}",
@@ -54,6 +68,15 @@ FINDINGS: dict[str, str] = {
     "finding.run_status": "training is not finished (status: {status})",
     "finding.accuracy_collapsed": (
         "accuracy collapsed to {accuracy:.1f} % (best run: {best:.1f} %): its privacy numbers mean little"
+    ),
+    "finding.no_reference": (
+        "What a model without a defence reaches on {dataset} with {network} is not known, so what the defence costs in "
+        "accuracy is not judged here: train the same configuration with surrogate.name=none and add it to the report."
+    ),
+    "finding.other_reference": (
+        "What a model without a defence reaches on {dataset} is known for {known} alone, not for {network}, so what "
+        "the defence costs in accuracy is judged roughly here: train the same configuration with surrogate.name=none "
+        "and add it to the report."
     ),
     "finding.rows_differ": "the rows differ in their {aspects}: compare only like with like",
     "finding.devices_differ": "the runs were measured on different devices: their times are not comparable",

@@ -90,6 +90,39 @@ REPORT: dict[str, str] = {
     "report.no": "no",
     "report.private.higher": "higher = more private",
     "report.private.lower": "lower = more private",
+    # what is protected
+    "report.protected": "What is protected",
+    "report.protected.lead": (
+        "How much of the best blind guess’s error is left under each run’s strongest attack. 100 %: the attack knows "
+        "no more than the guess; 0 %: it has a perfect copy. A stronger attack may leave less."
+    ),
+    "report.protected.left": "{share} left",
+    "report.protected.beside": "{value}; blind guess {blind} ({floor})",
+    "report.protected.bar.band_mean": "Mean colour",
+    "report.protected.bar.band_low": "Coarse shape",
+    "report.protected.bar.band_high": "Detail",
+    "report.protected.bar.structure": "Structure",
+    "report.protected.bar.edges": "Edges",
+    "report.protected.note.band_mean": "and brightness",
+    "report.protected.note.band_low": "below 4 cycles an image",
+    "report.protected.note.band_high": "4 cycles and more",
+    "report.protected.note.structure": "all but the mean colour",
+    "report.protected.note.edges": "agreement of outlines",
+    "report.protects.open_open": "An attacker recovers most of the shape, and most of colour and brightness.",
+    "report.protects.open_part": "An attacker recovers most of the shape, and colour and brightness in part.",
+    "report.protects.open_kept": (
+        "An attacker recovers most of the shape; colour and brightness are largely protected."
+    ),
+    "report.protects.part_open": "An attacker recovers shape in part, and most of colour and brightness.",
+    "report.protects.part_part": "An attacker recovers shape in part, and colour and brightness in part.",
+    "report.protects.part_kept": "An attacker recovers shape in part; colour and brightness are largely protected.",
+    "report.protects.kept_open": "An attacker recovers most of colour and brightness; shape is largely protected.",
+    "report.protects.kept_part": "An attacker recovers colour and brightness in part; shape is largely protected.",
+    "report.protects.kept_kept": "Shape is largely protected, and so are colour and brightness.",
+    "report.protects.floor": (
+        "No attack of this suite does better than a blind guess: either nothing leaks or the attacks are too weak."
+    ),
+    "report.protects.useless": "The model has lost its accuracy: what it hides is worth nothing.",
     # accuracy and error
     "report.plot": "Accuracy and error",
     "report.plot.lead": (
@@ -113,6 +146,14 @@ REPORT: dict[str, str] = {
     "report.bound.bound": "{name}: {value:.4g} {unit} [{low:.4g}, {high:.4g}], a proven bound",
     "report.bound.estimate": "{name}: {value:.4g} {unit} [{low:.4g}, {high:.4g}], an estimate",
     "report.score": "{name}: {mean:.4g} [{low:.4g}, {high:.4g}]",
+    "report.probe.rank_1": "the true one of {among} candidates comes first: {share} (chance {blind})",
+    "report.probe.rank": "median rank {median:g} (chance {chance:g})",
+    "report.probe.reciprocal_rank": "mean reciprocal rank {mean:.3f} (chance {chance:.3f})",
+    "report.probe.accuracy": "labels a class {labels}: accuracy {share} (chance {blind})",
+    "report.probe.balanced": "balanced {share} (chance {blind})",
+    "report.probe.auc": "members told from others: AUC {mean:.3f} [{low:.3f}, {high:.3f}] (chance {chance:g})",
+    "report.probe.balanced_accuracy": "balanced accuracy {share} (chance {blind})",
+    "report.probe.share": "{mean} [{low}, {high}] %",
     # the gallery
     "report.gallery": "Gallery",
     "report.gallery.lead": "What the attacker gets. The number under a reconstruction is its own MSE.",
@@ -168,6 +209,11 @@ REPORT: dict[str, str] = {
     "report.reading.accuracy.text": (
         "Measured through the same channel that the attacker sees. A model that has lost its accuracy is not private "
         "but useless."
+    ),
+    "report.reading.protected.text": (
+        "Below {open} left most was recovered, from {kept} on it is largely protected, between the two it was "
+        "recovered in part. Colour and brightness are judged by the mean colour; shape by structure or edges, "
+        "whichever the attack does better in."
     ),
     "report.reading.threat": "Threat model {name}",
     # settings

@@ -25,6 +25,28 @@ SHARED: dict[str, str] = {
         "SSIM over a border of zeros, which adds similarity that is not there. It is usually larger, and shown only "
         "for comparison with published tables."
     ),
+    "measure.structure": "Structure error",
+    "measure.structure.meaning": (
+        "MSE after the mean colour of each of the two images is taken from it: a wrong brightness or tint of the whole "
+        "image counts nothing, shape alone does."
+    ),
+    "measure.edges": "Edge similarity",
+    "measure.edges.meaning": (
+        "How far the outlines agree: similarity of the gradient magnitudes of the grey images, 1 where they are equal."
+    ),
+    "measure.band_mean": "Error of mean colour",
+    "measure.band_mean.meaning": (
+        "The part of the MSE that is due to the mean colour and brightness of the whole image (frequency 0)."
+    ),
+    "measure.band_low": "Error of coarse shape",
+    "measure.band_low.meaning": (
+        "The part of the MSE below 4 cycles an image, the mean left out: what an 8×8 thumbnail can show."
+    ),
+    "measure.band_high": "Error of detail",
+    "measure.band_high.meaning": (
+        "The part of the MSE from 4 cycles an image on. The errors of mean colour, coarse shape and detail add up to "
+        "the MSE; the last two to the structure error."
+    ),
     # threat models
     "threat.sentence": "The adversary {encoder}, {channel}, {query}, owns {owned}, and sees {sight} of each image.",
     "threat.encoder.yes": "knows the encoder",
@@ -45,6 +67,7 @@ SHARED: dict[str, str] = {
     "threat.lacks.gradient": "does not know the encoder",
     "threat.lacks.channel": "does not know the channel",
     "threat.lacks.server": "has no server half to ask",
+    "threat.lacks.members": "owns no images that were trained on",
     "threat.releases.many": "{count} releases",
     # figures
     "figure.description": "{title}. {values}",
@@ -93,6 +116,8 @@ SHARED: dict[str, str] = {
     "terminal.training": "train\ns",
     "terminal.floor": "floor: {name}",
     "terminal.not_reliable": "{attack} (not reliable)",
+    "terminal.protects": "{run}: structure error {structure}, {share} of a blind guess’s is left. {said}",
+    "terminal.judged": "{run}: {row}: {said}",
     "terminal.no_result": "no result",
     "terminal.no_result_failed": "no result ({count} failed)",
     "terminal.image": "image",
@@ -103,6 +128,7 @@ SHARED: dict[str, str] = {
     "terminal.wrong": "{name} (wrong)",
     "terminal.prepared": "Prepared: {steps}.",
     "terminal.saved": "Saved: {file}",
+    "terminal.seen_saved": "What the encoder sees, which stays here: {file}",
     "terminal.note": "note: {text}",
     "terminal.recovered_by": "recovered by",
     "terminal.from_audit": "{name} (the audit’s strongest)",
