@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
 from attncem.results.audit import Bound
+from attncem.results.findings import Finding
 from attncem.results.threats import Need
 
 if TYPE_CHECKING:
@@ -39,8 +40,18 @@ class Certificate(Judge):
 
 
 class Probe(Judge):
-    """An attack whose answer is no image: re-identification, attributes, membership."""
+    """An attack whose answer is no image: re-identification, labels, membership.
+
+    `score` sets ``chance``, what seeing nothing gives, by measure; ``index``, the evaluation images that its numbers
+    are of, where these are not all; and ``findings``, where there is something to say.
+    """
+
+    def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
+        super().__init__(options, progress=progress, **by_name)
+        self.chance: dict[str, float] = {}
+        self.index: NDArray[np.int64] | None = None
+        self.findings: list[Finding] = []
 
     @abstractmethod
     def score(self, case: Case, *, seed: int) -> Mapping[str, NDArray[np.float64]]:
-        """A number for each evaluation image, by measure."""
+        """A number for each evaluation image, by measure; the mean over images is what the row tells."""

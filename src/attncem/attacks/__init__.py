@@ -5,6 +5,7 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
@@ -16,6 +17,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "nearest_neighbour": NearestNeighbour,
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
+    "optimisation": OptimisationAttack,
 }
 """Attacks by name."""
 

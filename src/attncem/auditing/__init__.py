@@ -30,6 +30,9 @@ from attncem.types import ConfigError
 
 __all__ = ["Case", "audit", "measure"]
 
+_UNBALANCED = 0.02
+"""Accuracy that is so far from the mean of the classes' is told beside it."""
+
 
 def audit(  # noqa: PLR0913 - one door, every choice by name
     run: str | Path | RunDirectory | OpenRun,
@@ -112,7 +115,7 @@ def _nested(progress: Progress, stage: str) -> Progress:
 def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
     """What is asked for, with a name that no other question shares."""
     opened, suite = case.subject, chosen.suite
-    subject = opened.subject()
+    subject, accuracy = opened.subject(), _accuracy(case)
     options = {name: row.model_dump(mode="json") for name, row in suite.rows.items()}
     facts = {
         "suite": [suite.name, suite.version],
@@ -138,8 +141,8 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         num_evaluation=len(case.x),
         num_auxiliary=len(case.auxiliary),
         num_train=len(opened.data.train),
-        accuracy=_accuracy(case),
-        findings=[*opened.findings, *_health(opened)],
+        accuracy=accuracy,
+        findings=[*opened.findings, *_health(opened), *_balance(accuracy)],
         device=describe_device(opened.device),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
@@ -150,6 +153,14 @@ def _accuracy(case: Case) -> Score | None:
     if case.model.server is None:
         return None
     return summarise(case.right(), np.asarray(case.y.cpu().numpy()), case.subject.spec.num_classes)
+
+
+def _balance(accuracy: Score | None) -> list[Finding]:
+    """That accuracy is another where every class counts the same."""
+    balanced = None if accuracy is None else accuracy.balanced
+    if accuracy is None or balanced is None or abs(accuracy.mean - balanced) < _UNBALANCED:
+        return []
+    return [finding("unbalanced", accuracy=100 * accuracy.mean, balanced=100 * balanced)]
 
 
 def _health(opened: OpenRun) -> list[Finding]:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.attacks.base import Attack
-from attncem.attacks.oracle import Oracle, require
+from attncem.attacks.oracle import Combine, Oracle, mean_of, require
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
+from attncem.judges import Probe
 from attncem.metrics import accuracy
 from attncem.opening import OpenRun
 from attncem.results.threats import Need, ThreatModel
@@ -46,8 +47,8 @@ class Case:
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
 
-    def oracle(self, attack: Attack, seed: int) -> Oracle:
-        """The oracle of one attack; NotApplicable, before any work, where the adversary lacks what it needs."""
+    def oracle(self, attack: Attack | Probe, seed: int) -> Oracle:
+        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs."""
         self.require(attack.needs)
         features, fixed = self._known_of_own(attack)
         return Oracle(
@@ -56,7 +57,7 @@ class Case:
             *self._own,
             num_classes=self.subject.spec.num_classes,
             seed=seed,
-            combine=attack.combine,
+            combine=_combine_of(attack),
             features=features,
             fixed=fixed,
         )
@@ -70,16 +71,25 @@ class Case:
         count = len(self.x) if attack.num_images is None else min(attack.num_images, len(self.x))
         return np.arange(count, dtype=np.int64)
 
-    def seen_by(self, attack: Attack, count: int) -> Iterator[Tensor]:
+    def seen_by(self, attack: Attack | Probe, count: int) -> Iterator[Tensor]:
         """What an attack sees of the first `count` evaluation images, batch by batch, to do with as it likes."""
-        releases = self.threat.releases_per_input
-        if releases == 1 and type(attack).combine is Attack.combine:
+        releases, combine = self.threat.releases_per_input, _combine_of(attack)
+        if releases == 1 and combine is mean_of:
             yield from (part.clone() for part in self.released[:count].split(BATCH))
             return
         parts = zip(self.released[:count].split(BATCH), self.x[:count].split(BATCH), strict=True)
         for number, (first, x) in enumerate(parts):
             noise = make_generator(self.subject.device, self.seed, "evaluation", number)
-            yield attack.combine(self._stream(first, x, releases, noise))
+            yield combine(self._stream(first, x, releases, noise))
+
+    @torch.no_grad()
+    def seen_of(self, x: Tensor, *stream: str | int) -> Tensor:
+        """What is seen of other images of the victim, as of the evaluation images, with noise of its own stream."""
+        noise = make_generator(self.subject.device, self.seed, *stream)
+        firsts = ((self.model.release(part, generator=noise), part) for part in x.split(BATCH))
+        return torch.cat(
+            [mean_of(self._stream(first, part, self.threat.releases_per_input, noise)) for first, part in firsts]
+        )
 
     @torch.no_grad()
     def _stream(self, first: Tensor, x: Tensor, releases: int, noise: torch.Generator) -> Iterator[Tensor]:
@@ -96,7 +106,7 @@ class Case:
             yield self.model.release(part, generator=noise)
 
     @torch.no_grad()
-    def _known_of_own(self, attack: Attack) -> tuple[Tensor | None, Tensor | None]:
+    def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
         own = self._own[0]
         if not {"images", "queries"} <= attack.needs or not len(own):
@@ -120,6 +130,13 @@ class Case:
     def seed_of(self, row: str) -> int:
         """Every row draws from a stream of its own."""
         return derive_seed(self.seed, "attack", row)
+
+
+def _combine_of(attack: Attack | Probe) -> Combine:
+    """What it makes of several releases: an attack's own way, or their mean."""
+    if isinstance(attack, Probe) or type(attack).combine is Attack.combine:
+        return mean_of
+    return attack.combine
 
 
 def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tuple[DeviceData, DeviceData]:

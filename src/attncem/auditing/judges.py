@@ -9,12 +9,11 @@ from attncem.attacks import ATTACKS
 from attncem.attacks.base import Attack
 from attncem.config.base import Options
 from attncem.judges import Certificate, Probe
+from attncem.probes import PROBES
 from attncem.progress import Progress, silent
 
 CERTIFICATES: dict[str, type[Certificate]] = {}
 """Certificates by name."""
-PROBES: dict[str, type[Probe]] = {}
-"""Probes by name."""
 
 
 def build_judge(options: Options, *, progress: Progress = silent) -> Attack | Certificate | Probe:

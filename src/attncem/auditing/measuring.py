@@ -93,9 +93,20 @@ def _judged(case: Case, judge: Attack | Certificate | Probe, row: Row, seed: int
     case.require(judge.needs)
     if isinstance(judge, Certificate):
         return Measured(replace(row, bounds=dict(judge.bound(case, seed=seed))))
-    values = judge.score(case, seed=seed)
-    index = np.arange(len(case.x), dtype=np.int64)
-    scored = replace(row, scores=_scores(values, case, index), num_images=len(index))
+    return _probed(case, judge, row, seed)
+
+
+def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
+    """The probe's numbers of the evaluation images, and what chance would give."""
+    values = probe.score(case, seed=seed)
+    index = np.arange(len(case.x), dtype=np.int64) if probe.index is None else probe.index
+    scored = replace(
+        row,
+        scores=_scores(values, case, index),
+        chance=dict(probe.chance),
+        num_images=len(index),
+        findings=[replace(item, about=row.name) for item in probe.findings],
+    )
     return Measured(scored, RowFiles(ImageScores(index, values)))
 
 
@@ -150,9 +161,9 @@ def _scores(values: Values, case: Case, index: NDArray[np.int64]) -> dict[str, S
 
 
 def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
-    """Mean with its interval, the exposed and the sheltered end, and each class."""
+    """Mean with its interval, the exposed and the sheltered end, each class, and the median."""
     interval = bootstrap_mean(values)
-    low, high = np.quantile(values, [0.05, 0.95])
+    low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
     members = [values[labels == label] for label in range(num_classes)]
     per_class = [float(own.mean()) if own.size else None for own in members]
-    return Score(interval.mean, interval.low, interval.high, float(low), float(high), per_class)
+    return Score(interval.mean, interval.low, interval.high, low, high, per_class, middle)

@@ -1,0 +1,15 @@
+"""Probes: they read a release for something else than its image."""
+
+from __future__ import annotations
+
+from attncem.judges import Probe
+from attncem.probes.label_leakage import LabelLeakage
+from attncem.probes.membership import Membership
+from attncem.probes.reidentification import Reidentification
+
+PROBES: dict[str, type[Probe]] = {
+    "reidentification": Reidentification,
+    "label_leakage": LabelLeakage,
+    "membership": Membership,
+}
+"""Probes by name."""
