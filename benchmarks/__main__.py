@@ -28,6 +28,7 @@ from benchmarks.classes import classes
 from benchmarks.common import Row, Setting, Table
 from benchmarks.epochs import epochs
 from benchmarks.floor import floor
+from benchmarks.front_ends import front_ends
 from benchmarks.long_runs import accuracy, long
 from benchmarks.memory import memory
 from benchmarks.overhead import overhead
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[Setting], list[Table]]] = {
     "floor": floor,
     "memory": memory,
     "overhead": overhead,
+    "front_ends": front_ends,
     "classes": classes,
     "audits": audits,
     "processes": processes,

@@ -9,8 +9,8 @@ import torch
 
 import attncem
 from attncem.attacks.decoder import DecoderTraining, Material
-from attncem.config.attacks import AttackOptions, DecoderOptions
-from attncem.config.suites import Suite, packaged_suites
+from attncem.config.attacks import DecoderOptions
+from attncem.config.suites import RowOptions, Suite, packaged_suites
 from attncem.engine import Engine, fastest_convolutions
 from attncem.models.decoders import DECODERS
 from attncem.progress import silent
@@ -40,7 +40,7 @@ def audits(setting: Setting) -> list[Table]:
     return [Table("Audit", rows, note), Table("Step of a decoder", _decoder_steps(setting))]
 
 
-def _bounded(options: AttackOptions, epochs: float) -> AttackOptions:
+def _bounded(options: RowOptions, epochs: float) -> RowOptions:
     """The options with a fixed budget, where they have one."""
     if not isinstance(options, DecoderOptions):
         return options

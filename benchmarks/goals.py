@@ -74,6 +74,7 @@ GOALS = (
     _step_goal("hybrid", 1.10),
     _step_goal("slot", 1.25),
     _step_goal("logdet", 1.25),
+    Goal("captured step with any front end over one without", 1.03, "front_ends", "Step with a front end", "over_none"),
     Goal("peak memory with any surrogate over none", 1.10, "memory", "Memory", "peak_over_none"),
     Goal(
         "captured step without surrogate over its summed kernels",

@@ -14,6 +14,7 @@ from attncem.build import build_model, build_surrogate_for, check, load_data
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.data.specs import DATASETS
+from attncem.models.front_ends import build_front_end
 from attncem.models.split import SplitModel
 from attncem.opening import open_run
 from attncem.progress import silent
@@ -203,3 +204,18 @@ def test_restoring_own_networks_needs_them(tmp_path: Path, tiny: dict[str, Any])
     x = images()
     with torch.no_grad():
         torch.testing.assert_close(restored.predict(restored.encode(x)), modules[1](modules[0](x)), rtol=0, atol=0)
+
+
+# front ends before own networks
+
+
+def test_own_modules_are_given_what_the_front_end_leaves() -> None:
+    config = load_config("demo-none", ["model.front_end.name=standardise"]).config
+    encoder, server = nn.Conv2d(1, 2, 1), nn.Sequential(nn.Flatten(), nn.Linear(2 * 28 * 28, 10))
+    spec = DATASETS[config.data.name]
+    model = build_model(config, spec, (encoder, server))
+    x = torch.rand(3, *spec.shape)
+    torch.testing.assert_close(model.encode(x), encoder(build_front_end(config.model.front_end, spec)(x)))
+    torch.testing.assert_close(model.encode(x), model.encode(0.5 * x + 0.2), atol=0.05, rtol=0)
+    plain = build_model(load_config("demo-none").config, spec, (encoder, server))
+    assert plain.encoder is encoder, "without a front end it is the user's own object"

@@ -1,5 +1,6 @@
 """What only a GPU can show; skipped without one."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from torch import Tensor, nn
 import attncem
 from attncem.capture import WARM_STEPS, Step, no_host_reads
 from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.config.suites import Suite
+from attncem.models.front_ends import FRONT_ENDS
 from attncem.penalties import PENALTIES
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
+from attncem.types import DatasetSpec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -27,6 +31,9 @@ SMALL_SUITE = Suite(
         "nearest neighbour": NearestNeighbourOptions(),
         "ridge": RidgeOptions(),
         "decoder": DecoderOptions(epochs=1, max_epochs=2),
+        "re-identification": ReidentificationOptions(candidates=200),
+        "label leakage": LabelLeakageOptions(labels=(4, 16), draws=2),
+        "membership": MembershipOptions(),
     },
 )
 
@@ -155,6 +162,8 @@ def test_train_audit_and_report_on_the_gpu(config: str, tmp_path) -> None:
     assert result.accuracy.mean > 0.3
     ridge = next(row for row in result.attacks if row.method == "ridge")
     assert ridge.mse.mean < result.attacks[0].mse.mean
+    assert {row.outcome for row in result.rows} == {"ok"}
+    assert result.row("re-identification").scores["rank_1"].mean > 0.5
     assert attncem.report([run], out=tmp_path / "report.html").exists()
 
 
@@ -205,6 +214,21 @@ def test_a_surrogate_beside_the_networks_learns_as_one_before_them(name: str, fa
         plain, quick = ([line[figure] for line in lines] for lines in records)
         assert quick[:8] == pytest.approx(plain[:8], rel=2e-3, abs=1e-6), figure
         assert quick[-1] == pytest.approx(plain[-1], rel=0.2, abs=1e-3), figure
+
+
+@pytest.mark.parametrize("name", [name for name in FRONT_ENDS if name != "none"])
+def test_front_ends_equal_the_cpu_s_and_are_captured_and_compiled(name: str, tmp_path: Path) -> None:
+    spec = DatasetSpec("made_up", (3, 32, 32), 10, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3), tuple("abcdefghij"))
+    front_end = FRONT_ENDS[name](FRONT_ENDS[name].options_type(), spec)
+    x = torch.rand(8, 3, 32, 32)
+    on_gpu = copy.deepcopy(front_end).cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = on_gpu(x.cuda())
+    torch.testing.assert_close(out.cpu(), front_end(x), atol=1e-4, rtol=1e-4)
+    for fast in ("capture", "compile"):
+        given = [f"model.front_end.name={name}", f"training.fast={fast}", "training.precision=bf16-mixed"]
+        run = attncem.train("demo-none", [*TINY, *given], out=tmp_path / fast, progress=silent)
+        assert run.manifest["steps"] != "plain", run.manifest["step_problems"]
 
 
 @pytest.mark.parametrize("name", PENALTIES)

@@ -1,4 +1,4 @@
-"""The demo: three runs side by side, their audits in order, one report."""
+"""The demo: four runs side by side, their audits in order, one report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attncem.demonstration import run_demo
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError, DataError, RunError
 
-NAMES = ["demo-none", "demo-kmeans", "demo-gated"]
+NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
 SUITE = Suite(
     name="tiny", version=1, meaning="two floors", rows={"grey": GreyOptions(), "mean image": MeanImageOptions()}
 )
@@ -50,13 +50,18 @@ def words_of(settings: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_three_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[str, Any]) -> None:
+def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[str, Any]) -> None:
     events = Events()
     demo = run_demo(tmp_path / "demo", words_of(tiny), suite=SUITE, workers=2, progress=events)
     assert demo.runs == [tmp_path / "demo" / name for name in NAMES]
     assert [audit.subject.run for audit in demo.audits] == NAMES
-    assert [audit.subject.surrogate for audit in demo.audits] == ["none", "kmeans", "gated"]
-    assert [row.name for row in demo.audits[2].attacks] == ["grey", "mean image"]
+    assert [audit.subject.surrogate for audit in demo.audits] == [
+        "none",
+        "kmeans",
+        "none + local contrast",
+        "gated + local contrast",
+    ]
+    assert [row.name for row in demo.audits[3].attacks] == ["grey", "mean image"]
     for path in demo.runs:
         run = RunDirectory.open(path)
         assert run.manifest["status"] == "finished"

@@ -28,6 +28,8 @@ def listed() -> set[tuple[str, ...]]:
 def test_option_tables_are_those_of_the_schema() -> None:
     renewed = runpy.run_path(str(ROOT / "scripts/write_option_tables.py"))["renewed"]
     assert renewed(PAGE) == PAGE, "run python3 scripts/write_option_tables.py"
+    other = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")
+    assert renewed(other) == other and other.count("<!-- options: model.front_end.name=") == 4
 
 
 @pytest.mark.parametrize("name", SURROGATES)

@@ -312,7 +312,7 @@ def test_the_strongest_attack_of_the_audit_is_shown_with_what_it_learned(gated: 
     # On the very release that was attacked it gives the very image of the audit.
     opened = open_run(run)
     case = Case(opened, THREATS["train"], seed=opened.config.seed)
-    _, attack, _ = _strongest(opened, strongest_audit(opened))
+    _, attack, _ = _strongest(opened, strongest_audit(opened), case.released[:1])
     assert attack is not None
     errors = mse(attack.reconstruct(case.released[:250]), case.x[:250]).double().numpy()
     assert np.array_equal(errors, Ledger.open(Path(audit.folder)).scores("decoder small").values["mse"][:250])
@@ -386,6 +386,22 @@ def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
         assert f"{source}: the server says" in page.read_text()
     with pytest.raises(RunError, match="was not written by attncem"):
         attncem.report(gated, out=page)
+
+
+def test_the_page_shows_the_picture_behind_the_front_end(small_run: Make, tmp_path: Path) -> None:
+    run = small_run("demo-none", **{"model.front_end": {"name": "standardise"}})
+    page = tmp_path / "page.html"
+    seen = explain(run, "test:17", out=page, progress=silent).prediction.seen
+    shown = unescape(page.read_text(encoding="utf-8"))
+    assert seen is not None and shown.count(seen.picture) == 1
+    assert "behind the front end standardise:" in shown and text("explain.seen.lead") in shown
+    assert decoded(seen.picture).shape == (28, 28)
+
+
+def test_without_a_front_end_the_page_says_nothing_of_one(small_run: Make, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert explain(small_run("demo-none"), "test:17", out=page, progress=silent).prediction.seen is None
+    assert text("explain.seen.lead") not in unescape(page.read_text(encoding="utf-8"))
 
 
 # the command

@@ -42,6 +42,7 @@ FLOORS = {
     "build": 5,
     "monitoring": 5,
     "attacks": 6,
+    "probes": 6,
     "objective": 6,
     "opening": 6,
     "training": 7,
@@ -183,7 +184,7 @@ def test_the_list_without_torch_names_files() -> None:
 
 
 JUDGING = (
-    *("results/", "texts/", "attacks/", "auditing/", "explaining/", "reporting/"),
+    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/"),
     *(
         "opening",
         "judges",

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from attncem.channels import GaussianChannel, IdentityChannel
 from attncem.config.channels import GaussianOptions, IdentityOptions
-from attncem.config.model import ModelOptions
-from attncem.models.decoders import DECODERS, PublishedDecoder
-from attncem.models.networks import Normalise, build_halves
+from attncem.config.model import ModelOptions, NoFrontEndOptions
+from attncem.models.decoders import DECODERS, LARGEST_VIEW, GlobalDecoder, PublishedDecoder
+from attncem.models.front_ends import NoFrontEnd
+from attncem.models.networks import build_halves
 from attncem.models.split import SplitModel, count_parameters, feature_shape
 from attncem.types import ConfigError, DatasetSpec
 
@@ -38,12 +39,12 @@ def images(spec: DatasetSpec, count: int = 3) -> Tensor:
 
 def test_normalisation_happens_inside_the_encoder() -> None:
     x = images(COLOUR)
-    out = Normalise(COLOUR.mean, COLOUR.std)(x)
+    out = NoFrontEnd(NoFrontEndOptions(), COLOUR)(x)
     for channel in range(3):
         expected = (x[:, channel] - COLOUR.mean[channel]) / COLOUR.std[channel]
         torch.testing.assert_close(out[:, channel], expected)
     client, _ = build_halves(COLOUR, ModelOptions())
-    assert isinstance(client[0], Normalise)
+    assert isinstance(client[0], NoFrontEnd)
     assert not [key for key in client.state_dict() if "mean" in key and "running" not in key]
 
 
@@ -187,6 +188,83 @@ def test_strong_decoder_is_strong_and_without_batch_norm(feature: tuple[int, ...
     assert count_parameters(decoder) >= 5_000_000
     assert not [m for m in decoder.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     assert [m for m in decoder.modules() if isinstance(m, nn.GroupNorm)]
+
+
+@pytest.mark.parametrize(("feature", "image"), list(product(FEATURES, IMAGES)))
+def test_global_decoder_has_no_batch_norm(feature: tuple[int, ...], image: tuple[int, int, int]) -> None:
+    with torch.device("meta"):
+        decoder = DECODERS["global"](feature, image)
+    assert not [m for m in decoder.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def test_global_decoder_has_its_size() -> None:
+    decoder = GlobalDecoder((8, 8, 8), (3, 32, 32))
+    assert count_parameters(decoder) == 1_488_496
+    assert decoder.small_shape == (7, 8, 8)
+    assert decoder.view.length == 512
+
+
+@pytest.mark.parametrize(
+    ("feature", "entries"),
+    [
+        ((64, 32, 32), 64 * 11 * 11),
+        ((64, 64, 16), 64 * 22 * 5),
+        ((9000, 1, 1), LARGEST_VIEW),
+        ((1024, 300), 300 * 5 * 5),
+        ((30, 500), LARGEST_VIEW),
+        ((20_000,), LARGEST_VIEW),
+    ],
+)
+def test_global_decoder_of_large_features_stays_small(feature: tuple[int, ...], entries: int) -> None:
+    with torch.device("meta"):
+        decoder = GlobalDecoder(feature, (3, 64, 64))
+        assert decoder(torch.zeros(2, *feature)).shape == (2, 3, 64, 64)
+    assert decoder.view.length == decoder.linear.in_features == entries
+    assert count_parameters(decoder.linear) + count_parameters(decoder.everywhere) < 6_000_000
+
+
+def test_a_view_that_is_small_enough_is_the_feature_itself() -> None:
+    tokens = torch.randn(2, 49, 16)
+    view = GlobalDecoder((49, 16), (1, 28, 28)).view
+    assert torch.equal(view(tokens), tokens.transpose(1, 2).flatten(1))
+    assert torch.equal(GlobalDecoder((48, 16), (1, 28, 28)).view(tokens[:, :48]), tokens[:, :48].flatten(1))
+
+
+def test_a_view_of_a_large_map_averages_neighbours() -> None:
+    grid = torch.randn(2, 2, 128, 128)
+    view = GlobalDecoder((2, 128, 128), (1, 28, 28)).view
+    torch.testing.assert_close(view(grid), nn.functional.avg_pool2d(grid, 2).flatten(1))
+
+
+def test_images_smaller_than_the_small_image() -> None:
+    decoder = GlobalDecoder((4, 2, 2), (1, 6, 12))
+    assert decoder.small_shape == (3, 6, 8)
+    assert decoder(torch.randn(2, 4, 2, 2)).shape == (2, 1, 6, 12)
+
+
+def test_a_global_decoder_finds_what_the_feature_keeps_far_away() -> None:
+    """One corner of the feature holds the brightness of the whole image; the published decoder's reach is too short."""
+    generator = torch.Generator().manual_seed(4)
+    brightness = torch.rand(64, 1, 1, 1, generator=generator)
+    grid = torch.zeros(64, 1, 16, 16)
+    grid[:, :, :1, :1] = brightness - 0.5
+    x = brightness.expand(-1, 1, 16, 16)
+
+    def error(decoder: nn.Module) -> float:
+        adam = torch.optim.Adam(decoder.parameters(), lr=3e-3)
+        for _ in range(40):
+            loss = nn.functional.mse_loss(decoder(grid), x)
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+        return float(loss.detach() / x.var())
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        local = PublishedDecoder((1, 16, 16), (1, 16, 16), width=8, blocks=1)
+        whole = GlobalDecoder((1, 16, 16), (1, 16, 16), width=8, blocks=1)
+        assert error(whole) < 0.1
+        assert error(local) > 0.7
 
 
 def fits(size: str, feature: tuple[int, ...]) -> bool:

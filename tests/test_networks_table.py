@@ -12,7 +12,8 @@ from attncem.channels import IdentityChannel
 from attncem.config.channels import IdentityOptions
 from attncem.config.model import BottleneckOptions, ModelOptions
 from attncem.models.architecture import Architecture
-from attncem.models.networks import ARCHITECTURES, Normalise, build_halves
+from attncem.models.front_ends import build_front_end
+from attncem.models.networks import ARCHITECTURES, build_halves
 from attncem.models.split import SplitModel, feature_shape
 from attncem.types import ConfigError, DatasetSpec
 
@@ -66,7 +67,7 @@ def unsplit(spec: DatasetSpec, options: ModelOptions, split: SplitModel) -> nn.S
     if b is not None:
         between += [nn.Linear(b.channels, width) if tokens else nn.Conv2d(b.channels, width, 3, padding=1)]
     whole = nn.Sequential(
-        Normalise(spec.mean, spec.std), *stages[:position], *between, *stages[position:], network.head
+        build_front_end(options.front_end, spec), *stages[:position], *between, *stages[position:], network.head
     )
     assert isinstance(split.encoder, nn.Sequential) and isinstance(split.server, nn.Sequential)
     for own, other in zip(whole, [*split.encoder, *split.server], strict=True):

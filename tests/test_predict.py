@@ -20,6 +20,7 @@ from attncem import noise
 from attncem.build import load_data
 from attncem.cli import main
 from attncem.inference import predict, read_image
+from attncem.models.front_ends import as_seen
 from attncem.opening import open_run
 from attncem.progress import silent
 from attncem.runs import RunDirectory
@@ -294,3 +295,34 @@ def test_a_mistake_gets_a_line_and_exit_code_2(run: Path, tmp_path: Path, capsys
     shown = capsys.readouterr()
     assert "text.png cannot be read as an image" in shown.err
     assert shown.out == ""
+
+
+# front ends
+
+
+def test_behind_a_front_end_the_picture_that_the_encoder_sees_is_shown(
+    small_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run(**{"model.front_end": {"name": "local_contrast", "s": 2, "a": 0.1}})
+    (row,) = predict(run, "test:3", save=tmp_path / "out").predictions
+    assert row.seen is not None and row.seen.front_end == {"name": "local_contrast", "s": 2.0, "a": 0.1}
+    file = tmp_path / "out" / "000-test-3.seen.png"
+    assert row.seen.saved == str(file)
+    pixels = torch.tensor(np.asarray(Image.open(file)) / 255, dtype=torch.float32)
+    opened = open_run(run)
+    x, _ = load_data(opened.config, CPU).test.get(slice(3, 4))
+    seen = as_seen(opened.model.encoder, x)
+    assert seen is not None
+    torch.testing.assert_close(pixels, seen[0, 0], atol=0.5 / 255 + 1e-4, rtol=0)
+    with pytest.raises(RunError, match=r"seen\.png exists already"):
+        (tmp_path / "out" / "000-test-3.safetensors").unlink()
+        predict(run, "test:3", save=tmp_path / "out")
+    assert main(["predict", str(run), "test:3", "--save", str(tmp_path / "again")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "behind the front end local_contrast (s = 2, a = 0.1)" in said and "which stays here:" in said
+
+
+def test_without_a_front_end_nothing_is_said_of_one(small_run: Make, tmp_path: Path) -> None:
+    (row,) = predict(small_run("demo-none"), "test:3", save=tmp_path / "out").predictions
+    assert row.seen is None
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["000-test-3.safetensors"]

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from attncem.build import build_model, check, load_data
+from attncem.cli import main
 from attncem.config.data import DataOptions
 from attncem.config.load import load_config
 from attncem.data import folders
@@ -306,3 +307,37 @@ def test_a_run_on_a_folder_can_be_restored(tmp_path: Path) -> None:
     assert model.predict(model.release(x)).shape == (6, 3)
     assert data.spec == dataset_spec(config.data)
     assert build_model(config, data.spec).encoder[0].mean.flatten().tolist() == pytest.approx(data.spec.mean)
+
+
+# what is said before training
+
+
+class Listener:
+    """A program's own progress with a place for lines."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def __call__(self, *_: object) -> None: ...
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_program_hears_what_a_command_shows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_classes(tmp_path / "data", ("bee", "ant"), parts=("", "more"))
+    shutil.rmtree(tmp_path / "data" / "more")
+    settings = {"data.name": "image_folder", "data.root": str(tmp_path / "data"), "data.validation_fraction": 0.3}
+    settings |= {"model.width": 4, "training.batch_size": 4, "training.epochs": 1, "device": "cpu"}
+    listener = Listener()
+    run = train("demo-none", settings, out=tmp_path / "heard", progress=listener)
+    said = f"note: {tmp_path / 'data'} has no train and test folders"
+    assert [line for line in listener.lines if line.startswith(said)] == listener.lines[:1]
+    assert capfd.readouterr().err == ""
+    train("demo-none", settings, out=tmp_path / "shown")
+    assert capfd.readouterr().err.count(said) == 1, "without a progress it is shown"
+    words = [f"{key}={value}" for key, value in settings.items()]
+    assert main(["train", "--config", "demo-none", "--out", str(tmp_path / "by-command"), *words]) == 0
+    assert capfd.readouterr().err.count(said) == 1, "the command says it once"
+    assert train(resume=run, progress=listener).is_finished
+    assert len([line for line in listener.lines if said in line]) == 1

@@ -1,6 +1,7 @@
 import csv
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -56,5 +57,8 @@ def test_demo_table_is_that_of_the_result_file(readme: str) -> None:
 def test_demo_uses_what_the_selection_chose() -> None:
     chosen = json.loads((ROOT / "results/demo_selection.json").read_text())["chosen"]
     assert load_config("demo-kmeans").config.training.penalty_weight == chosen["kmeans"]["weight"]
-    attention = load_config(chosen["attention"]["config"], chosen["attention"]["overrides"]).config
-    assert load_config("demo").config == attention
+    setting = tuple(chosen["attention"][key] for key in ("front_end", "surrogate", "weight", "noise_std"))
+    overrides = runpy.run_path(str(ROOT / "scripts/choose_demo.py"))["overrides"](setting)
+    assert load_config("demo").config == load_config("demo-none", [*overrides, "name=demo-gated"]).config
+    front_end = load_config("demo-front-end").config
+    assert front_end.model.front_end == load_config("demo").config.model.front_end

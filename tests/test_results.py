@@ -19,6 +19,7 @@ from attncem.config.attacks import DecoderOptions
 from attncem.config.load import load, load_config
 from attncem.config.suites import Suite
 from attncem.demonstration import DEMO_CONFIGS
+from attncem.metrics import METRICS
 from attncem.reporting import health
 from attncem.reporting.tables import CSV_COLUMNS
 from attncem.results.audit import AuditResult, Score
@@ -64,7 +65,12 @@ def made_score(mean: float = 0.5) -> Score:
 
 def made_row(name: str) -> SimpleNamespace:
     verdict = SimpleNamespace(gain_of_doubling=0.01)
-    return SimpleNamespace(name=name, mse=made_score(), scores={"ssim": made_score()}, verdict=verdict)
+    return SimpleNamespace(
+        name=name,
+        mse=made_score(),
+        scores={"ssim": made_score(), "mse": made_score(), "structure": made_score()},
+        verdict=verdict,
+    )
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
@@ -101,23 +107,28 @@ def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_selection(monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser, found = script("choose_demo_surrogate"), read("demo_selection.json")
+    chooser, found = script("choose_demo"), read("demo_selection.json")
     stand_in(monkeypatch, list(chooser.SUITE.rows))
-    row = chooser.measure("x", 1, "demo", [], Path())
-    settings = [("kmeans", "demo-kmeans", [])] + [(name, "demo", more) for name, more in chooser.GATED.items()]
-    expected = [
-        (label, weight, config, [*more, f"training.penalty_weight={weight}"])
-        for label, config, more in settings
-        for weight in chooser.WEIGHTS[label]
-    ]
-    told = [(row["surrogate"], row["weight"], row["config"], row["overrides"]) for row in found["rows"]]
-    assert told == expected
-    assert all(list(item) == list(row) for item in [found["undefended"], *found["rows"]])
+    row = chooser.measure(chooser.UNDEFENDED, Path())
+    keys = ("front_end", "surrogate", "weight", "noise_std")
+    assert [tuple(row[key] for key in keys) for row in found["rows"]] == chooser.SETTINGS
+    assert all(list(item) == list(row) for item in found["rows"])
     assert found["allowed_drop"] == chooser.ALLOWED_DROP
-    floor = found["undefended"]["accuracy"] - chooser.ALLOWED_DROP
-    kmeans = [row for row in found["rows"] if row["surrogate"] == "kmeans"]
-    attention = [row for row in found["rows"] if row["surrogate"] != "kmeans"]
-    assert found["chosen"] == {"kmeans": chooser.choose(kmeans, floor), "attention": chooser.choose(attention, floor)}
+    assert found["chosen"] == chooser.choose(found["rows"])
+
+
+def check_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, found = script("front_ends_cifar10"), read("front_ends_cifar10.json")
+    rows = [measured.key(row) for row in found["evidence"]]
+    assert rows == measured.PARTS["evidence"][1]
+    assert [measured.key(row) for row in found["selection"]] in ([], measured.PARTS["selection"][1])
+    assert found["train"] == "attncem train " + " ".join(measured.SETTING)
+    assert found["suite"] == f"standard v{load(Suite, 'standard').config.version}"
+    assert all(list(row["attacks"]) == found["attacks"] == list(measured.ROWS) for row in found["evidence"])
+    scored = {name for row in found["evidence"] for scores in row["attacks"].values() for name in scores}
+    assert scored == {*METRICS, "reliable"}
+    page = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")
+    assert measured.renewed(page, found) == page, "run scripts/front_ends_cifar10.py --page"
 
 
 def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +175,7 @@ def check_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "demo.csv": check_demo,
     "demo_selection.json": check_selection,
+    "front_ends_cifar10.json": check_front_ends,
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
     "benchmark.json": check_benchmark,

@@ -11,9 +11,11 @@ from attncem.config.attacks import (
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
+    OptimisationOptions,
     RidgeOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
+from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.config.suites import (
     LoadedSuite,
     Suite,
@@ -28,6 +30,11 @@ from attncem.types import ConfigError
 STRENGTHS = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 DECODER = {"tolerance": 0.02, "weight_decay": 1e-4, "ema_decay": 0.99, "anneal": 0.5, "validation_fraction": 0.1}
 STRONG = {"size": "strong", "epochs": 50.0, "max_epochs": 200.0, "batch_size": 64, "lr": 3e-4, **DECODER}
+WHITE_BOX = {
+    **{"start": "decoder", "decoder_epochs": 28.0, "restarts": 3, "draws": 4, "tuning_images": 64, "images": 1000},
+    **{"steps": 100, "max_steps": 400, "tolerance": 0.02, "lr": 0.03},
+    **{"smoothness": (0.0, 1.0, 3.0, 10.0, 30.0), "pulls": (0.0, 1.0, 3.0, 10.0)},
+}
 QUICK = {
     "grey": GreyOptions(),
     "mean image": MeanImageOptions(),
@@ -43,16 +50,33 @@ STANDARD = {
     "decoder published": DecoderOptions(
         size="published", loss="mse", epochs=12, max_epochs=48, batch_size=64, lr=1e-3, **DECODER
     ),
+    "decoder global": DecoderOptions(
+        **DECODER
+        | {"size": "global", "loss": "mse", "epochs": 10, "max_epochs": 40, "batch_size": 256, "least_steps": 150}
+        | {"lr": 1.5e-3, "weight_decay": 1e-3, "precision": "bf16-mixed"}
+    ),
 }
 FULL = {
     **STANDARD,
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
+    "white box": OptimisationOptions(**WHITE_BOX),
+    "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
+    "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
+    "membership": MembershipOptions(pairs=4000),
 }
 PACKAGED = {
-    "quick": (QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
-    "standard": (STANDARD, "quick, and the baseline's residual decoder until it converges"),
-    "full": (FULL, "standard, and a strong decoder in an MSE and a perceptual version: for a GPU"),
+    "quick": (1, QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
+    "standard": (
+        2,
+        STANDARD,
+        "quick, the baseline's residual decoder, and one that sees the whole feature, until they converge",
+    ),
+    "full": (
+        2,
+        FULL,
+        "standard, a strong decoder in an MSE and a perceptual version, white-box optimisation, and probes: for a GPU",
+    ),
 }
 ODD = {"name": "odd", "version": 1, "meaning": "", "rows": {"v1.5, k=2": {"name": "decoder"}, "rows": {"name": "grey"}}}
 
@@ -68,9 +92,9 @@ def message(*arguments, **options) -> str:
 
 @pytest.mark.parametrize("name", PACKAGED)
 def test_the_packaged_suites_are_these(name):
-    rows, meaning = PACKAGED[name]
+    version, rows, meaning = PACKAGED[name]
     suite = load_suite(name).suite
-    assert suite == Suite(name=name, version=1, meaning=meaning, rows=rows)
+    assert suite == Suite(name=name, version=version, meaning=meaning, rows=rows)
     assert list(suite.rows) == list(rows)
     assert packaged_suites()[name] == suite
 
@@ -84,7 +108,7 @@ def test_each_file_says_how_to_use_it():
 
     folder = Path(attncem.__file__).parent / "suites"
     assert set(packaged_names(folder)) == set(PACKAGED)
-    for name, (_, meaning) in PACKAGED.items():
+    for name, (_, _, meaning) in PACKAGED.items():
         first, second = (folder / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[:2]
         assert first == f"# attncem audit RUN --suite {name}"
         assert second.lower() == f"# {meaning.lower()}."
@@ -159,7 +183,7 @@ def test_a_row_by_any_of_its_names(key):
 
 def test_a_method_stands_for_all_its_rows():
     loaded = load_suite("standard", ["decoder.epochs=5"])
-    assert loaded.changed == ["decoder small.epochs=5", "decoder published.epochs=5"]
+    assert loaded.changed == ["decoder small.epochs=5", "decoder published.epochs=5", "decoder global.epochs=5"]
     assert list(loaded.suite.rows) == list(STANDARD)
 
 
@@ -167,7 +191,7 @@ def test_a_method_stands_for_all_its_rows():
 @pytest.mark.parametrize("own", ["decoder small.epochs=7", "decoder_small={epochs: 7}"])
 def test_a_rows_own_name_wins_over_its_method(own, order):
     loaded = load_suite("standard", ["decoder.epochs=5", own][::order])
-    assert loaded.changed == ["decoder small.epochs=7", "decoder published.epochs=5"]
+    assert loaded.changed == ["decoder small.epochs=7", "decoder published.epochs=5", "decoder global.epochs=5"]
 
 
 def test_rows_of_a_method_share_no_list():
@@ -244,8 +268,9 @@ def test_overrides_that_cannot_be(override, expected):
 
 def test_every_problem_names_its_row():
     text = message("standard", ["decoder.epochs=-1"])
-    assert text.startswith("2 problems in the suite:\n  rows.decoder small.epochs=-1: must")
+    assert text.startswith("3 problems in the suite:\n  rows.decoder small.epochs=-1: must")
     assert "rows.decoder published.epochs=-1" in text
+    assert "rows.decoder global.epochs=-1" in text
 
 
 @pytest.mark.parametrize(
@@ -286,9 +311,9 @@ def test_command_line_errors(words, expected):
     ("only", "skip", "expected"),
     [
         ((), (), list(STANDARD)),
-        (["decoder", "grey"], (), ["grey", "decoder small", "decoder published"]),
+        (["decoder", "grey"], (), ["grey", "decoder small", "decoder published", "decoder global"]),
         (["decoder_published", "mean-image"], (), ["mean image", "decoder published"]),
-        (["decoder"], ["decoder small"], ["decoder published"]),
+        (["decoder"], ["decoder small"], ["decoder published", "decoder global"]),
         ((), ["decoder", "ridge", "nearest_neighbour"], ["grey", "mean image", "class mean"]),
     ],
 )

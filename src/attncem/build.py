@@ -20,6 +20,7 @@ from attncem.data.readers import FOLDER_SETS, RawData, dataset_spec, read_datase
 from attncem.data.sources import locate
 from attncem.data.splits import Split, split_data
 from attncem.engine import Engine, seeded
+from attncem.models.front_ends import build_front_end
 from attncem.models.networks import build_halves, check_network
 from attncem.models.split import SplitModel, feature_shape
 from attncem.penalties import PENALTIES, Penalty
@@ -171,8 +172,10 @@ def _fits(raw: RawData, device: torch.device) -> bool:
 
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:
-    """Client, channel and server; `modules` replaces the two networks by a user's own."""
+    """Client, channel and server; `modules` replaces the two networks by a user's own, behind the front end."""
     encoder, server = modules if modules is not None else build_halves(spec, config.model)
+    if modules is not None and config.model.front_end.name != "none":
+        encoder = nn.Sequential(build_front_end(config.model.front_end, spec), encoder)
     return SplitModel(encoder, build_channel(config.channel), server)
 
 
@@ -204,7 +207,7 @@ def restore_surrogate(
     surrogate = build_surrogate_for(config, model, spec)
     if checkpoint is None:
         raise RunError("an encoder without a run has no surrogate to restore")
-    surrogate.load_state_dict(checkpoint.weights["surrogate"])
+    checkpoint.restore("surrogate", surrogate)
     return surrogate.eval()
 
 

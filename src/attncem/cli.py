@@ -142,12 +142,8 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     overrides = parse_cli_overrides([*rest, *([f"training.fast={known.fast}"] if known.fast else [])])
     config = known.config
     if known.resume is None:
-        loaded = load_config(config or "demo", overrides)
-        from attncem.build import data_notes
-
-        for note in (*loaded.notes, *data_notes(loaded.config)):
-            show_line(text("command.note", said=note))
-        config, overrides = loaded.config, []
+        config = config or "demo"
+        load_config(config, overrides)  # a mistake is told before torch is imported
     from attncem.training import train
 
     run = train(config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
@@ -283,8 +279,12 @@ def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def _print_json(result: Record) -> None:
     data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
-    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(data, indent=1, ensure_ascii=plain, allow_nan=False))  # noqa: T201
+    print(json.dumps(data, indent=1, ensure_ascii=_is_ascii(), allow_nan=False))  # noqa: T201
+
+
+def _is_ascii() -> bool:
+    """Whether stdout may lack letters: data is then written in its own escapes, which are read back as it was."""
+    return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def _add_explain(verbs: Verbs) -> None:  # type: ignore[valid-type]
@@ -313,12 +313,12 @@ def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def _add_demo(verbs: Verbs) -> None:  # type: ignore[valid-type]
     parser = _verb(
-        verbs, "demo", "Train, attack and compare three models on the embedded data, in minutes.", overrides=True
+        verbs, "demo", "Train, attack and compare four models on the embedded data, in minutes.", overrides=True
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="new folder for the runs and the report (default: runs/demo-001 ...)"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, three at most)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, four at most)")
     parser.set_defaults(run=_demo)
 
 
@@ -392,7 +392,7 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
         loaded = load_config(known.config, parse_cli_overrides(rest))
         for note in loaded.notes:
             show_line(text("command.note", said=note))
-        print(dump_config(loaded.config), end="")  # noqa: T201
+        print(dump_config(loaded.config, ascii_only=_is_ascii()), end="")  # noqa: T201
 
 
 if __name__ == "__main__":

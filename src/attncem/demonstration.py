@@ -1,4 +1,4 @@
-"""run_demo(): three split models, trained and attacked side by side on the embedded data, and one report."""
+"""run_demo(): four split models, trained and attacked side by side on the embedded data, and one report."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from attncem.results.audit import AuditResult
 from attncem.runs import free_path
 from attncem.types import ConfigError, RunError
 
-DEMO_CONFIGS = ("demo-none", "demo-kmeans", "demo")
-"""Undefended, the baseline, and the attention surrogate that did best on validation."""
+DEMO_CONFIGS = ("demo-none", "demo-kmeans", "demo-front-end", "demo")
+"""Undefended, the baseline, a front end alone, and attention behind it as it did best on validation."""
 
 _LAST_WORDS = 1.0
 """Seconds for what workers that were ended had still said."""
@@ -60,7 +60,7 @@ def run_demo(
         raise ConfigError(f"workers={workers}: at least 1 process is needed")
     configs = [load_config(name, overrides).config for name in DEMO_CONFIGS]
     if len({config.name for config in configs}) < len(configs):
-        raise ConfigError("name cannot be set for the demo: its three runs need names of their own")
+        raise ConfigError("name cannot be set for the demo: its runs need names of their own")
     count = workers or min(len(configs), os.cpu_count() or 1)
     with shown(progress) as told:
         audits = _work(configs, folder, suite, count, told)

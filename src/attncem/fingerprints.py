@@ -1,4 +1,4 @@
-"""The fingerprint of a client: one name for its encoder's weights and its channel's options together.
+"""The fingerprint of a client: one name for its front end's options, its encoder's weights and its channel's options.
 
 Audits, explanations, keyed noise, certificates and exports name the client by it.
 """
@@ -11,7 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def fingerprint(encoder_sha256: str, channel: Sequence[Mapping[str, Any]]) -> str:
-    """SHA-256 over the hash of the encoder's weights as a .safetensors file and the options of every stage."""
-    facts = {"encoder": encoder_sha256, "channel": [dict(stage) for stage in channel]}
+def fingerprint(
+    encoder_sha256: str, channel: Sequence[Mapping[str, Any]], front_end: Mapping[str, Any] | None = None
+) -> str:
+    """SHA-256 over the hash of the encoder's weights as a .safetensors file and the options of every stage.
+
+    A front end has no weights, so its options count; `none` counts for nothing, as before there were any.
+    """
+    facts: dict[str, Any] = {"encoder": encoder_sha256, "channel": [dict(stage) for stage in channel]}
+    if front_end is not None and front_end["name"] != "none":
+        facts["front_end"] = dict(front_end)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +22,18 @@ from attncem.config.suggest import known
 from attncem.data.pictures import read_picture
 from attncem.engine import limited_threads
 from attncem.files import write_new
+from attncem.models.front_ends import as_seen
 from attncem.opening import OpenRun, open_run
-from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release
+from attncem.pictures import png_text
+from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release, Seen
 from attncem.runs import KEY_FILE, RunDirectory
 from attncem.types import ConfigError, DataError, RunError
 
 Image = str | Path
 """A picture file, or `test:17`: the test image of that index."""
 _BATCH = 250
+_SEEN = ".seen.png"
+"""Ending of the file with the picture as the encoder sees it."""
 
 
 def predict(
@@ -44,7 +50,8 @@ def predict(
     """Label images through the run's own client, channel and server.
 
     An image is a file of any size, or `test:17`. ``save`` names a folder for the released tensors, as
-    ``save_as`` safetensors or npy; no file is ever replaced. Noise that leaves the device comes from the system,
+    ``save_as`` safetensors or npy, and for the picture that the encoder sees behind a front end; no file is ever
+    replaced. Noise that leaves the device comes from the system,
     256 bits for every release, or with `noise: keyed` from the run's key, so that nobody else can repeat it.
     """
     wanted = [images] if isinstance(images, str | Path) else list(images)
@@ -61,7 +68,7 @@ def predict(
         predictions = [describe(opened, *row, top=top) for row in rows]
     for position, file in enumerate(files):
         write_new(file, _file_of(released[position], save_as))
-        predictions[position] = replace(predictions[position], saved=str(file))
+        predictions[position] = _with_files(predictions[position], file)
     return PredictionResult(
         run=opened.name,
         weights=opened.weights,
@@ -126,7 +133,23 @@ def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *,
         true_name=None if given.label is None else opened.name_of(given.label),
         preparation=given.steps,
         release=_describe_release(opened, given, released),
+        seen=_seen(opened, given.x),
     )
+
+
+def _seen(opened: OpenRun, x: Tensor) -> Seen | None:
+    """The image x [C, H, W] behind the front end; None where there is none."""
+    picture = as_seen(opened.model.encoder, x.unsqueeze(0))
+    return None if picture is None else Seen(opened.config.front_end_options, png_text(picture[0]))
+
+
+def _with_files(row: Prediction, file: Path) -> Prediction:
+    """The prediction with the name of its file, and the picture that the encoder sees written beside it."""
+    if row.seen is None:
+        return replace(row, saved=str(file))
+    picture = file.with_suffix(_SEEN)
+    write_new(picture, base64.b64decode(row.seen.picture))
+    return replace(row, saved=str(file), seen=replace(row.seen, saved=str(picture)))
 
 
 def _describe_release(opened: OpenRun, given: Input, released: Tensor) -> Release:
@@ -148,7 +171,7 @@ def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
     """A file for each image's release; refused where one is there already."""
     stems = [re.sub(r"[^\w.-]+", "-", Path(given.source).stem).strip("-") for given in inputs]
     files = [folder / f"{position:03d}-{stem}.{kind}" for position, stem in enumerate(stems)]
-    for file in files:
+    for file in chain.from_iterable((file, file.with_suffix(_SEEN)) for file in files):
         if file.exists():
             raise RunError(f"{file} exists already and is left as it is; choose another folder")
     return files

@@ -84,6 +84,7 @@ class OpenRun:
             surrogate=self.config.defence,
             penalty_weight=self.config.training.penalty_weight,
             noise_std=self.config.noise_std,
+            front_end=self.config.front_end_options,
             channel=self.channel,
             noise_scheme=self.facts.get("noise_scheme", 0),
             dataset=self.spec.name,
@@ -98,6 +99,15 @@ class OpenRun:
         )
 
 
+class _OneState(RunDirectory):
+    """A run's folder whose manifest is read once: all that is opened belongs to one state of it."""
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest held when it was first asked for."""
+        return super().manifest
+
+
 def open_run(
     run: str | Path | RunDirectory,
     *,
@@ -109,7 +119,7 @@ def open_run(
 
     `modules` are your own (encoder, server), where the run was trained with them.
     """
-    directory = RunDirectory.open(run)
+    directory = _OneState(RunDirectory.open(run).path)
     config, manifest = directory.config, directory.manifest
     if manifest.get("custom_network") and modules is None:
         raise RunError(
@@ -118,10 +128,11 @@ def open_run(
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
     model, checkpoint = build_model(config, spec, modules), directory.load(weights)
     _require_finite(directory, checkpoint, model)
-    model.encoder.load_state_dict(checkpoint.weights["client"])
+    checkpoint.restore("client", model.encoder)
     if model.server is not None:
-        model.server.load_state_dict(checkpoint.weights["server"])
-    mark = fingerprint(directory.encoder_sha256(checkpoint.name), config.channel_options)
+        checkpoint.restore("server", model.server)
+    sha256 = checkpoint.facts["sha256"]["client.safetensors"]
+    mark = fingerprint(sha256, config.channel_options, config.front_end_options)
     key_missing = _bind(model, config, directory, mark)
     return OpenRun(
         config,

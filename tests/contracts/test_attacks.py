@@ -25,6 +25,7 @@ from attncem.config.attacks import (
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
+    OptimisationOptions,
     RidgeOptions,
 )
 from attncem.config.channels import GaussianOptions
@@ -42,6 +43,12 @@ def learned(**options: Any) -> DecoderOptions:
     return DecoderOptions.model_validate({"lr": 3e-3, "batch_size": 16, "tolerance": 0.02, **options})
 
 
+def optimised(**options: Any) -> OptimisationOptions:
+    """A short white-box descent whose settings do not move with the defaults."""
+    few = {"steps": 20, "max_steps": 40, "restarts": 2, "tuning_images": 8, "smoothness": (0, 1), "pulls": (0, 1)}
+    return OptimisationOptions.model_validate({"lr": 0.03, "tolerance": 0.02, **few, **options})
+
+
 CASES: dict[str, Any] = {
     "grey": GreyOptions(),
     "mean_image": MeanImageOptions(),
@@ -50,7 +57,10 @@ CASES: dict[str, Any] = {
     "ridge": RidgeOptions(),
     "decoder": learned(epochs=3, max_epochs=6),
     "decoder published": learned(epochs=1, max_epochs=2, size="published"),
+    "decoder global": learned(epochs=0.5, max_epochs=1, size="global", least_steps=36, precision="bf16-mixed"),
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
+    "optimisation random": optimised(start="random"),
+    "optimisation": optimised(),
 }
 """A line per attack; further lines, told apart by a second word, for its other forms, the cheapest last."""
 
@@ -70,6 +80,7 @@ ABILITIES = {
     "nearest_neighbour": Ability(leaky=1.0),
     "ridge": Ability(leaky=0.002, learns=True),
     "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=15, max_epochs=15)}),
+    "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to
 follow; one that follows the gradient does on `smooth`."""
@@ -531,6 +542,36 @@ def test_a_published_decoder_overfits_64_images() -> None:
 def test_a_strong_decoder_overfits_64_images() -> None:
     options = learned(size="strong", epochs=50, max_epochs=50, validation_fraction=0.01, lr=1e-3)
     assert overfit_error(options) < 0.1
+
+
+@pytest.mark.slow
+def test_a_global_decoder_overfits_64_images() -> None:
+    options = learned(size="global", epochs=100, max_epochs=100, validation_fraction=0.01, lr=1.5e-3)
+    assert overfit_error(options) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "least_steps", "steps", "size"),
+    [(320, 16, 1, 18, 16), (320, 256, 1, 1, 256), (320, 256, 36, 36, 8), (320, 16, 5, 18, 16), (20, 256, 150, 18, 1)],
+)
+def test_few_images_come_in_small_batches_where_an_epoch_must_have_steps(
+    count: int, batch_size: int, least_steps: int, steps: int, size: int
+) -> None:
+    x, y = pictures(count, seed=1)
+    options = learned(batch_size=batch_size, least_steps=least_steps)
+    material = decoder.Material(make_oracle(LEAKY, data=(x, y)), options, seed=0)
+    assert decoder.DecoderTraining(material).steps_per_epoch == steps
+    assert [len(part) for part in material.batch()] == [size, size]
+
+
+def test_on_a_cpu_decoders_learn_in_float32() -> None:
+    plain, mixed = (
+        fitted(learned(epochs=0.5, max_epochs=0.5, precision=precision), make_oracle(LEAKY)).state()
+        for precision in ("32-true", "bf16-mixed")
+    )
+    assert plain is not None
+    assert mixed is not None
+    assert all(torch.equal(plain[name], mixed[name]) for name in plain)
 
 
 @pytest.mark.parametrize(("loss", "asked"), [("mse", False), ("mse_ssim", True)])

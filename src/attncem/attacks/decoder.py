@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
 from attncem.attacks.convergence import until_converged
 from attncem.attacks.oracle import Oracle
-from attncem.capture import Step
+from attncem.capture import TOLERANCE, Step
 from attncem.config.attacks import DecoderOptions
-from attncem.engine import Average, Engine, Trainable, adamw, seeded, set_rate
+from attncem.engine import Average, Engine, Precision, Trainable, adamw, seeded, set_rate
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 class DecoderAttack(Attack):
-    """A decoder of one of three sizes, trained with doubling budgets (`until_converged`)."""
+    """A decoder of one of four sizes, trained with doubling budgets (`until_converged`)."""
 
     options_type = DecoderOptions
     must_beat = ("ridge",)
@@ -79,6 +79,16 @@ def _build(options: DecoderOptions, feature_shape: Shape, image_shape: Shape) ->
         return DECODERS[options.size](feature_shape, image_shape)  # type: ignore[arg-type]
 
 
+def _batch_size(options: DecoderOptions, count: int) -> int:
+    """Images per step: fewer than asked for where an epoch over `count` images would have too few steps."""
+    return min(options.batch_size, max(1, count // options.least_steps))
+
+
+def _precision(options: DecoderOptions, device: torch.device) -> Precision:
+    """The numbers it is trained in; a CPU is no faster with short ones."""
+    return options.precision if device.type == "cuda" else "32-true"
+
+
 class Material:
     """What a decoder learns from: fresh releases of the attacker's images, batch by batch, and a held-out part."""
 
@@ -103,7 +113,7 @@ class Material:
 
     def _endless_batches(self) -> Iterator[Tensor]:
         """Batches of indices, every image once an epoch, in an order of its own each time."""
-        size = min(self.options.batch_size, len(self.train))
+        size = _batch_size(self.options, len(self.train))
         while True:
             shuffled = self.train[torch.randperm(len(self.train), generator=self._order, device=self.device)]
             yield from shuffled[: len(shuffled) // size * size].view(-1, size)
@@ -121,18 +131,19 @@ class DecoderTraining:
         ema_decay: float = 0,
     ) -> None:
         self.material, self.options = material, material.options
-        self.engine = engine or Engine(material.device)
+        options, precision = self.options, _precision(self.options, material.device)
+        self.engine = engine or Engine(material.device, precision)
         self.decoder = decoder or self._new_decoder()
-        options = self.options
         self.optimizer = adamw(self.decoder.parameters(), options.lr, options.weight_decay, self.engine.device)
         self.average = Average(self.decoder, ema_decay) if ema_decay else None
-        self.steps_per_epoch = max(1, len(material.train) // options.batch_size)
+        self.steps_per_epoch = len(material.train) // _batch_size(options, len(material.train))
         modules = {"decoder": self.decoder, **({"average": self.average.module} if self.average else {})}
         self.recorded = Step(
             self._descend,
             state=Trainable(modules, {"decoder": self.optimizer}).tensors,
             watched=list(self.decoder.parameters()),
             record=self.engine.device.type == "cuda",
+            tolerance=TOLERANCE[precision],
         )
 
     def _new_decoder(self) -> nn.Module:
@@ -161,7 +172,8 @@ class DecoderTraining:
         self.recorded(*self.material.batch())
 
     def _descend(self, released: Tensor, target: Tensor) -> None:
-        images = self.decoder(released)
+        with self.engine.autocast():
+            images = self.decoder(released).float()
         loss = F.mse_loss(images, target)
         if self.options.loss == "mse_ssim":
             loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())

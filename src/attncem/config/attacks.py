@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from attncem.config.base import Options
 
@@ -70,12 +70,17 @@ class DecoderOptions(BudgetOptions):
     """A convolutional decoder trained on fresh releases of the attacker's images (AdamW)."""
 
     name: Literal["decoder"] = "decoder"
-    size: Literal["small", "published", "strong"] = "small"
-    """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters."""
+    size: Literal["small", "published", "strong", "global"] = "small"
+    """small: for the demo; published: the baseline's residual decoder; strong: over 5 M parameters; global: with a
+    branch that sees the whole feature."""
     loss: Literal["mse", "mse_ssim"] = "mse"
     """Training loss; mse for the MSE row, mse_ssim for the perceptual one."""
     batch_size: int = Field(16, ge=1)
     """Images per step; small batches converge in far fewer epochs."""
+    least_steps: int = Field(1, ge=1)
+    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    """Numbers that the decoder is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
     weight_decay: float = Field(1e-4, ge=0)
     """Weight decay."""
     ema_decay: float = Field(0.99, ge=0, lt=1)
@@ -84,8 +89,54 @@ class DecoderOptions(BudgetOptions):
     """Part of the attacker's images on which it chooses and judges convergence."""
 
 
+class OptimisationOptions(Options):
+    """White-box inversion: the image in [0, 1] that explains the release best, by gradient through the encoder (Adam).
+
+    The objective is the Gaussian likelihood of the release, a total variation, and a pull to the start.
+    """
+
+    name: Literal["optimisation"] = "optimisation"
+    steps: int = Field(100, ge=1)
+    """First number of steps; it is doubled until doubling gains less than tolerance."""
+    max_steps: int = Field(400, ge=1)
+    """Largest number of steps."""
+    tolerance: float = Field(0.02, gt=0, lt=1)
+    """Part of the MSE on own held-out images that a doubling must gain, else the attack is called converged."""
+    lr: float = Field(0.03, gt=0)
+    """Rate of the first step, in pixel values; it falls to zero."""
+    smoothness: tuple[NonNegativeFloat, ...] = Field((0.0, 1.0, 3.0, 10.0, 30.0), min_length=1)
+    """Weights of the total variation that are tried on own held-out images."""
+    pulls: tuple[NonNegativeFloat, ...] = Field((0.0, 1.0, 3.0, 10.0), min_length=1)
+    """Weights of the pull to the start that are tried too; 1: the start's own held-out error is its variance."""
+    restarts: int = Field(3, ge=1)
+    """Descents for each image, all but the first from a disturbed start; the objective chooses."""
+    start: Literal["ridge", "decoder", "mean", "random"] = "ridge"
+    """Where the first descent begins: a ridge or a small decoder of the attacker's own, the mean image, or noise. The
+    pull of random is to the mean image."""
+    decoder_epochs: float = Field(28.0, gt=0)
+    """First budget of the small decoder that start=decoder learns; it doubles once."""
+    draws: int = Field(4, ge=1)
+    """Fresh draws that a step averages the loss over, where the channel is not additive noise alone."""
+    tuning_images: int = Field(64, ge=1)
+    """Own images held out to choose weights and steps; at most a fifth of all."""
+    images: int | None = Field(1000, ge=1)
+    """Evaluation images that it is asked about at most; None: all."""
+
+    @model_validator(mode="after")
+    def _leave_room_to_double(self) -> Self:
+        if self.max_steps < self.steps:
+            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
+        return self
+
+
 AttackOptions = Annotated[
-    GreyOptions | MeanImageOptions | ClassMeanOptions | NearestNeighbourOptions | RidgeOptions | DecoderOptions,
+    GreyOptions
+    | MeanImageOptions
+    | ClassMeanOptions
+    | NearestNeighbourOptions
+    | RidgeOptions
+    | DecoderOptions
+    | OptimisationOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""

@@ -83,7 +83,7 @@ def _help(schema: Schema, key: str, when: str, kind: str, holder: Schema) -> Opt
 
 def options_table(when: str, root: Root = RunConfig) -> str:
     """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
-    prefix = when.partition(".")[0] + "."
+    prefix = when.partition("=")[0].removesuffix("name")
     options = describe_options(root)
     rows = [option for option in options if option.when == when and "." not in option.key[len(prefix) :]]
     lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]

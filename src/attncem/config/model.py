@@ -2,11 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from attncem.config.base import Options
+
+
+class NoFrontEndOptions(Options):
+    """The normalised picture as it is."""
+
+    name: Literal["none"] = "none"
+
+
+class StandardiseOptions(Options):
+    """Each picture loses its own mean colour and is divided by its own deviation."""
+
+    name: Literal["standardise"] = "standardise"
+
+
+class BlurOptions(Options):
+    """What front ends share that take out what a Gaussian blur keeps."""
+
+    name: str
+    s: float = Field(3.0, gt=0, le=64)
+    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+    a: float = Field(0.0, ge=0, le=1)
+    """Part of the blurred picture that stays."""
+
+
+class HighPassOptions(BlurOptions):
+    """The picture without what a blur keeps of it, times 2."""
+
+    name: Literal["high_pass"] = "high_pass"
+    s: float = Field(2.0, gt=0, le=64)
+    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+
+
+class HighPassStandardiseOptions(BlurOptions):
+    """The picture without what a blur keeps of it, divided by its own deviation."""
+
+    name: Literal["high_pass_standardise"] = "high_pass_standardise"
+    s: float = Field(2.0, gt=0, le=64)
+    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+
+
+class LocalContrastOptions(BlurOptions):
+    """The picture without what a blur keeps of it, divided by its deviation around each pixel (Jarrett et al. 2009)."""
+
+    name: Literal["local_contrast"] = "local_contrast"
+
+
+class BlockDCTOptions(Options):
+    """The lowest frequencies of every block of 8×8 pixels times `a`, as face recognition without them has it."""
+
+    name: Literal["block_dct"] = "block_dct"
+    n: int = Field(1, ge=1, le=64)
+    """Coefficients, the first in zig-zag order, that are multiplied; 1: each block's mean alone."""
+    a: float = Field(0.0, ge=0, le=1)
+    """What they are multiplied by."""
+
+
+FrontEndOptions = Annotated[
+    NoFrontEndOptions
+    | StandardiseOptions
+    | HighPassOptions
+    | HighPassStandardiseOptions
+    | LocalContrastOptions
+    | BlockDCTOptions,
+    Field(discriminator="name"),
+]
+"""Options of any front end, told apart by ``name``."""
 
 
 class BottleneckOptions(Options):
@@ -53,6 +119,8 @@ class ModelOptions(Options):
     a module, the last one of the client."""
     arguments: dict[str, bool | int | float | str] = Field({})
     """Further arguments of a torchvision/ or timm/ network, e.g. {img_size: 64}."""
+    front_end: FrontEndOptions = NoFrontEndOptions()
+    """What the client takes out of the normalised picture before its first layer."""
     width: int | None = Field(None, ge=4, le=512)
     """Channels of the first stage, with which the others scale; null: the architecture's own."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()

@@ -120,16 +120,22 @@ class RunConfig(Options):
         return [stage.model_dump(mode="json") for stage in self.channel]
 
     @property
+    def front_end_options(self) -> dict[str, Any]:
+        """The options of the front end as plain data."""
+        return self.model.front_end.model_dump(mode="json")
+
+    @property
     def keyed(self) -> bool:
         """Whether any stage of the channel draws its noise from a key at inference."""
         return any(isinstance(stage, RandomOptions) and stage.noise == "keyed" for stage in self.channel)
 
     @property
     def defence(self) -> str:
-        """The surrogate with its variant, and what defends beside it, in a few words."""
+        """The surrogate with its variant, and what defends beside it: front end, penalties, layers; in a few words."""
         variant = getattr(self.surrogate, "variant", None)
         own = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
-        further: list[str] = [penalty.name for penalty in self.penalties]
+        further: list[str] = [] if self.model.front_end.name == "none" else [self.model.front_end.name]
+        further += [penalty.name for penalty in self.penalties]
         further += [name for name in ("sparse_coding", "pruning") if getattr(self.model, name) is not None]
         return " + ".join([own, *(name.replace("_", " ") for name in further)])
 

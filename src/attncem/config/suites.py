@@ -1,4 +1,4 @@
-"""Audit suites: which attacks are run on a model, in which order and with which options."""
+"""Audit suites: which attacks and probes are run on a model, in which order and with which options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -15,14 +15,15 @@ from attncem.config.attacks import AttackOptions
 from attncem.config.base import Options
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names, resolve
 from attncem.config.overrides import Override, parse_overrides, plain
+from attncem.config.probes import ProbeOptions
 from attncem.config.suggest import Schema, did_you_mean, nearest, option_tree, union_members
 from attncem.config.yaml_text import parse_yaml
 from attncem.types import ConfigError
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-RowOptions = AttackOptions
-"""Options of one row of a suite. A wider union needs ``Field(discriminator="name")`` of its own."""
+RowOptions = Annotated[AttackOptions | ProbeOptions, Field(discriminator="name")]
+"""Options of one row of a suite: of an attack or of a probe."""
 
 
 class Suite(Options):

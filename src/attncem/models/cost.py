@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from attncem.models.front_ends import FrontEnd
 from attncem.models.pruning import compact
 from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import SplitModel, count_parameters, evaluation
@@ -32,8 +33,9 @@ class Cost:
 def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
     """Send one blank image through both halves in evaluation mode and count.
 
-    Multiply-accumulates of convolutions, linear layers and attention; normalisation, activations, pooling,
-    biases and the channel's noise are left out, as is customary. Pruned channels of the client count for nothing.
+    Multiply-accumulates of convolutions, linear layers, attention and the front end's filters; normalisation,
+    activations, pooling, biases and the channel's noise are left out, as is customary. Pruned channels of the client
+    count for nothing.
     """
     parameter = next(model.parameters(), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
@@ -78,6 +80,8 @@ def _macs(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
         return int(output.numel()) // layer.out_channels * layer.weight.numel()
     if isinstance(layer, nn.Linear):
         return int(output.numel()) * layer.in_features
+    if isinstance(layer, FrontEnd):
+        return layer.macs * int(output.shape[0])
     if isinstance(layer, SparseCoding):
         return 2 * layer.dictionary.numel() * int(output.shape[0])
     if isinstance(layer, SelfAttention):

@@ -1,4 +1,4 @@
-"""Inversion decoders: from a release to an image, one family in three sizes."""
+"""Inversion decoders: from a release to an image, one family in four sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ImageShape = tuple[int, int, int]
+LARGEST_VIEW = 8192
+"""Entries of a feature that a linear layer over all of it may see; larger features are averaged down to it."""
+SMALL_SIDE = 8
+"""Sides of the image that a linear layer makes of the whole feature."""
 
 
 class ToGrid(nn.Module):
@@ -89,6 +93,71 @@ class PixelShuffleDecoder(nn.Module):
         return torch.sigmoid(_fit_size(self.body(self.to_grid(released)), self.image_shape))
 
 
+class WholeView(nn.Module):
+    """The whole feature as one vector [B, `length`], of at most `largest` entries.
+
+    A larger map is averaged over neighbouring positions until it fits, what is no map over neighbouring entries: a
+    linear layer behind it stays small, and the full map goes the way of the grid.
+    """
+
+    def __init__(self, to_grid: ToGrid, feature_shape: tuple[int, ...], largest: int = LARGEST_VIEW) -> None:
+        super().__init__()
+        channels, height, width = to_grid.grid
+        entries = math.prod(feature_shape)
+        is_map = isinstance(to_grid.expand, nn.Identity)
+        scale = math.sqrt(largest / entries)
+        self.fold: nn.Module = to_grid if is_map else nn.Identity()
+        self.shrink: nn.Module = nn.Identity()
+        if is_map and entries > largest:
+            sides = max(1, int(height * scale)), max(1, int(width * scale))
+            self.shrink, entries = nn.AdaptiveAvgPool2d(sides), channels * math.prod(sides)
+        self.length = min(entries, largest)
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Fold, average, flatten."""
+        flat: Tensor = self.shrink(self.fold(released)).flatten(1)
+        return flat if flat.shape[1] == self.length else F.adaptive_avg_pool1d(flat, self.length)
+
+
+class GlobalDecoder(nn.Module):
+    """Residual blocks on the feature's grid, and beside them a branch that sees the whole feature.
+
+    From the whole feature come a vector that is added to every position of the grid, and, by one linear layer, maps of
+    at most `SMALL_SIDE` pixels a side that are added to the result: mean colour, brightness and large shapes need no
+    long way through the grid. A pixel is level + strength · pattern, with one strength for all colours: a pattern can
+    be told apart from how strong it is, as after a front end that divides by the contrast.
+    """
+
+    def __init__(
+        self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int = 96, blocks: int = 6
+    ) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        self.to_grid = ToGrid(feature_shape, image_shape)
+        self.view = WholeView(self.to_grid, feature_shape)
+        channels, height, _ = self.to_grid.grid
+        maps, factor = 2 * image_shape[0] + 1, math.ceil(image_shape[1] / height)
+        self.small_shape = (maps, min(SMALL_SIDE, image_shape[1]), min(SMALL_SIDE, image_shape[2]))
+        self.stem = nn.Conv2d(channels, width, 3, padding=1)
+        self.everywhere = nn.Sequential(nn.Linear(self.view.length, 256), nn.SiLU(), nn.Linear(256, width))
+        self.linear = nn.Linear(self.view.length, math.prod(self.small_shape))
+        fine = [nn.SiLU(), nn.Conv2d(width, maps * factor**2, 3, padding=1), nn.PixelShuffle(factor)]
+        self.body = nn.Sequential(*(GroupNormBlock(width) for _ in range(blocks)), *fine)
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images in [0, 1]."""
+        colours = self.image_shape[0]
+        level, pattern, strength = self.maps(released).split([colours, colours, 1], 1)
+        return torch.sigmoid(level + F.softplus(strength) * pattern)
+
+    def maps(self, released: Tensor) -> Tensor:
+        """What both branches say of every pixel, added in float32 in any precision."""
+        whole = self.view(released)
+        grid = self.stem(self.to_grid(released)) + self.everywhere(whole)[:, :, None, None]
+        small = self.linear(whole).float().view(-1, *self.small_shape)
+        return _fit_size(self.body(grid).float(), self.image_shape) + _fit_size(small, self.image_shape)
+
+
 class BatchNormBlock(nn.Module):
     """The baseline's pre-activation residual block; its shortcut is a 1x1 convolution and batch norm."""
 
@@ -160,6 +229,7 @@ DECODERS: dict[str, Callable[[tuple[int, ...], ImageShape], nn.Module]] = {
     "small": _small,
     "published": PublishedDecoder,
     "strong": _strong,
+    "global": GlobalDecoder,
 }
 """Decoders by size."""
 

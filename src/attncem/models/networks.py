@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attncem.config.model import BottleneckOptions, ModelOptions
 from attncem.config.suggest import known
 from attncem.models.architecture import Architecture, Stage
 from attncem.models.foreign import foreign_architecture
+from attncem.models.front_ends import build_front_end
 from attncem.models.mobilenet import mobilenet_v2
 from attncem.models.pruning import add_masks
 from attncem.models.resnet import resnet18, resnet20
@@ -19,20 +20,6 @@ from attncem.models.split import feature_shape
 from attncem.models.vgg import vgg11_bn
 from attncem.models.vit import vit_tiny
 from attncem.types import ConfigError, DatasetSpec
-
-
-class Normalise(nn.Module):
-    """(x - mean) / std per channel, on [0, 1] pixels."""
-
-    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise a batch of images."""
-        mean, std = self.get_buffer("mean"), self.get_buffer("std")
-        return (x - mean) / std
 
 
 def _conv_block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
@@ -88,14 +75,15 @@ def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
     """Client and server half of the network cut as the options say.
 
-    client: normalise, stages up to the cut, bottleneck, sparse coding, sigmoid;
+    client: front end, stages up to the cut, bottleneck, sparse coding, sigmoid;
     server: back to the width at the cut, the other stages, the head.
     """
     if options.extra_layer and options.name != "vgg11_bn":
         raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")
     network = architecture(spec, options)
     cut = resolve_cut(network, options)
-    client: list[nn.Module] = [Normalise(spec.mean, spec.std), *(module for _, module, _ in network.stages[:cut])]
+    front_end = build_front_end(options.front_end, spec)
+    client: list[nn.Module] = [front_end, *(module for _, module, _ in network.stages[:cut])]
     server: list[nn.Module] = [*(module for _, module, _ in network.stages[cut:]), network.head]
     if options.bottleneck is not None:
         narrow, widen = _bottleneck(network, network.stages[cut - 1][2], options.bottleneck)

@@ -34,8 +34,22 @@ class Candidate(Record):
 
 
 @dataclass(frozen=True)
+class Seen(Record):
+    """The picture as the client's first layer sees it, behind the front end: a PNG file in base64, grey where nothing
+    is left. ``saved`` is its file, beside that of the release; it stays on the device.
+    """
+
+    front_end: dict[str, Any]
+    picture: str
+    saved: str | None = None
+
+
+@dataclass(frozen=True)
 class Prediction(Record):
-    """One image: the likeliest labels, best first, what was done to the file, what left the client."""
+    """One image: the likeliest labels, best first, what was done to the file, what left the client.
+
+    ``seen`` is absent where the client has no front end: its first layer sees the image itself.
+    """
 
     source: str
     top: list[Candidate]
@@ -44,6 +58,7 @@ class Prediction(Record):
     preparation: list[str]
     release: Release
     saved: str | None = None
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)

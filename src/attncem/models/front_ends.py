@@ -1,0 +1,272 @@
+"""Front ends: what the client takes out of the picture before its first layer sees it. No weights.
+
+Every client of ours begins with one. It normalises images in [0, 1] by the data's mean and deviation, then takes out
+what the task hardly needs, in float32 whatever the precision of the networks. docs/front-ends.md shows what each does.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attncem.config.base import Options
+from attncem.config.model import (
+    BlockDCTOptions,
+    BlurOptions,
+    HighPassOptions,
+    HighPassStandardiseOptions,
+    LocalContrastOptions,
+    NoFrontEndOptions,
+    StandardiseOptions,
+)
+from attncem.types import DatasetSpec
+
+_BLOCK = 8
+_IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02
+"""Added to a mean square before its root: what is flat stays flat instead of growing into noise."""
+
+
+def _full_precision(device: str) -> AbstractContextManager[object]:
+    """No bfloat16 inside: a blur takes small differences of large values."""
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else nullcontext()
+
+
+class FrontEnd(nn.Module):
+    """Images [B, C, H, W] in [0, 1] → pictures of the same shape. A subclass writes `process` and `macs`."""
+
+    options_type: ClassVar[type[Options]]
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, options: Any, spec: DatasetSpec) -> None:
+        super().__init__()
+        self.options, self.shape = options, spec.shape
+        self._keep("mean", torch.tensor(spec.mean).view(1, -1, 1, 1))
+        self._keep("std", torch.tensor(spec.std).view(1, -1, 1, 1))
+
+    def _keep(self, name: str, values: Tensor | NDArray[Any]) -> None:
+        """Constants travel with the module and are in no checkpoint: they follow from the options."""
+        tensor = values if isinstance(values, Tensor) else torch.tensor(values.astype(np.float32))
+        self.register_buffer(name, tensor, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise, and take out what the options say."""
+        with _full_precision(x.device.type):
+            return self.process((x - self.mean) / self.std)
+
+    def process(self, x: Tensor) -> Tensor:
+        """The front end's own work on normalised images."""
+        raise NotImplementedError
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of its filters for one image; normalising is not counted, as in other layers."""
+        return 0
+
+    @property
+    def pixels(self) -> int:
+        """Values of one image."""
+        channels, height, width = self.shape
+        return channels * height * width
+
+
+class NoFrontEnd(FrontEnd):
+    """The normalised image itself."""
+
+    options_type = NoFrontEndOptions
+
+    def process(self, x: Tensor) -> Tensor:
+        """Nothing."""
+        return x
+
+
+class Standardise(FrontEnd):
+    """(x - mean of each channel) / deviation of the whole image."""
+
+    options_type = StandardiseOptions
+
+    def process(self, x: Tensor) -> Tensor:
+        """Take the own mean colour and contrast out."""
+        return _standardised(x - x.mean((2, 3), keepdim=True))
+
+
+def _standardised(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean((1, 2, 3), keepdim=True) + _IMAGE_FLOOR)
+
+
+class Blurred(FrontEnd):
+    """What front ends with a Gaussian blur share. A blur is a product with a banded matrix on either side."""
+
+    options: BlurOptions
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, options: BlurOptions, spec: DatasetSpec) -> None:
+        super().__init__(options, spec)
+        self._keep("rows", blur_matrix(spec.shape[1], options.s))
+        self._keep("columns", blur_matrix(spec.shape[2], options.s).T)
+
+    def blur(self, x: Tensor) -> Tensor:
+        """G_s x, borders reflected."""
+        return self.rows @ x @ self.columns
+
+    def without_blur(self, x: Tensor) -> Tensor:
+        """X − (1 − a)·G_s x."""
+        return x - (1 - self.options.a) * self.blur(x)
+
+    @property
+    def macs(self) -> int:
+        """The taps of the blur in both directions, for every value that is blurred."""
+        return self.pixels * self._taps
+
+    @property
+    def _taps(self) -> int:
+        return 2 * (2 * blur_radius(self.options.s) + 1)
+
+
+class HighPass(Blurred):
+    """2·(x − (1 − a)·G_s x)."""
+
+    options_type = HighPassOptions
+
+    def process(self, x: Tensor) -> Tensor:
+        """Keep what varies within a few pixels."""
+        return 2 * self.without_blur(x)
+
+
+class HighPassStandardise(Blurred):
+    """h = x − (1 − a)·G_s x over the deviation of the whole image."""
+
+    options_type = HighPassStandardiseOptions
+
+    def process(self, x: Tensor) -> Tensor:
+        """Keep what varies within a few pixels, at one contrast."""
+        return _standardised(self.without_blur(x))
+
+
+class LocalContrast(Blurred):
+    """h = x − (1 − a)·G_s x over the deviation around each pixel, sqrt(G_s(mean over channels of h²) + 0.02)."""
+
+    options_type = LocalContrastOptions
+
+    def process(self, x: Tensor) -> Tensor:
+        """Keep what varies within a few pixels, at one contrast everywhere."""
+        h = self.without_blur(x)
+        return h * torch.rsqrt(self.blur(h.square().mean(1, keepdim=True)) + _LOCAL_FLOOR)
+
+    @property
+    def macs(self) -> int:
+        """Two blurs: of all channels, and of their mean square."""
+        return (self.pixels + self.shape[1] * self.shape[2]) * self._taps
+
+
+class BlockDCT(FrontEnd):
+    """The first n zig-zag coefficients of every 8×8 block times a; blocks at the border are filled by reflection."""
+
+    options_type = BlockDCTOptions
+    options: BlockDCTOptions
+    basis: Tensor
+    fill_rows: Tensor
+    fill_columns: Tensor
+
+    def __init__(self, options: BlockDCTOptions, spec: DatasetSpec) -> None:
+        super().__init__(options, spec)
+        self._keep("basis", dct_basis()[: options.n])
+        for name, size in zip(("fill_rows", "fill_columns"), spec.shape[1:], strict=True):
+            whole = np.arange(-(-size // _BLOCK) * _BLOCK)
+            self._keep(name, torch.tensor(_reflected(whole, size)))
+
+    def process(self, x: Tensor) -> Tensor:
+        """X less the part that the named coefficients make."""
+        filled = x[:, :, self.fill_rows][..., self.fill_columns]
+        blocks = filled.unflatten(3, (-1, _BLOCK)).unflatten(2, (-1, _BLOCK)).transpose(3, 4)
+        low = (blocks.flatten(4) @ self.basis.T) @ self.basis
+        part = low.unflatten(4, (_BLOCK, _BLOCK)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
+        kept: Tensor = x - (1 - self.options.a) * part[..., : x.shape[2], : x.shape[3]]
+        return kept
+
+    @property
+    def macs(self) -> int:
+        """To the coefficients and back."""
+        return self.shape[0] * len(self.fill_rows) * len(self.fill_columns) * 2 * self.options.n
+
+
+FRONT_ENDS: dict[str, type[FrontEnd]] = {
+    "none": NoFrontEnd,
+    "standardise": Standardise,
+    "high_pass": HighPass,
+    "high_pass_standardise": HighPassStandardise,
+    "local_contrast": LocalContrast,
+    "block_dct": BlockDCT,
+}
+"""Front ends by name."""
+
+
+def build_front_end(options: Any, spec: DatasetSpec) -> FrontEnd:
+    """The front end that the options describe, for images of this data."""
+    return FRONT_ENDS[options.name](options, spec)
+
+
+def front_end_of(encoder: nn.Module) -> FrontEnd | None:
+    """The front end a client begins with, where it takes something out."""
+    first = next((module for module in encoder.modules() if isinstance(module, FrontEnd)), None)
+    return None if isinstance(first, NoFrontEnd) else first
+
+
+@torch.no_grad()
+def as_seen(encoder: nn.Module, x: Tensor) -> Tensor | None:
+    """Images x as the first layer sees them, grey where nothing is left, as pictures in [0, 1]; None: as they are."""
+    front_end = front_end_of(encoder)
+    if front_end is None:
+        return None
+    seen: Tensor = front_end(x)
+    largest = seen.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-6)
+    return 0.5 + 0.5 * seen / largest
+
+
+def blur_radius(s: float) -> int:
+    """How far a blur of s pixels reaches."""
+    return int(2.5 * s + 0.5)
+
+
+def blur_matrix(size: int, s: float) -> NDArray[np.float64]:
+    """A blur along one line [size, size]: row i holds the weights of the pixels that make pixel i.
+
+    The line is reflected at both ends, without the last pixel twice, as often as the blur reaches beyond.
+    """
+    radius = blur_radius(s)
+    offsets = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 * (offsets / s) ** 2)
+    pixels = np.repeat(np.arange(size), len(offsets))
+    matrix: NDArray[np.float64] = np.zeros((size, size))
+    np.add.at(matrix, (pixels, _reflected(pixels + np.tile(offsets, size), size)), np.tile(weights, size))
+    matrix /= weights.sum()
+    return matrix
+
+
+def _reflected(positions: NDArray[Any], size: int) -> NDArray[Any]:
+    """The pixels that stand for positions, those outside the line folded back at both ends: 2 1 | 0 1 2 3 | 2 1."""
+    folded = positions % max(2 * size - 2, 1)
+    return np.minimum(folded, 2 * size - 2 - folded) if size > 1 else np.zeros_like(positions)
+
+
+def dct_basis() -> NDArray[np.float64]:
+    """The 64 patterns [64, 64] of the orthonormal 8×8 cosine transform, in zig-zag order."""
+    waves, pixels = np.arange(_BLOCK)[:, None], np.arange(_BLOCK)[None, :]
+    line = np.sqrt(2 / _BLOCK) * np.cos(np.pi * (2 * pixels + 1) * waves / (2 * _BLOCK))
+    line[0] /= np.sqrt(2)
+    order = sorted(np.ndindex(_BLOCK, _BLOCK), key=_zig_zag)
+    return np.stack([np.outer(line[row], line[column]).ravel() for row, column in order])
+
+
+def _zig_zag(place: tuple[int, ...]) -> tuple[int, int]:
+    """Diagonal by diagonal, every second one upwards (as in JPEG)."""
+    row, column = place
+    diagonal = row + column
+    return diagonal, row if diagonal % 2 else column
