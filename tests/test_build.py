@@ -128,7 +128,7 @@ def test_data_parts_follow_the_split() -> None:
 
 def test_build_model_takes_a_users_own_modules() -> None:
     encoder, server = own_networks()
-    model = build_model(config(), MINI, (encoder, server))
+    model = build_model(config("model.front_end.name=none", "channel.noise_std=0.1"), MINI, (encoder, server))
     assert model.encoder is encoder
     assert model.server is server
     x = images()
@@ -138,7 +138,7 @@ def test_build_model_takes_a_users_own_modules() -> None:
 
 
 def test_the_surrogate_fits_the_features() -> None:
-    resolved = config("surrogate.name=kmeans")
+    resolved = config("surrogate.name=kmeans", "channel.noise_std=0.1")
     surrogate = build_surrogate_for(resolved, build_model(resolved, MINI, own_networks()), MINI)
     assert type(surrogate) is SURROGATES["kmeans"]
     assert surrogate.feature_shape == (12,)
@@ -194,7 +194,7 @@ def test_restore_names_a_checkpoint_that_is_not_there(trained: tuple[Any, SplitM
 
 def test_restoring_own_networks_needs_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
     modules = own_networks()
-    run = train("demo", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, progress=silent)
+    run = train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, progress=silent)
     with pytest.raises(RunError, match=r"trained with your own networks.*modules="):
         open_run(run)
     again = own_networks()

@@ -75,7 +75,7 @@ def test_a_test_image_goes_through_the_models_own_release(keyed: Path, tmp_path:
     assert (leaves.shape, leaves.dtype) == (list(released.shape), "float32")
     assert leaves.bytes == 4 * released.numel() == RunDirectory.open(run).manifest["bytes_per_query"]
     assert (leaves.minimum, leaves.maximum) == (float(released.min()), float(released.max()))
-    assert (leaves.noise, leaves.noise_std) == ("keyed", pytest.approx(0.1))
+    assert (leaves.noise, leaves.noise_std) == ("keyed", pytest.approx(config.noise_std))
     assert (leaves.image_bytes, leaves.file_bytes) == (28 * 28, None)
 
 
@@ -243,7 +243,7 @@ def test_an_unfinished_run_is_noted(run: Path, tmp_path: Path) -> None:
 def test_a_changed_configuration_is_refused(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     file = tmp_path / "copy" / "config.yaml"
-    file.write_text(file.read_text().replace("noise_std: 0.1", "noise_std: 0.2"))
+    file.write_text(file.read_text().replace("noise_std: 0.05", "noise_std: 0.2"))
     with pytest.raises(RunError, match="is not the configuration that the run was made with"):
         predict(tmp_path / "copy", "test:0")
 
