@@ -231,7 +231,7 @@ def rehash(run: Path) -> None:
     with contextlib.suppress(ValueError, OSError, TypeError, RecursionError):
         new = hashlib.sha256(config.read_bytes() if config.is_file() else b"").hexdigest()
         write_hashes(manifest, {"config_sha256": new})
-    for facts in run.glob("checkpoints/*/checkpoint.json"):
+    for facts in filter(Path.is_file, run.glob("checkpoints/*/checkpoint.json")):
         with contextlib.suppress(ValueError, OSError, TypeError, KeyError, RecursionError):
             known = json.loads(facts.read_text())["sha256"]
             files = {name: facts.with_name(name) for name in HASHED if name in known}
