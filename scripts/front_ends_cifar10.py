@@ -55,17 +55,14 @@ SUITE = Suite(
     meaning="a floor, ridge and the global decoder of standard",
     rows={name: STANDARD.rows[name] for name in ROWS},
 )
-LOCAL = "model.front_end={name: local_contrast, s: 3}"
-LOCAL_FINE = "model.front_end={name: local_contrast, s: 1.5}"
-LOCAL_PART = "model.front_end={name: local_contrast, s: 2, a: 0.2}"
 FRONT_ENDS = {
     "none": "model.front_end={name: none}",
     "standardise": "model.front_end={name: standardise}",
     "high_pass": "model.front_end={name: high_pass, s: 2}",
     "high_pass_standardise a 0.2": "model.front_end={name: high_pass_standardise, s: 2, a: 0.2}",
-    "local_contrast": LOCAL,
-    "local_contrast s 1.5": LOCAL_FINE,
-    "local_contrast s 2 a 0.2": LOCAL_PART,
+    "local_contrast": "model.front_end={name: local_contrast, s: 3}",
+    "local_contrast s 1.5": "model.front_end={name: local_contrast, s: 1.5}",
+    "local_contrast s 2 a 0.2": "model.front_end={name: local_contrast, s: 2, a: 0.2}",
     "block_dct": "model.front_end={name: block_dct, n: 1}",
     "block_dct 3": "model.front_end={name: block_dct, n: 3}",
 }

@@ -7,7 +7,9 @@ ATTNCEM_FUZZ_COUNT=24000 ATTNCEM_FUZZ_SEED=7 pytest -s -o timeout=0 tests/test_f
 from __future__ import annotations
 
 import os
+import random
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -80,6 +82,17 @@ class Tally:
         sys.stdout.write(f"\n{self.what}: {dict(self.ended)}\n")
         kinds = {_kind(failure): failure for failure in reversed(self.failures)}
         assert not kinds, "\n\n".join([f"{len(self.failures)} failures of {len(kinds)} kinds", *kinds.values()])
+
+
+def fuzz_in_places(
+    tally: Tally, one: Callable[[int, random.Random, Path], None], count: int, seed: int, root: Path
+) -> None:
+    """Try `one` so often, each time with random numbers and a folder of its own, which is removed; then check."""
+    for number in range(count):
+        place = root / str(number)
+        one(number, random.Random(f"{seed} {number}"), place)
+        shutil.rmtree(place)
+    tally.check()
 
 
 def _kind(failure: str) -> str:

@@ -30,7 +30,7 @@ from attncem.data.sources import CIFAR10_MD5, IDX_FILES, locate
 from attncem.data.specs import DATASETS
 from attncem.data.splits import split_data
 from attncem.types import AttncemError, DataError
-from fuzzing import Tally, amount, contents, limited_memory, start
+from fuzzing import Tally, amount, contents, fuzz_in_places, limited_memory, start
 
 FEW, MANY = 40, 500
 SECONDS = 5.0
@@ -312,11 +312,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fuzz(count: int, seed: int, originals: Path, root: Path) -> None:
     tally = Tally("readings of data files", SECONDS)
-    for number in range(count):
-        place = root / str(number)
-        fuzz_data(number, random.Random(f"{seed} {number}"), originals, place, tally)
-        shutil.rmtree(place)
-    tally.check()
+    fuzz_in_places(tally, lambda number, rng, place: fuzz_data(number, rng, originals, place, tally), count, seed, root)
 
 
 @pytest.fixture(autouse=True)

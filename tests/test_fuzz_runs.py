@@ -27,7 +27,7 @@ from attncem.cli import main
 from attncem.progress import silent
 from attncem.training import train
 from attncem.types import AttncemError
-from fuzzing import Tally, amount, contents, limited_memory, start
+from fuzzing import Tally, amount, contents, fuzz_in_places, limited_memory, start
 
 FEW, MANY = 4, 40
 SECONDS = 10.0
@@ -342,11 +342,7 @@ def fuzz_run(number: int, rng: random.Random, originals: tuple[Path, ...], place
 
 def fuzz(count: int, seed: int, originals: tuple[Path, ...], root: Path) -> None:
     tally = Tally("commands on run folders", SECONDS)
-    for number in range(count):
-        place = root / str(number)
-        fuzz_run(number, random.Random(f"{seed} {number}"), originals, place, tally)
-        shutil.rmtree(place)
-    tally.check()
+    fuzz_in_places(tally, lambda number, rng, place: fuzz_run(number, rng, originals, place, tally), count, seed, root)
 
 
 def test_a_few_damaged_runs(originals: tuple[Path, ...], tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from attncem.data.batches import DeviceData
 from attncem.ledger import Ledger
 from attncem.opening import OpenRun
 from attncem.probes import label_leakage, reidentification
-from attncem.probes.base import Standardised, area_values, balanced_values, fit_head
-from attncem.probes.label_leakage import class_means, classify, first_of_each, left_out_distances
+from attncem.probes.base import Standardised, area_values, balanced_values, class_means, fit_head
+from attncem.probes.label_leakage import classify, first_of_each, left_out_distances
 from attncem.probes.membership import matched, pairs_right
 from attncem.probes.reidentification import Reidentification, true_ranks
 from attncem.progress import silent

@@ -86,6 +86,12 @@ def _spectrum(phi: Tensor) -> tuple[Tensor, Tensor]:
     return values, phi.T @ vectors / values.sqrt() if wide else vectors
 
 
+def class_means(features: Tensor, member: Tensor) -> Tensor:
+    """Mean of the features of each class, [classes, features]; of a class without members, that of all."""
+    count = member.sum(0)[:, None]
+    return torch.where(count > 0, member.T @ features / count.clamp_min(1), features.mean(0))
+
+
 def balanced_values(values: Numbers, labels: NDArray[np.int64]) -> Numbers:
     """Numbers whose mean is the mean of the class means, every class counting the same."""
     classes, of, counts = np.unique(labels, return_inverse=True, return_counts=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncem.config.probes import LabelLeakageOptions
 from attncem.judges import Probe
-from attncem.probes.base import Numbers, Standardised, balanced_values, fit_head
+from attncem.probes.base import Numbers, Standardised, balanced_values, class_means, fit_head
 from attncem.results.findings import finding
 from attncem.seeding import derive_seed, make_generator
 
@@ -91,11 +91,6 @@ def classify(features: Tensor, labels: Tensor, seen: Tensor) -> Tensor:
     _, way = ways[0] if alone else max(ways, key=lambda pair: int((pair[0] == number).sum()))
     said: Tensor = known[torch.cat([way(part.double()) for part in seen.split(1000)])]
     return said
-
-
-def class_means(features: Tensor, member: Tensor) -> Tensor:
-    """Mean of the features of each class, [classes, features]."""
-    return member.T @ features / member.sum(0)[:, None]
 
 
 def left_out_distances(features: Tensor, means: Tensor, member: Tensor) -> Tensor:

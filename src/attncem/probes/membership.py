@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attncem.config.probes import MembershipOptions
 from attncem.judges import Probe
-from attncem.probes.base import Head, Numbers, Standardised, area_values, fit_head
+from attncem.probes.base import Head, Numbers, Standardised, area_values, class_means, fit_head
 from attncem.seeding import derive_seed
 from attncem.texts import text
 from attncem.types import NotApplicable
@@ -66,7 +66,7 @@ class _Distinguisher:
         self._oracle = oracle
         self._standardised = Standardised(released)
         flat = self._standardised(released)
-        self._means = _class_means(flat, labels.repeat(2), oracle.num_classes)
+        self._means = class_means(flat, torch.nn.functional.one_hot(labels.repeat(2), oracle.num_classes).to(flat))
         self._scale = _Scale(self._numbers(released, flat))
         target = torch.cat([torch.ones(len(inside)), -torch.ones(len(outside))]).to(flat)[:, None]
         heads = {name: fit_head(features, target) for name, features in self._features(released).items()}
@@ -103,13 +103,6 @@ class _Scale:
 
     def __call__(self, columns: Tensor) -> Tensor:
         return (columns - self._mean) / self._std
-
-
-def _class_means(flat: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Mean of each class; of one without images, that of all."""
-    member = torch.nn.functional.one_hot(labels, num_classes).to(flat)
-    count = member.sum(0)[:, None]
-    return torch.where(count > 0, member.T @ flat / count.clamp_min(1), flat.mean(0))
 
 
 def matched(
