@@ -418,3 +418,30 @@ def test_fresh_noise_and_an_unbound_key_do_not_repeat() -> None:
     assert not bound.channel.train().repeats, "training always draws anew"
     assert build_channel([QuantiseOptions(), TopKOptions(), IdentityOptions()]).repeats
     assert not build_channel([QuantiseOptions(), GaussianOptions()]).repeats
+
+
+# other own images
+
+
+def test_images_that_it_made_are_released_as_any() -> None:
+    oracle, made = ask(leaky(std=0.0)), X.flip(-1)
+    other = oracle.owning(made, Y)
+    index = torch.tensor([5, 0, 5])
+    assert torch.equal(other.release_auxiliary(index), LEAKY(made[index]))
+    assert torch.equal(oracle.release_auxiliary(index), LEAKY(X[index]))
+    assert torch.equal(other.auxiliary()[0], made)
+
+
+def test_images_that_it_made_have_keyed_noise_of_their_own() -> None:
+    model = leaky(noise="keyed")
+    model.channel.bind(new_key(), "f")  # type: ignore[operator]
+    with torch.no_grad():
+        fixed, made = model.release(X), model.release(X.flip(-1))
+    for known in (None, fixed):
+        other = ask(model, fixed=known).owning(X.flip(-1), Y)
+        assert torch.equal(other.release_auxiliary(torch.arange(len(X))), made)
+
+
+def test_who_owns_no_images_makes_none() -> None:
+    with pytest.raises(NotApplicable):
+        ask(leaky(), replace(FULL, auxiliary="none")).owning(X, Y)

@@ -123,8 +123,11 @@ def check_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows == measured.PARTS["evidence"][1]
     assert [measured.key(row) for row in found["selection"]] in ([], measured.PARTS["selection"][1])
     assert found["train"] == "attncem train " + " ".join(measured.SETTING)
-    assert found["suite"] == f"standard v{load(Suite, 'standard').config.version}"
-    assert all(list(row["attacks"]) == found["attacks"] == list(measured.ROWS) for row in found["evidence"])
+    assert found["attacks"] == {
+        name: row.model_dump(mode="json", exclude_defaults=True) for name, row in measured.SUITE.rows.items()
+    }
+    assert all(list(row["attacks"]) == list(measured.ROWS) for row in found["evidence"])
+    assert found["chosen"] == measured.choose(found["selection"])
     scored = {name for row in found["evidence"] for scores in row["attacks"].values() for name in scores}
     assert scored == {*METRICS, "reliable"}
     page = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from attncem.attacks import optimisation
-from attncem.attacks.optimisation import OptimisationAttack, PartOfOracle, View, Weights, descend, quieten
+from attncem.attacks.optimisation import OptimisationAttack, View, Weights, descend, quieten
 from attncem.attacks.oracle import Oracle
 from attncem.auditing import Case, measure
 from attncem.channels import build_channel
@@ -177,14 +177,13 @@ def test_weights_are_chosen_on_own_images_that_the_start_has_not_seen(monkeypatc
         targets.append(x)
         return mse(images, x)
 
-    def auxiliary(self: PartOfOracle) -> tuple[Tensor, Tensor]:
-        x, y = plain(self)
+    def owning(self: Oracle, x: Tensor, y: Tensor) -> Oracle:
         parts.append(x)
-        return x, y
+        return plain(self, x, y)
 
-    plain = PartOfOracle.auxiliary
+    plain = Oracle.owning
     monkeypatch.setattr(optimisation, "mse", watched)
-    monkeypatch.setattr(PartOfOracle, "auxiliary", auxiliary)
+    monkeypatch.setattr(Oracle, "owning", owning)
     oracle = make_oracle(NARROW)
     attack = fitted(oracle)
     learned = {image.numpy().tobytes() for image in parts[0]}

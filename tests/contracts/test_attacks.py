@@ -57,7 +57,9 @@ CASES: dict[str, Any] = {
     "ridge": RidgeOptions(),
     "decoder": learned(epochs=3, max_epochs=6),
     "decoder published": learned(epochs=1, max_epochs=2, size="published"),
-    "decoder global": learned(epochs=0.5, max_epochs=1, size="global", least_steps=36, precision="bf16-mixed"),
+    "decoder global": learned(
+        epochs=0.5, max_epochs=1, size="global", least_steps=36, mirror=True, precision="bf16-mixed"
+    ),
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
@@ -550,9 +552,24 @@ def test_a_global_decoder_overfits_64_images() -> None:
     assert overfit_error(options) < 0.1
 
 
+def test_mirrored_images_come_with_their_own_releases() -> None:
+    """Half of what is learned from, none of what chooses; an image and its release are always of one kind."""
+    material = decoder.Material(make_oracle(LEAKY), learned(mirror=True, batch_size=32), seed=0)
+    own = {image.numpy().tobytes() for image in AUXILIARY[0]}
+    mirrored = []
+    for _ in range(30):
+        released, x = material.batch()
+        torch.testing.assert_close(released, material.standardise(LEAKY(x)))
+        mirrored += [image.numpy().tobytes() not in own for image in x]
+        back = [image.flip(-1).numpy().tobytes() for image in x]
+        assert all(other in own for other, new in zip(back, mirrored[-32:], strict=True) if new)
+    assert 0.42 < sum(mirrored) / len(mirrored) < 0.58
+    assert {image.numpy().tobytes() for image in material.held_x} <= own
+
+
 @pytest.mark.parametrize(
     ("count", "batch_size", "least_steps", "steps", "size"),
-    [(320, 16, 1, 18, 16), (320, 256, 1, 1, 256), (320, 256, 36, 36, 8), (320, 16, 5, 18, 16), (20, 256, 150, 18, 1)],
+    [(320, 16, 1, 18, 16), (320, 256, 1, 1, 256), (320, 256, 36, 36, 8), (320, 16, 5, 18, 16), (20, 256, 150, 9, 2)],
 )
 def test_few_images_come_in_small_batches_where_an_epoch_must_have_steps(
     count: int, batch_size: int, least_steps: int, steps: int, size: int

@@ -35,15 +35,16 @@ class DecoderAttack(Attack):
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Train with doubling budgets and keep the best decoder."""
         material = Material(oracle, self.options, seed)
-        trunk = DecoderTraining(material)
-        done = until_converged(
-            trunk,
-            DecoderTraining.copied,
-            self.options,
-            name=f"decoder {self.options.size}",
-            num_parameters=count_parameters(trunk.decoder),
-            tell=self._tell,
-        )
+        with seeded(material.device, seed, "decoder dropout"):
+            trunk = DecoderTraining(material)
+            done = until_converged(
+                trunk,
+                DecoderTraining.copied,
+                self.options,
+                name=f"decoder {self.options.size}",
+                num_parameters=count_parameters(trunk.decoder),
+                tell=self._tell,
+            )
         self.verdict, self.findings = done.verdict, done.findings
         self._standardise, self._decoder = material.standardise, done.best.final.eval()
         self._image_shape = oracle.image_shape
@@ -80,8 +81,8 @@ def _build(options: DecoderOptions, feature_shape: Shape, image_shape: Shape) ->
 
 
 def _batch_size(options: DecoderOptions, count: int) -> int:
-    """Images per step: fewer than asked for where an epoch over `count` images would have too few steps."""
-    return min(options.batch_size, max(1, count // options.least_steps))
+    """Images per step: fewer than asked for where an epoch over `count` images would have too few steps, but a pair."""
+    return min(options.batch_size, max(min(2, count), count // options.least_steps))
 
 
 def _precision(options: DecoderOptions, device: torch.device) -> Precision:
@@ -96,6 +97,7 @@ class Material:
         self.options, self.seed = options, seed
         self.own = OwnImages(oracle)
         self.x = self.own.x
+        self._mirrored = oracle.owning(self.x.flip(-1), self.own.y) if options.mirror else None
         self.device = self.x.device
         self._noise = make_generator(self.device, seed, "decoder noise")
         self._order = make_generator(self.device, seed, "decoder order")
@@ -109,7 +111,12 @@ class Material:
     def batch(self) -> tuple[Tensor, Tensor]:
         """Fresh releases of the next images, and the images."""
         index = next(self._batches)
-        return self.standardise(self.own.release(index, self._noise)), self.x[index]
+        released, x = self.own.release(index, self._noise), self.x[index]
+        if self._mirrored is not None:
+            coin = torch.rand(len(index), generator=self._order, device=self.device) < 0.5
+            released = _where(coin, self._mirrored.release_auxiliary(index, generator=self._noise), released)
+            x = _where(coin, x.flip(-1), x)
+        return self.standardise(released), x
 
     def _endless_batches(self) -> Iterator[Tensor]:
         """Batches of indices, every image once an epoch, in an order of its own each time."""
@@ -117,6 +124,11 @@ class Material:
         while True:
             shuffled = self.train[torch.randperm(len(self.train), generator=self._order, device=self.device)]
             yield from shuffled[: len(shuffled) // size * size].view(-1, size)
+
+
+def _where(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """Sample by sample: one where chosen, else the other."""
+    return torch.where(chosen.view(-1, *[1] * (one.ndim - 1)), one, other)
 
 
 class DecoderTraining:

@@ -77,7 +77,7 @@ class OptimisationAttack(Attack):
         fraction = min(_HELD, self.options.tuning_images / len(own.x))
         known, held = divide(len(own.x), fraction, derive_seed(seed, "optimisation split"), own.x.device)
         released = own.release_all(make_generator(own.x.device, seed, "optimisation"))
-        self._start = Start(self.options, cast(Oracle, PartOfOracle(oracle, known)), seed, self.progress)
+        self._start = Start(self.options, oracle.owning(own.x[known], own.y[known]), seed, self.progress)
         x, seen, centre = own.x[held], released[held], self._start.centre(released[held])
         variance = float(mse(centre, x).mean().clamp_min(_ROUNDING))
         view = View(oracle, self.options.draws, seed)
@@ -314,22 +314,3 @@ def _start_attack(options: OptimisationOptions, progress: Progress) -> Attack:
     if options.start == "decoder":
         return DecoderAttack(progress=progress, epochs=options.decoder_epochs, max_epochs=2 * options.decoder_epochs)
     return MeanImageFloor(progress=progress)
-
-
-class PartOfOracle:
-    """An oracle with some of the own images alone: what the start learns from is not what chooses."""
-
-    def __init__(self, whole: Oracle, index: Tensor) -> None:
-        self._whole, self._index = whole, index
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
-
-    def auxiliary(self) -> tuple[Tensor, Tensor]:
-        """These own images and labels."""
-        x, y = self._whole.auxiliary()
-        return x[self._index], y[self._index]
-
-    def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Releases of these own images."""
-        return self._whole.release_auxiliary(self._index[index], generator=generator)

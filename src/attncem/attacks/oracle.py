@@ -94,6 +94,16 @@ class Oracle:
         return self._x.clone(), self._y.clone()
 
     @torch.no_grad()
+    def owning(self, x: Tensor, y: Tensor) -> Oracle:
+        """The same adversary with other own images, as it may make them from those it has."""
+        self.require("images")
+        other = copy.copy(self)
+        other._x, other._y, other._features, other._fixed = x, y, None, None
+        if self._fixed is not None:
+            other._fixed = torch.cat([other._model.release(part) for part in x.split(_BATCH)])
+        return other
+
+    @torch.no_grad()
     def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
         self.require("queries")

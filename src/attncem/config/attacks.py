@@ -79,6 +79,8 @@ class DecoderOptions(BudgetOptions):
     """Images per step; small batches converge in far fewer epochs."""
     least_steps: int = Field(1, ge=1)
     """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
+    mirror: bool = False
+    """Whether it also has its images released mirrored, left to right: each is met as often so as as it is."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Numbers that the decoder is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
     weight_decay: float = Field(1e-4, ge=0)
