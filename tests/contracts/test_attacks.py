@@ -26,6 +26,7 @@ from attncem.config.attacks import (
     MeanImageOptions,
     NearestNeighbourOptions,
     OptimisationOptions,
+    RewhiteningOptions,
     RidgeOptions,
 )
 from attncem.config.channels import GaussianOptions
@@ -61,6 +62,8 @@ CASES: dict[str, Any] = {
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
+    "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=1, powers=(1.0,)),
+    "rewhitening": RewhiteningOptions(),
 }
 """A line per attack; further lines, told apart by a second word, for its other forms, the cheapest last."""
 
@@ -81,6 +84,7 @@ ABILITIES = {
     "ridge": Ability(leaky=0.002, learns=True),
     "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=15, max_epochs=15)}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
+    "rewhitening": Ability(leaky=0.002, learns=True),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to
 follow; one that follows the gradient does on `smooth`."""

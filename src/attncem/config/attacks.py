@@ -129,6 +129,20 @@ class OptimisationOptions(Options):
         return self
 
 
+class RewhiteningOptions(Options):
+    """Ridge or a small decoder on releases that are stretched where a defence has shrunk them inside the classes."""
+
+    name: Literal["rewhitening"] = "rewhitening"
+    then: Literal["ridge", "decoder"] = "ridge"
+    """What reads the stretched release."""
+    powers: tuple[NonNegativeFloat, ...] = Field((0.0, 0.5, 1.0), min_length=1)
+    """How far it is stretched: powers of the deviation inside classes to divide by, tried on own held-out images."""
+    shrinkage: float = Field(1e-4, gt=0)
+    """Part of the mean variance that is added to every direction's."""
+    decoder_epochs: float = Field(28.0, gt=0)
+    """First budget of the small decoder of then=decoder; it doubles once."""
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -136,7 +150,8 @@ AttackOptions = Annotated[
     | NearestNeighbourOptions
     | RidgeOptions
     | DecoderOptions
-    | OptimisationOptions,
+    | OptimisationOptions
+    | RewhiteningOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""
