@@ -5,6 +5,7 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.rewhitening import RewhiteningAttack
 from attncem.attacks.ridge import RidgeAttack
@@ -20,6 +21,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "decoder": DecoderAttack,
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,
+    "noise_guess": NoiseGuessAttack,
 }
 """Attacks by name."""
 

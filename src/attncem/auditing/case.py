@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.attacks.base import Attack
-from attncem.attacks.oracle import Combine, Oracle, mean_of, require
+from attncem.attacks.oracle import Combine, Oracle, has_weak_noise, mean_of, require
 from attncem.auditing.guards import digest
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
@@ -71,7 +71,8 @@ class Case:
 
     def require(self, needs: Iterable[Need]) -> None:
         """NotApplicable unless the adversary has all that is needed, and the subject has it to give."""
-        require(self.threat, sorted(needs), has_server=self.model.server is not None)
+        given = {"has_server": self.model.server is not None, "weak_noise": has_weak_noise(self.model.channel)}
+        require(self.threat, sorted(needs), **given)
 
     def image_index(self, attack: Attack) -> NDArray[np.int64]:
         """The evaluation images an attack is asked about: all, or the first so many."""

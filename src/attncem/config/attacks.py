@@ -143,6 +143,16 @@ class RewhiteningOptions(Options):
     """First budget of the small decoder of then=decoder; it doubles once."""
 
 
+class NoiseGuessOptions(Options):
+    """The seeds of a weak generator are tried until one explains the release; then the noise is taken off (ridge)."""
+
+    name: Literal["noise_guess"] = "noise_guess"
+    seeds: int = Field(2**20, ge=1, le=2**32)
+    """Seeds that are tried, from 0 on; torch's generator tells 4294967296 apart: minutes on a GPU, hours on a CPU."""
+    images: int | None = Field(100, ge=1)
+    """Evaluation images that it is asked about at most; None: all."""
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -151,7 +161,8 @@ AttackOptions = Annotated[
     | RidgeOptions
     | DecoderOptions
     | OptimisationOptions
-    | RewhiteningOptions,
+    | RewhiteningOptions
+    | NoiseGuessOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""

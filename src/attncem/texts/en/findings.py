@@ -15,6 +15,9 @@ FINDINGS: dict[str, str] = {
     "finding.steps_never_doubled": (
         "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): no doubling was tried"
     ),
+    "finding.seeds_left": (
+        "{tried:,} of {total:,} seeds were tried: noise of the others is still on; who tries all takes it off"
+    ),
     "finding.loses_to": "loses to {other}: it is under-trained",
     "finding.depends_on_batch": (
         "an image comes out otherwise without the others of its batch (they move it by {moved:.2g}, its MSE is "
