@@ -226,12 +226,13 @@ def test_undefended_references_are_those_of_their_files() -> None:
 def audited(dataset: str, accuracy: float) -> AuditResult:
     """An audit of a ten-class model that has no rows."""
     plan: Any = SimpleNamespace(
-        subject=SimpleNamespace(dataset=dataset, num_classes=10),
+        subject=SimpleNamespace(dataset=dataset, num_classes=10, client_macs=1, server_macs=1),
         threat=THREATS["train"],
         accuracy=made_score(accuracy),
         rows=[],
         changed=[],
         findings=[],
+        num_evaluation=10_000,
         num_auxiliary=0,
         num_train=0,
     )

@@ -11,7 +11,9 @@ from attncem.config.attacks import (
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
+    NoiseGuessOptions,
     OptimisationOptions,
+    RewhiteningOptions,
     RidgeOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
@@ -61,6 +63,9 @@ FULL = {
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
     "white box": OptimisationOptions(**WHITE_BOX),
+    "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
+    "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
+    "noise guess": NoiseGuessOptions(seeds=2**20, images=100),
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
     "membership": MembershipOptions(pairs=4000),

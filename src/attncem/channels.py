@@ -105,6 +105,11 @@ class Channel(nn.Module):
         """Whether the same z and input always give the same release, as with keyed noise."""
         return all(stage.draws_nothing or stage._binding_in_use() for stage in self.single_stages())
 
+    @property
+    def draws_weakly(self) -> bool:
+        """Whether a key of scheme 0 decides its draws, through one of 2³² seeds."""
+        return self.reads_input and self._binding is not None and self._binding.scheme == 0
+
     def _binding_in_use(self) -> Binding | None:
         return self._binding if self.reads_input and not self.training else None
 

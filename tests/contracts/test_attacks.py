@@ -25,7 +25,9 @@ from attncem.config.attacks import (
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
+    NoiseGuessOptions,
     OptimisationOptions,
+    RewhiteningOptions,
     RidgeOptions,
 )
 from attncem.config.channels import GaussianOptions
@@ -63,6 +65,9 @@ CASES: dict[str, Any] = {
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
+    "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=1, powers=(1.0,)),
+    "rewhitening": RewhiteningOptions(),
+    "noise_guess": NoiseGuessOptions(seeds=100),
 }
 """A line per attack; further lines, told apart by a second word, for its other forms, the cheapest last."""
 
@@ -83,6 +88,8 @@ ABILITIES = {
     "ridge": Ability(leaky=0.002, learns=True),
     "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=15, max_epochs=15)}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
+    "rewhitening": Ability(leaky=0.002, learns=True),
+    "noise_guess": Ability(leaky=0.002, learns=True),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to
 follow; one that follows the gradient does on `smooth`."""
@@ -169,9 +176,13 @@ def make_oracle(
     server: nn.Module | None = None,
     data: tuple[Tensor, Tensor] = AUXILIARY,
     threat: ThreatModel = THREATS["train"],
+    weak_noise: bool = True,
 ) -> Oracle:
+    """Noise counts as weak, so that who tries seeds may; it is drawn otherwise, so that none of them is right."""
     channel = build_channel([GaussianOptions(noise_std=noise_std)])
-    return Oracle(SplitModel(encoder, channel, server), threat, *data, num_classes=NUM_CLASSES)
+    oracle = Oracle(SplitModel(encoder, channel, server), threat, *data, num_classes=NUM_CLASSES)
+    oracle._weak_noise = weak_noise
+    return oracle
 
 
 def fitted(options: Any, oracle: Oracle, seed: int = 0) -> Attack:
@@ -204,6 +215,7 @@ WITHOUT: dict[Need, dict[str, Any]] = {
     "gradient": {"knows_encoder": False},
     "channel": {"knows_channel": False},
     "server": {},  # no adversary lacks its answers; a model does
+    "generator": {},  # as a model whose noise has 256 bits behind it
 }
 """What an adversary is without who lacks what an attack may need."""
 
@@ -316,6 +328,7 @@ def test_one_release_is_taken_as_it_is(name: str, noisy: dict[str, Attack]) -> N
     assert torch.equal(attack.combine(iter([released])), released)
     model = SplitModel(LEAKY, build_channel([GaussianOptions(noise_std=0.1)]), None)
     oracle = Oracle(model, THREATS["train"], *AUXILIARY, num_classes=NUM_CLASSES, combine=lambda few: next(iter(few)))
+    oracle._weak_noise = True
     assert torch.equal(fitted(CASES[name], oracle).reconstruct(released), attack.reconstruct(released))
 
 
@@ -334,7 +347,7 @@ def test_without_what_it_needs_it_is_not_applicable(name: str) -> None:
     for need in needs:
         lacking = replace(THREATS["train"], **WITHOUT[need])
         with pytest.raises(NotApplicable, match="the adversary of the threat model train"):
-            make_oracle(LEAKY, threat=lacking).require(*needs)
+            make_oracle(LEAKY, threat=lacking, weak_noise=need != "generator").require(*needs)
     make_oracle(LEAKY, server=Templates(*AUXILIARY)).require(*needs)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
+from attncem.attacks.rewhitening import RewhiteningAttack
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
@@ -18,6 +20,8 @@ ATTACKS: dict[str, type[Attack]] = {
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
     "optimisation": OptimisationAttack,
+    "rewhitening": RewhiteningAttack,
+    "noise_guess": NoiseGuessAttack,
 }
 """Attacks by name."""
 

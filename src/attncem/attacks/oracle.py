@@ -40,11 +40,17 @@ def frozen(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
-def require(threat: ThreatModel, needs: Iterable[Need], *, has_server: bool) -> None:
-    """NotApplicable unless the adversary has all of it."""
+def require(threat: ThreatModel, needs: Iterable[Need], *, has_server: bool, weak_noise: bool = False) -> None:
+    """NotApplicable unless the adversary has all of it, and the model has it to give."""
+    given = {"server": has_server, "generator": weak_noise}
     for need in needs:
-        if threat.missing(need) or (need == "server" and not has_server):
+        if threat.missing(need) or not given.get(need, True):
             raise NotApplicable(text("threat.lacks", name=threat.name, what=text(f"threat.lacks.{need}")))
+
+
+def has_weak_noise(channel: nn.Module) -> bool:
+    """Whether its noise leaves with fewer than 256 bits behind it: keyed noise of scheme 0."""
+    return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
 
 
 class Oracle:
@@ -78,6 +84,7 @@ class Oracle:
         ):  # it runs the channel by itself, with a key of its own
             channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
+        self._weak_noise = has_weak_noise(model.channel)
         self._x, self._y = x, y
         self._noise = make_generator(x.device, seed, "oracle")
         self._combine = combine
@@ -86,7 +93,7 @@ class Oracle:
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
-        require(self.threat, needs, has_server=self.has_server)
+        require(self.threat, needs, has_server=self.has_server, weak_noise=self._weak_noise)
 
     def auxiliary(self) -> tuple[Tensor, Tensor]:
         """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""

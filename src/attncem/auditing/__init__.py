@@ -13,6 +13,7 @@ import torch
 
 import attncem
 from attncem.auditing.case import Case
+from attncem.auditing.guards import overlap, signal_to_noise
 from attncem.auditing.measuring import measure, summarise
 from attncem.build import Modules
 from attncem.config.suggest import known
@@ -142,7 +143,8 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         num_auxiliary=len(case.auxiliary),
         num_train=len(opened.data.train),
         accuracy=accuracy,
-        findings=[*opened.findings, *_health(opened), *_balance(accuracy)],
+        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *overlap(case.auxiliary, case.x)],
+        signal_to_noise=signal_to_noise(case.model, case.x, case.released),
         device=describe_device(opened.device),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.attacks.base import Attack
-from attncem.attacks.oracle import Combine, Oracle, mean_of, require
+from attncem.attacks.oracle import Combine, Oracle, has_weak_noise, mean_of, require
+from attncem.auditing.guards import digest
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
 from attncem.judges import Probe
@@ -18,7 +19,7 @@ from attncem.metrics import accuracy
 from attncem.opening import OpenRun
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import derive_seed, make_generator
-from attncem.types import ConfigError, NotApplicable
+from attncem.types import ConfigError, NotApplicable, RunError
 
 BATCH = 250
 _FEWEST = 20
@@ -46,6 +47,12 @@ class Case:
         self._fixed: Tensor | None = None
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
+        self._digest = digest(self.model)
+
+    def require_unchanged(self) -> None:
+        """RunError where encoder or channel are not what they were when the evaluation images were released."""
+        if digest(self.model) != self._digest:
+            raise RunError("the encoder or the channel has changed since the evaluation images were released")
 
     def oracle(self, attack: Attack | Probe, seed: int) -> Oracle:
         """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs."""
@@ -64,7 +71,8 @@ class Case:
 
     def require(self, needs: Iterable[Need]) -> None:
         """NotApplicable unless the adversary has all that is needed, and the subject has it to give."""
-        require(self.threat, sorted(needs), has_server=self.model.server is not None)
+        given = {"has_server": self.model.server is not None, "weak_noise": has_weak_noise(self.model.channel)}
+        require(self.threat, sorted(needs), **given)
 
     def image_index(self, attack: Attack) -> NDArray[np.int64]:
         """The evaluation images an attack is asked about: all, or the first so many."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from attncem.attacks.base import Attack
 from attncem.auditing.case import BATCH, Case
 from attncem.auditing.gallery import choose_pictures
+from attncem.auditing.guards import company, require_images
 from attncem.auditing.judges import build_judge
 from attncem.checkpoints import pack_tensors
 from attncem.config.base import Options
@@ -28,7 +29,7 @@ from attncem.results.audit import Kind, Row, Score
 from attncem.results.findings import Finding, finding
 from attncem.statistics import bootstrap_mean
 from attncem.texts import text
-from attncem.types import AttncemError, NotApplicable, RunError
+from attncem.types import AttncemError, NotApplicable
 
 Values = Mapping[str, NDArray[np.float64]]
 
@@ -59,6 +60,7 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
     )
     try:
         found = _judged(case, judge, row, seed)
+        case.require_unchanged()
     except NotApplicable as reason:
         found = Measured(replace(row, outcome="not_applicable", reason=str(reason)))
     except Exception as error:  # whatever an attack does costs its own row only
@@ -114,7 +116,7 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
     """Fit the attack through its oracle and measure it on the evaluation images."""
     attack.fit(case.oracle(attack, seed), seed=seed)
     index = case.image_index(attack)
-    images = _reconstructed(case, attack, len(index))
+    images, alone = _reconstructed(case, attack, len(index))
     values, left_out = _values(images, case.x[: len(index)])
     pictures, files = choose_pictures(row.name, case, images, values["mse"])
     state = attack.state()
@@ -123,21 +125,24 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
         scores=_scores(values, case, index),
         num_images=len(index),
         verdict=attack.verdict,
-        findings=[*(replace(item, about=row.name) for item in attack.findings), *left_out],
+        findings=[*(replace(item, about=row.name) for item in (*attack.findings, *alone)), *left_out],
         pictures=pictures,
     )
     packed = None if state is None else pack_tensors(state)
     return Measured(scored, RowFiles(ImageScores(index, values), files, packed))
 
 
-def _reconstructed(case: Case, attack: Attack, count: int) -> Tensor:
-    images = torch.cat([attack.reconstruct(seen).detach().float() for seen in case.seen_by(attack, count)])
-    expected = (count, *case.x.shape[1:])
-    if tuple(images.shape) != expected:
-        raise RunError(f"the attack returned images of shape {tuple(images.shape)}, expected {expected}")
-    if not bool(images.isfinite().all()):
-        raise RunError("the attack returned images that are not finite")
-    return images
+def _reconstructed(case: Case, attack: Attack, count: int) -> tuple[Tensor, list[Finding]]:
+    """The images, and whether they depend on each other."""
+    parts, findings = list[Tensor](), list[Finding]()
+    for seen in case.seen_by(attack, count):
+        kept = None if parts else seen.clone()
+        parts.append(attack.reconstruct(seen).detach().float())
+        if kept is not None and tuple(parts[0].shape[1:]) == tuple(case.x.shape[1:]):
+            findings = company(attack, kept, parts[0], case.x)
+    images = torch.cat(parts)
+    require_images(images, (count, *case.x.shape[1:]))
+    return images, findings
 
 
 @torch.no_grad()

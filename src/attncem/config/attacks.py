@@ -131,6 +131,30 @@ class OptimisationOptions(Options):
         return self
 
 
+class RewhiteningOptions(Options):
+    """Ridge or a small decoder on releases that are stretched where a defence has shrunk them inside the classes."""
+
+    name: Literal["rewhitening"] = "rewhitening"
+    then: Literal["ridge", "decoder"] = "ridge"
+    """What reads the stretched release."""
+    powers: tuple[NonNegativeFloat, ...] = Field((0.0, 0.5, 1.0), min_length=1)
+    """How far it is stretched: powers of the deviation inside classes to divide by, tried on own held-out images."""
+    shrinkage: float = Field(1e-4, gt=0)
+    """Part of the mean variance that is added to every direction's."""
+    decoder_epochs: float = Field(28.0, gt=0)
+    """First budget of the small decoder of then=decoder; it doubles once."""
+
+
+class NoiseGuessOptions(Options):
+    """The seeds of a weak generator are tried until one explains the release; then the noise is taken off (ridge)."""
+
+    name: Literal["noise_guess"] = "noise_guess"
+    seeds: int = Field(2**20, ge=1, le=2**32)
+    """Seeds that are tried, from 0 on; torch's generator tells 4294967296 apart: minutes on a GPU, hours on a CPU."""
+    images: int | None = Field(100, ge=1)
+    """Evaluation images that it is asked about at most; None: all."""
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -138,7 +162,9 @@ AttackOptions = Annotated[
     | NearestNeighbourOptions
     | RidgeOptions
     | DecoderOptions
-    | OptimisationOptions,
+    | OptimisationOptions
+    | RewhiteningOptions
+    | NoiseGuessOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""

@@ -189,6 +189,8 @@ class AuditPlan(Record):
 
     ``rows`` are all rows of the suite in order; ``changed`` are the options that differ from the packaged suite.
     ``evaluation`` names the images it is judged on: `test`, or `validation` where it serves to choose something.
+    ``signal_to_noise`` is the variance of z over the mean square of what the channel changes, by channel of z (None: it
+    changes nothing).
     """
 
     id: str
@@ -208,6 +210,7 @@ class AuditPlan(Record):
     device: str
     versions: Mapping[str, str]
     made: str = ""
+    signal_to_noise: list[float | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ NEAR_CHANCE = 1.5
 FAR_BELOW = 0.6
 """Accuracy below this part of the undefended model's says that it was given up. Loose on purpose, as the reference is
 one network's: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 kept 0.2 to 0.3."""
+FEW_IMAGES = 1000
+"""Fewer evaluation images than this are too few to compare models by."""
 FEW_AUXILIARY = 0.25
 """An attacker with less than this part of the victim's images is called starved."""
 
@@ -60,7 +62,17 @@ def _findings(result: AuditResult) -> list[Finding]:
         found.append(finding("rows_missing", rows=", ".join(waiting)))
     if 0 < plan.num_auxiliary < FEW_AUXILIARY * plan.num_train:
         found.append(finding("starved_attacker", owned=plan.num_auxiliary, trained=plan.num_train))
-    return [*found, *_of_accuracy(plan), *plan.findings]
+    return [*found, *_of_plan(plan), *_of_accuracy(plan), *plan.findings]
+
+
+def _of_plan(plan: AuditPlan) -> list[Finding]:
+    """That few images judge, and that the client does most of the work."""
+    found, subject = list[Finding](), plan.subject
+    if plan.num_evaluation < FEW_IMAGES:
+        found.append(finding("few_images", count=plan.num_evaluation, wanted=FEW_IMAGES))
+    if 0 < subject.server_macs < subject.client_macs:
+        found.append(finding("client_heavier", client=subject.client_macs, server=subject.server_macs))
+    return found
 
 
 def _of_accuracy(plan: AuditPlan) -> list[Finding]:
@@ -96,4 +108,11 @@ def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.reason)]
     beaten_by = [other for other in judged if other.method in row.must_beat and other.mse.mean < row.mse.mean]
-    return [finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]]
+    return [*(finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]), *_of_aim(row, judged)]
+
+
+def _of_aim(row: Row, judged: Sequence[Row]) -> list[Finding]:
+    """That it was trained for something else than the MSE it is ranked by, and nothing like it for the MSE."""
+    alike = [other for other in judged if other.method == row.method and other.options.get("loss") == "mse"]
+    loss = row.options.get("loss", "mse")
+    return [] if loss == "mse" or alike else [finding("other_aim", row.name, loss=loss)]

@@ -9,9 +9,9 @@ from attncem.results.record import Record
 from attncem.types import ConfigError
 
 Auxiliary = Literal["train", "held_out", "published_infer", "none"]
-Need = Literal["images", "queries", "encoder", "gradient", "channel", "server"]
+Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator"]
 """What an attack may need: own images; releases of them; the encoder's weights; its gradient; the channel's law;
-the server's answers."""
+the server's answers; noise of a generator whose seeds can be tried."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class ThreatModel(Record):
             "gradient": not self.knows_encoder,
             "channel": not self.knows_channel,
             "server": False,
+            "generator": False,
         }[need]
 
 

@@ -15,12 +15,30 @@ FINDINGS: dict[str, str] = {
     "finding.steps_never_doubled": (
         "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): no doubling was tried"
     ),
+    "finding.seeds_left": (
+        "{tried:,} of {total:,} seeds were tried: noise of the others is still on; who tries all takes it off"
+    ),
     "finding.loses_to": "loses to {other}: it is under-trained",
+    "finding.depends_on_batch": (
+        "an image comes out otherwise without the others of its batch (they move it by {moved:.2g}, its MSE is "
+        "{error:.2g}): the row means nothing"
+    ),
+    "finding.other_aim": (
+        "it was trained for {loss}, and no row of its kind for the MSE that attacks are ranked by: its MSE flatters"
+    ),
     "finding.no_attack_beats_floor": (
         "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
     ),
     "finding.starved_attacker": (
         "the attacker owns only {owned} images ({trained} were trained on): a starved attacker flatters the defence"
+    ),
+    "finding.overlap": (
+        "{count} of the {total} evaluation images are among the attacker's own, pixel for pixel: on these it need only "
+        "look them up"
+    ),
+    "finding.few_images": "judged on {count} images: below {wanted} a mean says little about others",
+    "finding.client_heavier": (
+        "the client computes more than the server ({client:,} and {server:,} multiply-accumulates): little is split"
     ),
     "finding.near_chance": "accuracy {accuracy:.1f} % is near chance: privacy of a useless model is worth nothing",
     "finding.far_below_undefended": (

@@ -1,0 +1,130 @@
+"""Laws of all attacks: what must be recovered from an identity, and the closed form that none may beat.
+
+That a constant z tells nobody anything is in the shared tester, contracts/test_attacks.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attncem.attacks import ATTACKS
+from attncem.attacks.oracle import Oracle
+from attncem.channels import build_channel
+from attncem.config.attacks import MeanImageOptions
+from attncem.config.channels import GaussianOptions
+from attncem.metrics import mse
+from attncem.models.split import SplitModel
+from attncem.results.threats import THREATS
+from contracts.test_attacks import CASES, LEAKY, errors, fitted, learned, make_oracle, optimised
+
+NEAR_PERFECT = 0.02
+"""Part of the mean image's error that may be left of the identity."""
+
+IDENTITY: dict[str, Any] = {
+    **{name: options for name, options in CASES.items() if "queries" in ATTACKS[options.name].needs},
+    "decoder": learned(epochs=40, max_epochs=40),
+    "decoder ssim": learned(epochs=40, max_epochs=40, loss="mse_ssim"),
+    "decoder global": learned(epochs=20, max_epochs=20, size="global", lr=1.5e-3),
+    "decoder published": learned(epochs=80, max_epochs=80, size="published", lr=3e-3),
+    "optimisation random": optimised(start="random", steps=100, max_steps=200),
+}
+"""Every attack that queries the client, with a budget in which it can learn."""
+RETRIEVAL = {"nearest_neighbour"}
+"""It answers with an own image: there is none that is equal."""
+SLOW = {"decoder published"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in IDENTITY
+        if name not in RETRIEVAL
+    ],
+)
+def test_the_identity_is_recovered_nearly_perfectly(name: str) -> None:
+    oracle = make_oracle(LEAKY)
+    blind = float(errors(MeanImageOptions(), oracle).mean())
+    assert float(errors(IDENTITY[name], oracle).mean()) < NEAR_PERFECT * blind
+
+
+# a linear encoder of Gaussian images
+
+PIXELS, STD = 144, 0.15
+
+
+class Linear(nn.Module):
+    """z = A (x − ½): 36 random directions, the first ones large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        basis = torch.linalg.qr(torch.randn(PIXELS, PIXELS, generator=generator, dtype=torch.float64)).Q
+        self.register_buffer("weight", (torch.linspace(1.5, 0.5, 36).double()[:, None] * basis[:36]).float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = (x.flatten(1) - 0.5) @ self.weight.T  # type: ignore[operator]
+        return z.view(-1, 4, 3, 3)
+
+
+def covariance() -> Tensor:
+    """Of neighbouring pixels that are alike: 0.1² exp(−distance / 3)."""
+    place = torch.cartesian_prod(torch.arange(12.0), torch.arange(12.0)).double()
+    return 0.01 * torch.exp(-torch.cdist(place, place) / 3)
+
+
+def gaussian_images(count: int, seed: int) -> Tensor:
+    root = torch.linalg.cholesky(covariance())
+    drawn = torch.randn(count, PIXELS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = 0.5 + drawn @ root.T
+    assert float(((x < 0) | (x > 1)).double().mean()) < 1e-4, "clamping must not count"
+    return x.clamp(0, 1).float().view(-1, 1, 12, 12)
+
+
+def least_error() -> float:
+    """MMSE = tr(Σ − ΣAᵀ(AΣAᵀ + σ²I)⁻¹AΣ) / d."""
+    sigma, a = covariance(), Linear().weight.double()  # type: ignore[union-attr]
+    seen = a @ sigma @ a.T + STD**2 * torch.eye(len(a), dtype=torch.float64)
+    gained = sigma @ a.T @ torch.linalg.solve(seen, a @ sigma)
+    return float((sigma - gained).diagonal().sum()) / PIXELS
+
+
+def gaussian_oracle(count: int) -> Oracle:
+    model = SplitModel(Linear(), build_channel([GaussianOptions(noise_std=STD)]), None)
+    x = gaussian_images(count, seed=1)
+    oracle = Oracle(model, THREATS["train"], x, torch.arange(count) % 4, num_classes=4)
+    oracle._weak_noise = True  # who tries seeds may, in vain
+    return oracle
+
+
+def errors_on_gaussian(options: Any, count: int) -> Tensor:
+    oracle, others = gaussian_oracle(count), gaussian_images(2000, seed=2)
+    return mse(fitted(options, oracle).reconstruct(oracle.release(others)), others).double()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_attack_goes_below_the_closed_form(name: str) -> None:
+    """Beyond the 99.9 % interval of its own mean."""
+    found = errors_on_gaussian(CASES[name], 320)
+    upper = float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found))
+    assert upper > least_error()
+
+
+def test_the_best_attack_comes_near_the_closed_form() -> None:
+    found = errors_on_gaussian(CASES["ridge"], 8000)
+    assert float(found.mean()) < 1.02 * least_error()
+    assert float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found)) > least_error()
+
+
+def test_the_law_would_catch_an_attack_that_knows_too_much() -> None:
+    """Planted: releases without the noise that others have."""
+    quiet = SplitModel(Linear(), build_channel([GaussianOptions(noise_std=0.0)]), None)
+    x, others = gaussian_images(2000, seed=1), gaussian_images(2000, seed=2)
+    oracle = Oracle(quiet, THREATS["train"], x, torch.arange(2000) % 4, num_classes=4)
+    found = mse(fitted(CASES["ridge"], oracle).reconstruct(oracle.release(others)), others).double()
+    assert float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found)) < least_error()
