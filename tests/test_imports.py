@@ -51,8 +51,9 @@ FLOORS = {
     "reporting": 8,
     "demonstration": 9,
     "explaining": 9,
-    "cli": 10,
-    "__main__": 11,
+    "commands": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 """Floor of every file or folder of the package; a new one gets its line here."""
 WITHOUT_TORCH = (
@@ -69,6 +70,7 @@ WITHOUT_TORCH = (
     "ledger",
     "statistics",
     "reporting/",
+    "commands/",
     "cli",
     "__init__",
     "__main__",
@@ -184,7 +186,7 @@ def test_the_list_without_torch_names_files() -> None:
 
 
 JUDGING = (
-    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/"),
+    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/", "commands/"),
     *(
         "opening",
         "judges",
