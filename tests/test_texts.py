@@ -54,6 +54,7 @@ FILLED: dict[str, Iterable[str]] = {
     "health.*.advice": CAUSES,
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
+    "command.checked.*": ("failed", "passed"),
     "figure.panel.*": [key for _, key in PANELS],
     "figure.panel.*.note": ["accuracy"],
     "figure.health.*": HEALTH,
@@ -63,6 +64,8 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.penalty.*": PARTS_OF_A_CLASS,
     "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
     "explain.recovered.*": ("better", "no_better"),
+    "finding.*_part": ("fails", "passes"),
+    "finding.*_mean": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),
 }
 """Keys that are put together: what may stand in the gap."""
