@@ -13,6 +13,7 @@ import torch
 
 import attncem
 from attncem.auditing.case import Case
+from attncem.auditing.forecasting import foretell
 from attncem.auditing.measuring import measure, summarise
 from attncem.build import Modules
 from attncem.config.suggest import known
@@ -97,6 +98,7 @@ def _run_rows(case: Case, suite: Suite, wanted: Sequence[str], ledger: Ledger, p
     """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
     stage = f"audit {case.subject.name}"
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
+    foretell(case, {name: suite.rows[name] for name in wanted if name not in done}, progress)
     for position, name in enumerate(wanted):
         progress(stage, position, len(wanted), {})
         if name not in done:

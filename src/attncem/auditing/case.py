@@ -47,14 +47,19 @@ class Case:
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
 
-    def oracle(self, attack: Attack | Probe, seed: int) -> Oracle:
-        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs."""
+    def oracle(self, attack: Attack | Probe, seed: int, own: int | None = None) -> Oracle:
+        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs.
+
+        With ``own`` it holds so many of the own images alone, for a trial.
+        """
         self.require(attack.needs)
-        features, fixed = self._known_of_own(attack)
+        x, y = (part[:own] for part in self._own)
+        features, fixed = self._known_of_own(attack) if own is None else self.known_of(x)
         return Oracle(
             self.model,
             self.threat,
-            *self._own,
+            x,
+            y,
             num_classes=self.subject.spec.num_classes,
             seed=seed,
             combine=_combine_of(attack),
@@ -105,18 +110,25 @@ class Case:
         for part in self.x.split(BATCH):
             yield self.model.release(part, generator=noise)
 
-    @torch.no_grad()
     def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
         own = self._own[0]
         if not {"images", "queries"} <= attack.needs or not len(own):
             return None, None
         if self._features is None:
-            self._features = torch.cat([self.model.encode(part) for part in own.split(2 * BATCH)])
-        if self._fixed is None and getattr(self.model.channel, "repeats", False):
-            pairs = zip(self._features.split(2 * BATCH), own.split(2 * BATCH), strict=True)
-            self._fixed = torch.cat([self.model.transmit(z, x) for z, x in pairs])
+            self._features, self._fixed = self.known_of(own)
         return self._features, self._fixed
+
+    @torch.no_grad()
+    def known_of(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Clean features of images, and their releases where these repeat."""
+        if not len(x):
+            return None, None
+        features = torch.cat([self.model.encode(part) for part in x.split(2 * BATCH)])
+        if not getattr(self.model.channel, "repeats", False):
+            return features, None
+        pairs = zip(features.split(2 * BATCH), x.split(2 * BATCH), strict=True)
+        return features, torch.cat([self.model.transmit(z, part) for z, part in pairs])
 
     @torch.no_grad()
     def right(self) -> NDArray[np.float64]:
