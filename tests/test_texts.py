@@ -40,7 +40,10 @@ FILLED: dict[str, Iterable[str]] = {
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),
     "report.bound.*": ("bound", "estimate"),
-    "report.probe.*": ("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
+    "report.probe.*": (
+        *(f"{space}_{measure}" for space in ("pixel", "feature") for measure in ("rank_1", "rank")),
+        *("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
+    ),
     "report.gallery.*": ("best", "worst"),
     "report.protected.bar.*": BARS,
     "report.protected.note.*": BARS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncem.attacks.base import Attack
 from attncem.attacks.oracle import Combine, Oracle, mean_of, require
+from attncem.attacks.ridge import RidgeAttack
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
 from attncem.judges import Probe
@@ -29,11 +30,21 @@ class Case:
     """A subject, a threat model, and the evaluation images x with their labels y.
 
     ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
-    sees more gets further draws, in a stream (`seen_by`).
+    sees more gets further draws, in a stream (`seen_by`). ``reference`` is an undefended network of the same data that
+    probes may measure by; ``kept`` gives the strongest attack so far, by name, where the audit kept it.
     """
 
-    def __init__(self, subject: OpenRun, threat: ThreatModel, *, on: str = "test", seed: int = 0) -> None:
-        self.subject, self.threat, self.on, self.seed = subject, threat, on, seed
+    def __init__(
+        self,
+        subject: OpenRun,
+        threat: ThreatModel,
+        *,
+        on: str = "test",
+        seed: int = 0,
+        reference: OpenRun | None = None,
+    ) -> None:
+        self.subject, self.threat, self.on, self.seed, self.reference = subject, threat, on, seed, reference
+        self.kept: Callable[[], tuple[str, Attack] | None] = lambda: None
         self.model = subject.model
         self.auxiliary, evaluation = _attacker_and_evaluation(subject.data, threat, on)
         if threat.auxiliary != "none" and len(self.auxiliary) < _FEWEST:
@@ -129,6 +140,18 @@ class Case:
             return features, None
         pairs = zip(features.split(2 * BATCH), x.split(2 * BATCH), strict=True)
         return features, torch.cat([self.model.transmit(z, part) for z, part in pairs])
+
+    @torch.no_grad()
+    def recovered(self, seed: int) -> tuple[str, Tensor]:
+        """What the strongest attack so far makes of the evaluation images, and its name; else a ridge's pictures."""
+        name, attack = self.kept() or ("ridge", self._ridge(seed))
+        count = len(self.image_index(attack))
+        return name, torch.cat([attack.reconstruct(seen).float() for seen in self.seen_by(attack, count)])
+
+    def _ridge(self, seed: int) -> Attack:
+        attack = RidgeAttack()
+        attack.fit(self.oracle(attack, seed), seed=seed)
+        return attack
 
     @torch.no_grad()
     def right(self) -> NDArray[np.float64]:

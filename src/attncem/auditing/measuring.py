@@ -104,6 +104,7 @@ def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
         row,
         scores=_scores(values, case, index),
         chance=dict(probe.chance),
+        by=probe.by,
         num_images=len(index),
         findings=[replace(item, about=row.name) for item in probe.findings],
     )

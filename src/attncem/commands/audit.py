@@ -41,6 +41,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
     parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
     parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION", help=_FAIL_IF)
+    parser.add_argument("--reference", metavar="RUN", help="undefended run of the same data, for probes")
     parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
@@ -83,7 +84,20 @@ def _audit_all(
     """Audit one run after the other; what was found is printed whatever happens to the others."""
     from attncem.auditing import audit
 
-    names = ("suite", "threat", "releases", "on", "weights", "only", "skip", "fresh", "seed", "out", "device")
+    names = (
+        "suite",
+        "threat",
+        "releases",
+        "on",
+        "weights",
+        "only",
+        "skip",
+        "fresh",
+        "seed",
+        "out",
+        "device",
+        "reference",
+    )
     options = {name: getattr(known, name) for name in names}
     results: list[tuple[str, AuditResult]] = []
     errors: list[str] = []

@@ -34,6 +34,11 @@ FINDINGS: dict[str, str] = {
     "finding.few_labels": (
         "the attacker has only {least} images of one class: where {wanted} labels of each are asked for, it has those"
     ),
+    "finding.pixels_alone": (
+        "ranked in pixels alone: ranks in features are not applicable without an undefended run of the same data "
+        "(--reference RUN)"
+    ),
+    "finding.reference_defended": "the reference {run} is defended itself: its features may tell images apart badly",
     "finding.row_failed": "failed: {reason}",
     "finding.row_not_applicable": "not applicable: {reason}",
     "finding.rows_missing": (
