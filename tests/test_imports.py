@@ -17,6 +17,7 @@ FLOORS = {
     "results": 1,
     "config": 2,
     "checkpoints": 3,
+    "conditions": 3,
     "files": 2,
     "fingerprints": 2,
     "noise": 2,
@@ -51,8 +52,9 @@ FLOORS = {
     "reporting": 8,
     "demonstration": 9,
     "explaining": 9,
-    "cli": 10,
-    "__main__": 11,
+    "commands": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 """Floor of every file or folder of the package; a new one gets its line here."""
 WITHOUT_TORCH = (
@@ -62,6 +64,7 @@ WITHOUT_TORCH = (
     "config/",
     "files",
     "checkpoints",
+    "conditions",
     "fingerprints",
     "noise",
     "metrics",
@@ -69,6 +72,7 @@ WITHOUT_TORCH = (
     "ledger",
     "statistics",
     "reporting/",
+    "commands/",
     "cli",
     "__init__",
     "__main__",
@@ -184,13 +188,14 @@ def test_the_list_without_torch_names_files() -> None:
 
 
 JUDGING = (
-    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/"),
+    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/", "commands/"),
     *(
         "opening",
         "judges",
         "ledger",
         "files",
         "checkpoints",
+        "conditions",
         "fingerprints",
         "noise",
         "metrics",

@@ -189,7 +189,7 @@ def test_ranks_with_ties_are_what_lots_give(away: list[float]) -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(100, 10), (100, 30), (7, 7), (10, 9)])
 def test_every_image_is_judged_once_among_as_many_candidates(count: int, size: int) -> None:
-    groups = list(reidentification._groups(count, size, 0, torch.device("cpu")))
+    groups = list(reidentification.groups(count, size, 0, torch.device("cpu")))
     assert sorted(torch.cat([judged for judged, _ in groups]).tolist()) == list(range(count))
     for judged, candidates in groups:
         assert len(candidates) == len(candidates.unique()) == size

@@ -17,7 +17,7 @@ from attncem.config.attacks import (
     RidgeOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
-from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.probes import ByPictureOptions, LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.config.suites import (
     LoadedSuite,
     Suite,
@@ -67,6 +67,7 @@ FULL = {
     "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
     "noise guess": NoiseGuessOptions(seeds=2**20, images=100),
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
+    "re-identification by picture": ByPictureOptions(candidates=1000),
     "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
     "membership": MembershipOptions(pairs=4000),
 }

@@ -40,7 +40,10 @@ FILLED: dict[str, Iterable[str]] = {
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),
     "report.bound.*": ("bound", "estimate"),
-    "report.probe.*": ("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
+    "report.probe.*": (
+        *(f"{space}_{measure}" for space in ("pixel", "feature") for measure in ("rank_1", "rank")),
+        *("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
+    ),
     "report.gallery.*": ("best", "worst"),
     "report.protected.bar.*": BARS,
     "report.protected.note.*": BARS,
@@ -54,6 +57,7 @@ FILLED: dict[str, Iterable[str]] = {
     "health.*.advice": CAUSES,
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
+    "command.checked.*": ("failed", "passed"),
     "figure.panel.*": [key for _, key in PANELS],
     "figure.panel.*.note": ["accuracy"],
     "figure.health.*": HEALTH,
@@ -63,6 +67,8 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.penalty.*": PARTS_OF_A_CLASS,
     "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
     "explain.recovered.*": ("better", "no_better"),
+    "finding.*_part": ("fails", "passes"),
+    "finding.*_mean": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),
 }
 """Keys that are put together: what may stand in the gap."""

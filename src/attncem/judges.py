@@ -43,13 +43,15 @@ class Probe(Judge):
     """An attack whose answer is no image: re-identification, labels, membership.
 
     `score` sets ``chance``, what seeing nothing gives, by measure; ``index``, the evaluation images that its numbers
-    are of, where these are not all; and ``findings``, where there is something to say.
+    are of, where these are not all; ``by``, the attack whose pictures it looks at; and ``findings``, where there is
+    something to say.
     """
 
     def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
         super().__init__(options, progress=progress, **by_name)
         self.chance: dict[str, float] = {}
         self.index: NDArray[np.int64] | None = None
+        self.by = ""
         self.findings: list[Finding] = []
 
     @abstractmethod

@@ -56,6 +56,12 @@ class OpenRun:
         return self.reader()
 
     @property
+    def data_sha256(self) -> str:
+        """The hash of the data and their split, from the manifest where it is there."""
+        known = {} if self.directory is None else self.directory.manifest.get("split", {})
+        return str(known.get("sha256") or self.data.split.sha256)
+
+    @property
     def name(self) -> str:
         """The run's name."""
         return self.config.name

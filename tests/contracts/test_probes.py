@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attncem.auditing import Case, measure
 from attncem.auditing.judges import PROBES, build_judge
-from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.probes import ByPictureOptions, LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.ledger import ImageScores
 from attncem.results.audit import Row
 from attncem.results.threats import THREATS, ThreatModel, with_releases
@@ -62,6 +62,9 @@ CASES: dict[str, Asked] = {
         lambda: LEAKY,
         {"rank_1": 1.0, "reciprocal_rank": 1.0},
         Constant(),
+    ),
+    "reidentification_by_picture": Asked(
+        ByPictureOptions(candidates=50), lambda: LEAKY, {"pixel_rank_1": 1.0}, Constant()
     ),
     "label_leakage": Asked(
         LabelLeakageOptions(labels=(1, 4, 16), draws=4),

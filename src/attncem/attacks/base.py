@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from attncem.attacks.forecast import Seconds
 from attncem.attacks.oracle import Oracle, mean_of
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
@@ -56,6 +57,14 @@ class Attack(ABC):
     def num_images(self) -> int | None:
         """Of so many evaluation images at most it is asked; None: of all."""
         return getattr(self.options, "images", None)
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds | None:
+        """How long `fit` on so many own images and `reconstruct` of so many others take; None: not known.
+
+        ``trial`` is an oracle with a few of the own images, to try what is needed. It is asked on a CPU alone, and of
+        an attack that does nothing else.
+        """
+        return None
 
     def state(self) -> State | None:
         """What `fit` learned, as tensors; None where fitting again is cheap, or the tensors would be the images."""

@@ -73,6 +73,17 @@ def until_converged(
     return Converged(best, verdict, [] if reliable else [_doubt(verdict, size)])
 
 
+def steps_of(budget: BudgetOptions, steps_per_epoch: int) -> tuple[int, int]:
+    """Steps of the shortest course and of the longest: two budgets, where there is room, and all of them."""
+    sizes = [budget.epochs]
+    while 2 * sizes[-1] <= budget.max_epochs:
+        sizes.append(2 * sizes[-1])
+    totals = [max(2, round(size * steps_per_epoch)) for size in sizes]
+    untils = [round((1 - budget.anneal) * total) for total in totals]
+    taken = [untils[last] + sum(totals[: last + 1]) - sum(untils[: last + 1]) for last in range(len(sizes))]
+    return taken[min(1, len(taken) - 1)], taken[-1]
+
+
 def _gain(losses: list[float]) -> float | None:
     """How much of the loss the last doubling took away; None before any."""
     if len(losses) < 2:

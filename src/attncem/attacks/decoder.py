@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
-from attncem.attacks.convergence import until_converged
+from attncem.attacks.convergence import steps_of, until_converged
+from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.capture import TOLERANCE, Step
 from attncem.config.attacks import DecoderOptions
@@ -52,6 +53,17 @@ class DecoderAttack(Attack):
     def _tell(self, epochs: float, error: float) -> None:
         numbers = {"mse": error} if math.isfinite(error) else {}
         self.progress(f"decoder {self.options.size}", epochs, self.options.max_epochs, numbers)
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the time of a step: two budgets at least, and all of them at most."""
+        train = own - min(max(1, round(self.options.validation_fraction * own)), own - 1)
+        batch = _batch_size(self.options, train)
+        material = Material(trial, self.options.model_copy(update={"batch_size": batch, "least_steps": 1}), seed=0)
+        learner = DecoderTraining(material).copied()
+        tried = _batch_size(material.options, len(material.train))
+        step = timed(lambda: learner.step(self.options.lr)).times(batch / tried)
+        answer = step.times(images / batch / 3)  # a step goes through the network three times
+        return step.times(*steps_of(self.options, max(1, train // batch))) + answer
 
     @torch.no_grad()
     def reconstruct(self, released: Tensor) -> Tensor:

@@ -9,12 +9,22 @@ import torch
 from torch import Tensor
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser
+from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import ClassMeanOptions, GreyOptions, MeanImageOptions, NearestNeighbourOptions
 from attncem.seeding import make_generator
 
 
-class GreyFloor(Attack):
+class _Floor(Attack):
+    """What floors share: what they learn takes time for each own image, what they answer none."""
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the time for a few images."""
+        few = max(1, trial.num_auxiliary)
+        return timed(lambda: self.fit(trial, seed=0)).times(max(1.0, own / few))
+
+
+class GreyFloor(_Floor):
     """Every pixel 0.5."""
 
     options_type = GreyOptions
@@ -30,7 +40,7 @@ class GreyFloor(Attack):
         return self._image.expand(len(released), *self._image.shape)
 
 
-class MeanImageFloor(Attack):
+class MeanImageFloor(_Floor):
     """The mean of the attacker's images."""
 
     options_type = MeanImageOptions
@@ -46,7 +56,7 @@ class MeanImageFloor(Attack):
         return self._image.expand(len(released), *self._image.shape)
 
 
-class ClassMeanFloor(Attack):
+class ClassMeanFloor(_Floor):
     """The mean image of the class that the server predicts from the release."""
 
     options_type = ClassMeanOptions
@@ -91,3 +101,11 @@ class NearestNeighbour(Attack):
         """The image of the nearest key."""
         queries = self._standardise(released).flatten(1)
         return self._x[torch.cdist(queries, self._keys).argmin(1)]
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the time for a few images, whose releases are compared with each other."""
+        few = trial.num_auxiliary
+        fit = timed(lambda: self.fit(trial, seed=0)).times(own / few)
+        released = self._keys * self._standardise.std.flatten() + self._standardise.mean.flatten()
+        released = released.view(few, *self._standardise.mean.shape)
+        return fit + timed(lambda: self.reconstruct(released)).times(own / few * images / few)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from attncem.attacks.base import Attack, OwnImages, Standardiser, divide
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import MeanImageFloor
+from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle, mean_of
 from attncem.attacks.ridge import RidgeAttack
 from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel
@@ -83,6 +84,27 @@ class OptimisationAttack(Attack):
         view = View(oracle, self.options.draws, seed)
         self._objective = Objective(view, view.uncertainty(own.x[known], released[known]), variance)
         self._choose(x, seen, centre)
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds | None:
+        """From the time of the start, and of one step of a few images: two numbers of steps at least, or all."""
+        start = _start_attack(self.options, self.progress).forecast(trial, own, images)
+        steps = [self.options.steps]
+        while 2 * steps[-1] <= self.options.max_steps:
+            steps.append(2 * steps[-1])
+        held = max(1, round(own * min(_HELD, self.options.tuning_images / own)))
+        each = held * len(self.options.smoothness) * len(self.options.pulls)
+        answer = images * self.options.restarts
+        least, most = each * sum(steps[:2]) + answer * steps[0], each * sum(steps) + answer * steps[-1]
+        return None if start is None else start + self._step(trial).times(least, most)
+
+    def _step(self, trial: Oracle) -> Seconds:
+        """One step of one image, tried on a batch."""
+        index = torch.arange(min(_BATCH, trial.num_auxiliary), device=trial.device)
+        x, released, ones = trial.auxiliary()[0][index], trial.release_auxiliary(index), torch.ones(len(index))
+        view = View(trial, self.options.draws, seed=0)
+        objective = Objective(view, view.uncertainty(x, released), variance=1.0)
+        task = Task(released, x, ones.to(x), ones.to(x))
+        return timed(lambda: descend(objective, task, x, 1, self.options.lr, lambda _: None)).times(1 / len(x))
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """For each image the restart with the lowest objective."""

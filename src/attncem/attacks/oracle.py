@@ -95,6 +95,11 @@ class Oracle:
         """NotApplicable unless the adversary has all of it."""
         require(self.threat, needs, has_server=self.has_server, weak_noise=self._weak_noise)
 
+    @property
+    def num_auxiliary(self) -> int:
+        """How many images the attacker owns."""
+        return len(self._x)
+
     def auxiliary(self) -> tuple[Tensor, Tensor]:
         """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""
         self.require("images")

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
 from attncem.attacks.decoder import DecoderAttack
-from attncem.attacks.optimisation import PartOfOracle
 from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.attacks import RewhiteningOptions
@@ -46,7 +45,7 @@ class RewhiteningAttack(Attack):
         own = OwnImages(oracle)
         released = own.release_all(make_generator(own.x.device, seed, "rewhitening"))
         known, held = divide(len(own.x), _HELD, derive_seed(seed, "rewhitening split"), own.x.device)
-        part = cast(Oracle, PartOfOracle(oracle, known))
+        part = oracle.owning(own.x[known], own.y[known])
         spread, best = Spread(released[known], own.y[known], self.options.shrinkage), None
         for power in self.options.powers:
             whiten = spread.whitener(power)

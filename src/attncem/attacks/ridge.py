@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
+from attncem.attacks.forecast import Seconds, eigenvectors, products, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import RidgeOptions
 from attncem.results.audit import Verdict
@@ -56,6 +57,18 @@ class RidgeAttack(Attack):
         pixels = (self._features(released) - self._centre) @ self._weights + self._bias
         images: Tensor = pixels.clamp(0, 1).float().view(-1, *self._shape)
         return images
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the sizes of the matrices, and the time to release a few images."""
+        index = torch.arange(trial.num_auxiliary, device=trial.device)
+        release = timed(lambda: trial.release_auxiliary(index)).times(self.options.num_releases * own / len(index))
+        inputs, pixels = trial.release_auxiliary(index[:1]).numel(), math.prod(trial.image_shape)
+        side, rows, like = min(inputs, _LARGEST), self.options.num_releases * own, torch.zeros((), dtype=torch.float64)
+        project = 2 * (rows + images) * inputs * side if inputs > _LARGEST else 0
+        learn = 2 * rows * side * (side + pixels) + 2 * side * side * pixels
+        choose = len(self.options.strengths) * 2 * side * pixels * (0.1 * own + side)
+        answer = 2 * images * side * pixels
+        return release + eigenvectors(side, like) + products(project + learn + choose + answer, like)
 
     def state(self) -> State:
         """Weights, centre and bias, and how releases are standardised and projected."""

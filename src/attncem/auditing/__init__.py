@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 
 import attncem
 from attncem.auditing.case import Case
+from attncem.auditing.forecasting import foretell
 from attncem.auditing.guards import overlap, signal_to_noise
+from attncem.auditing.kept import strongest_kept
 from attncem.auditing.measuring import measure, summarise
 from attncem.build import Modules
 from attncem.config.suggest import known
@@ -50,6 +53,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     fresh: bool = False,
     out: str | Path | None = None,
     device: str | None = None,
+    reference: str | Path | RunDirectory | OpenRun | None = None,
     modules: Modules | None = None,
     progress: Progress | None = None,
 ) -> AuditResult:
@@ -59,15 +63,20 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker knows and
     owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
     `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
-    of a checkpoint, `out` another folder for the result.
+    of a checkpoint, `out` another folder for the result. `reference` is an undefended run of the same data, in whose
+    features probes may measure.
     """
     chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
     wanted = select_rows(chosen.suite, only, skip)
     known("on", on, ("test", "validation"))
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     with _ready(opened), shown(progress) as told:
-        case = Case(opened, adversary, on=on, seed=opened.config.seed if seed is None else seed)
+        known_features = _reference(reference, opened)
+        case = Case(
+            opened, adversary, on=on, seed=opened.config.seed if seed is None else seed, reference=known_features
+        )
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
+        case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
             _run_rows(case, chosen.suite, wanted, ledger, told)
         return ledger.result()
@@ -76,6 +85,19 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
 def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
     named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
     return with_releases(named, releases)
+
+
+def _reference(reference: str | Path | RunDirectory | OpenRun | None, opened: OpenRun) -> OpenRun | None:
+    """The reference on the same device; refused where its data are others."""
+    if reference is None:
+        return None
+    other = reference if isinstance(reference, OpenRun) else open_run(reference, device=opened.device.type)
+    if (other.data_sha256, other.spec.shape) != (opened.data_sha256, opened.spec.shape):
+        raise ConfigError(
+            f"reference={other.name}: it was trained on other data, or on another split of them, than {opened.name} "
+            f"({other.spec.name}, {opened.spec.name}): train it with the same data options and surrogate.name=none"
+        )
+    return other
 
 
 def _place(opened: OpenRun, out: str | Path | None) -> Path:
@@ -98,6 +120,7 @@ def _run_rows(case: Case, suite: Suite, wanted: Sequence[str], ledger: Ledger, p
     """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
     stage = f"audit {case.subject.name}"
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
+    foretell(case, {name: suite.rows[name] for name in wanted if name not in done}, progress)
     for position, name in enumerate(wanted):
         progress(stage, position, len(wanted), {})
         if name not in done:
@@ -128,6 +151,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         "fingerprint": subject.fingerprint,
         "version": attncem.__version__,
         "device": opened.device.type,
+        **({} if case.reference is None else {"reference": case.reference.fingerprint}),
     }
     return AuditPlan(
         id=plan_id(suite.name, case.threat.name, case.on, facts),
@@ -145,6 +169,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         accuracy=accuracy,
         findings=[*opened.findings, *_health(opened), *_balance(accuracy), *overlap(case.auxiliary, case.x)],
         signal_to_noise=signal_to_noise(case.model, case.x, case.released),
+        reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
         device=describe_device(opened.device),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncem.attacks.base import Attack
 from attncem.attacks.oracle import Combine, Oracle, has_weak_noise, mean_of, require
+from attncem.attacks.ridge import RidgeAttack
 from attncem.auditing.guards import digest
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
@@ -30,11 +31,21 @@ class Case:
     """A subject, a threat model, and the evaluation images x with their labels y.
 
     ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
-    sees more gets further draws, in a stream (`seen_by`).
+    sees more gets further draws, in a stream (`seen_by`). ``reference`` is an undefended network of the same data that
+    probes may measure by; ``kept`` gives the strongest attack so far, by name, where the audit kept it.
     """
 
-    def __init__(self, subject: OpenRun, threat: ThreatModel, *, on: str = "test", seed: int = 0) -> None:
-        self.subject, self.threat, self.on, self.seed = subject, threat, on, seed
+    def __init__(
+        self,
+        subject: OpenRun,
+        threat: ThreatModel,
+        *,
+        on: str = "test",
+        seed: int = 0,
+        reference: OpenRun | None = None,
+    ) -> None:
+        self.subject, self.threat, self.on, self.seed, self.reference = subject, threat, on, seed, reference
+        self.kept: Callable[[], tuple[str, Attack] | None] = lambda: None
         self.model = subject.model
         self.auxiliary, evaluation = _attacker_and_evaluation(subject.data, threat, on)
         if threat.auxiliary != "none" and len(self.auxiliary) < _FEWEST:
@@ -54,14 +65,19 @@ class Case:
         if digest(self.model) != self._digest:
             raise RunError("the encoder or the channel has changed since the evaluation images were released")
 
-    def oracle(self, attack: Attack | Probe, seed: int) -> Oracle:
-        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs."""
+    def oracle(self, attack: Attack | Probe, seed: int, own: int | None = None) -> Oracle:
+        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs.
+
+        With ``own`` it holds so many of the own images alone, for a trial.
+        """
         self.require(attack.needs)
-        features, fixed = self._known_of_own(attack)
+        x, y = (part[:own] for part in self._own)
+        features, fixed = self._known_of_own(attack) if own is None else self.known_of(x)
         return Oracle(
             self.model,
             self.threat,
-            *self._own,
+            x,
+            y,
             num_classes=self.subject.spec.num_classes,
             seed=seed,
             combine=_combine_of(attack),
@@ -113,18 +129,37 @@ class Case:
         for part in self.x.split(BATCH):
             yield self.model.release(part, generator=noise)
 
-    @torch.no_grad()
     def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
         own = self._own[0]
         if not {"images", "queries"} <= attack.needs or not len(own):
             return None, None
         if self._features is None:
-            self._features = torch.cat([self.model.encode(part) for part in own.split(2 * BATCH)])
-        if self._fixed is None and getattr(self.model.channel, "repeats", False):
-            pairs = zip(self._features.split(2 * BATCH), own.split(2 * BATCH), strict=True)
-            self._fixed = torch.cat([self.model.transmit(z, x) for z, x in pairs])
+            self._features, self._fixed = self.known_of(own)
         return self._features, self._fixed
+
+    @torch.no_grad()
+    def known_of(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Clean features of images, and their releases where these repeat."""
+        if not len(x):
+            return None, None
+        features = torch.cat([self.model.encode(part) for part in x.split(2 * BATCH)])
+        if not getattr(self.model.channel, "repeats", False):
+            return features, None
+        pairs = zip(features.split(2 * BATCH), x.split(2 * BATCH), strict=True)
+        return features, torch.cat([self.model.transmit(z, part) for z, part in pairs])
+
+    @torch.no_grad()
+    def recovered(self, seed: int) -> tuple[str, Tensor]:
+        """What the strongest attack so far makes of the evaluation images, and its name; else a ridge's pictures."""
+        name, attack = self.kept() or ("ridge", self._ridge(seed))
+        count = len(self.image_index(attack))
+        return name, torch.cat([attack.reconstruct(seen).float() for seen in self.seen_by(attack, count)])
+
+    def _ridge(self, seed: int) -> Attack:
+        attack = RidgeAttack()
+        attack.fit(self.oracle(attack, seed), seed=seed)
+        return attack
 
     @torch.no_grad()
     def right(self) -> NDArray[np.float64]:

@@ -106,6 +106,7 @@ def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
         row,
         scores=_scores(values, case, index),
         chance=dict(probe.chance),
+        by=probe.by,
         num_images=len(index),
         findings=[replace(item, about=row.name) for item in probe.findings],
     )
@@ -117,7 +118,7 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
     attack.fit(case.oracle(attack, seed), seed=seed)
     index = case.image_index(attack)
     images, alone = _reconstructed(case, attack, len(index))
-    values, left_out = _values(images, case.x[: len(index)])
+    values, left_out = image_values(images, case.x[: len(index)])
     pictures, files = choose_pictures(row.name, case, images, values["mse"])
     state = attack.state()
     scored = replace(
@@ -146,7 +147,7 @@ def _reconstructed(case: Case, attack: Attack, count: int) -> tuple[Tensor, list
 
 
 @torch.no_grad()
-def _values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float64]], list[Finding]]:
+def image_values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float64]], list[Finding]]:
     """Every measure of every image; those the images are too small for are left out."""
     pairs = list(zip(images.split(BATCH), x.split(BATCH), strict=True))
     values: dict[str, Any] = {}

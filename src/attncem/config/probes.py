@@ -19,6 +19,14 @@ class ReidentificationOptions(Options):
     """Own releases of each candidate averaged."""
 
 
+class ByPictureOptions(Options):
+    """Which of some candidate images a reconstruction shows: in pixels, and in features of a reference network."""
+
+    name: Literal["reidentification_by_picture"] = "reidentification_by_picture"
+    candidates: int = Field(1000, ge=2)
+    """Images that the true one stands among; all evaluation images where there are fewer."""
+
+
 class LabelLeakageOptions(Options):
     """What a linear head learns of the labels from few labelled releases (model completion)."""
 
@@ -37,5 +45,5 @@ class MembershipOptions(Options):
     """Most pairs of a training image and an evaluation image of the same class."""
 
 
-ProbeOptions = ReidentificationOptions | LabelLeakageOptions | MembershipOptions
+ProbeOptions = ReidentificationOptions | ByPictureOptions | LabelLeakageOptions | MembershipOptions
 """Options of any probe, told apart by ``name``."""

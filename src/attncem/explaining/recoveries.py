@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from attncem.attacks import ATTACKS, build_attack
+from attncem.attacks import build_attack
 from attncem.attacks.base import Attack
 from attncem.attacks.oracle import Oracle
-from attncem.checkpoints import fitting, read_tensors
+from attncem.auditing.kept import kept_attack
 from attncem.config.attacks import ClassMeanOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.base import Options
 from attncem.ledger import Ledger, ledgers
@@ -87,7 +87,7 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
     own = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
     means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
-    name, strongest, findings = _strongest(opened, audit, released)
+    name, strongest, findings = _strongest(audit, released)
     rows = [] if strongest is None else [_recovery(name, strongest, x, released, means, from_audit=True)]
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:
@@ -108,21 +108,13 @@ def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
     return train.get(torch.linspace(0, len(train) - 1, _ATTACKER, device=opened.device).long())
 
 
-def _strongest(opened: OpenRun, audit: KnownAudit, released: Tensor) -> tuple[str, Attack | None, list[Finding]]:
+def _strongest(audit: KnownAudit, released: Tensor) -> tuple[str, Attack | None, list[Finding]]:
     """The audit's strongest attack as it was there; None where it kept no state."""
     if audit.ledger is None or audit.result is None or not audit.result.strongest:
         return "", None, []
     row = audit.result.strongest_attack
-    file = audit.ledger.state_file(row.name)
-    if file is None:
-        return row.name, None, [finding("state_not_kept", row.name)]
-    with fitting(f"{file} does not fit its row"):
-        kind = ATTACKS[row.method]
-        attack = kind(kind.options_type.model_validate(dict(row.options)))
-        attack.load({name: tensor.to(opened.device) for name, tensor in read_tensors(file).items()})
-        if not attack.reconstruct(released).isfinite().all():
-            raise ValueError("what it recovers is not finite")
-    return row.name, attack, []
+    attack = kept_attack(audit.ledger, row, released)
+    return row.name, attack, [finding("state_not_kept", row.name)] if attack is None else []
 
 
 def _recovery(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from attncem.judges import Probe
+from attncem.probes.by_picture import ReidentificationByPicture
 from attncem.probes.label_leakage import LabelLeakage
 from attncem.probes.membership import Membership
 from attncem.probes.reidentification import Reidentification
 
 PROBES: dict[str, type[Probe]] = {
     "reidentification": Reidentification,
+    "reidentification_by_picture": ReidentificationByPicture,
     "label_leakage": LabelLeakage,
     "membership": Membership,
 }

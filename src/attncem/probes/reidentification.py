@@ -37,13 +37,13 @@ class Reidentification(Probe):
         size = min(self.options.candidates, len(seen))
         noise = make_generator(case.x.device, seed, "candidates")
         parts = [torch.empty(len(seen), dtype=torch.float64, device=seen.device) for _ in range(3)]
-        for done, (judged, candidates) in enumerate(_groups(len(seen), size, seed, seen.device)):
+        for done, (judged, candidates) in enumerate(groups(len(seen), size, seed, seen.device)):
             self.progress("re-identification", done * size, len(seen), {})
             means, scale = self._expected(oracle, case.x[candidates], noise)
-            away = torch.cdist(seen[judged].flatten(1) / scale, means / scale, compute_mode=_EXACT)
+            away = torch.cdist(seen[judged].flatten(1) / scale, means / scale, compute_mode=EXACT)
             for part, found in zip(parts, true_ranks(away), strict=True):
                 part[judged] = found
-        self.chance = _chance(size)
+        self.chance = rank_chance(size)
         return {name: part.cpu().numpy() for name, part in zip(self.chance, parts, strict=True)}
 
     def _expected(self, oracle: Oracle, x: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -59,7 +59,7 @@ class Reidentification(Probe):
         return first + mean, _scale(variance.sqrt())
 
 
-_EXACT = "donot_use_mm_for_euclid_dist"
+EXACT = "donot_use_mm_for_euclid_dist"
 """Equal releases have distance 0, and ties stay ties."""
 
 
@@ -69,7 +69,7 @@ def _scale(noise: Tensor) -> Tensor:
     return noise.clamp_min(0.1 * mean) if mean > 0 else torch.ones_like(noise)
 
 
-def _groups(count: int, size: int, seed: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+def groups(count: int, size: int, seed: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Images that are judged, and the candidates of all of them, which begin with themselves."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derive_seed(seed, "groups"))).to(device)
     for judged in order.split(size):
@@ -87,7 +87,7 @@ def true_ranks(away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return hit, reciprocal, closer + (equal + 1) / 2
 
 
-def _chance(size: int) -> dict[str, float]:
+def rank_chance(size: int) -> dict[str, float]:
     """What an adversary who sees nothing gets, by measure."""
     reciprocal = float(np.mean(1 / np.arange(1, size + 1)))
     return {"rank_1": 1 / size, "reciprocal_rank": reciprocal, "rank": (size + 1) / 2}

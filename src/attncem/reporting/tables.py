@@ -179,7 +179,8 @@ def other_numbers(row: Row) -> list[str]:
         text(f"report.bound.{item.kind}", name=name, value=item.value, unit=item.unit, low=item.low, high=item.high)
         for name, item in row.bounds.items()
     ]
-    return bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
+    shown = [text("report.probe.by", attack=row.by)] if row.by else []
+    return shown + bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
 
 
 def _score_said(name: str, score: Score, chance: float | None) -> str:

@@ -103,8 +103,9 @@ class Row(Record):
 
     ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason``. ``sees`` is what of the evaluation images
     it looked at; ``must_beat`` are the methods that it must do better than. ``scores`` are by measure, as is
-    ``chance``, what a probe would score that sees nothing; per-image values lie beside it in an .npz file, and for the
-    strongest attack what it had learned in a .safetensors file.
+    ``chance``, what a probe would score that sees nothing; ``by`` is the attack whose pictures a probe looked at.
+    Per-image values lie beside it in an .npz file, and for the strongest attack what it had learned in a .safetensors
+    file.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Row(Record):
     must_beat: list[str] = field(default_factory=list)
     seconds: float = 0.0
     chance: dict[str, float] = field(default_factory=dict)
+    by: str = ""
 
     @property
     def ok(self) -> bool:
@@ -191,6 +193,7 @@ class AuditPlan(Record):
     ``evaluation`` names the images it is judged on: `test`, or `validation` where it serves to choose something.
     ``signal_to_noise`` is the variance of z over the mean square of what the channel changes, by channel of z (None: it
     changes nothing).
+    ``reference`` is the undefended run that probes were given, with its fingerprint; empty: none.
     """
 
     id: str
@@ -211,6 +214,7 @@ class AuditPlan(Record):
     versions: Mapping[str, str]
     made: str = ""
     signal_to_noise: list[float | None] = field(default_factory=list)
+    reference: str = ""
 
 
 @dataclass(frozen=True)

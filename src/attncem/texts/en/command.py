@@ -5,6 +5,8 @@ from __future__ import annotations
 COMMAND: dict[str, str] = {
     "command.trained": "{path}: validation accuracy {accuracy:.1f} %. Next: attncem audit {path}",
     "command.warning": "warning: {run}: {said}",
+    "command.checked.failed": "fail: {run}: {said}",
+    "command.checked.passed": "pass: {run}: {said}",
     "command.note": "note: {said}",
     "command.audit_folder": "rows, scores of every image and pictures: {folder}",
     "command.page": "page: {path}",

@@ -52,12 +52,29 @@ FINDINGS: dict[str, str] = {
     "finding.few_labels": (
         "the attacker has only {least} images of one class: where {wanted} labels of each are asked for, it has those"
     ),
+    "finding.pixels_alone": (
+        "ranked in pixels alone: ranks in features are not applicable without an undefended run of the same data "
+        "(--reference RUN)"
+    ),
+    "finding.reference_defended": "the reference {run} is defended itself: its features may tell images apart badly",
     "finding.row_failed": "failed: {reason}",
     "finding.row_not_applicable": "not applicable: {reason}",
     "finding.rows_missing": (
         "rows of the suite are missing: {rows}; the same command without --only and --skip makes them"
     ),
     "finding.suite_changed": "options differ from the packaged suite: {changed}",
+    # what conditions say (--fail-if)
+    "finding.fails_mean": "{condition} holds: {value:.4g} (mean {mean:.4g}, 95 % interval {low:.4g} to {high:.4g})",
+    "finding.passes_mean": (
+        "{condition} does not hold: {value:.4g} (mean {mean:.4g}, 95 % interval {low:.4g} to {high:.4g})"
+    ),
+    "finding.fails_part": "{condition} holds: {value:.4g}",
+    "finding.passes_part": "{condition} does not hold: {value:.4g}",
+    "finding.fails_not_known": "{condition} cannot be tested: the audit has no such number",
+    "finding.fails_no_attack": "nothing can be tested: no attack has a result",
+    "finding.fails_missing": "rows of the suite have no result: {rows}",
+    "finding.fails_unreliable": "not reliable: with a larger budget it may recover more than the audit says",
+    "finding.fails_should_lead": "did not beat {other}, as it must: the attacks are too weak to pass anything",
     "finding.training": "{said}",
     "finding.log_lost": "{said}; warnings of the training may be missing",
     "finding.scheme_0": (

@@ -1,0 +1,85 @@
+"""How long an audit will take on a CPU, told before its first row: from trials on this machine, in this audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from attncem.attacks.base import Attack
+from attncem.attacks.forecast import Seconds, timed
+from attncem.auditing.case import BATCH, Case
+from attncem.auditing.judges import build_judge
+from attncem.auditing.measuring import image_values, summarise
+from attncem.config.base import Options
+from attncem.progress import Progress, tell
+from attncem.texts import text
+from attncem.types import NotApplicable
+
+_OWN = 300
+"""Own images that a trial has at most: more than any batch of the suites."""
+
+
+def foretell(case: Case, rows: Mapping[str, Options], progress: Progress) -> None:
+    """Say how long these rows will take, where it is a CPU that takes it and somebody listens."""
+    if rows and case.subject.device.type == "cpu" and hasattr(progress, "line"):
+        tell(progress, _sentence(case, rows))
+
+
+def _sentence(case: Case, rows: Mapping[str, Options]) -> str:
+    known, unknown = forecast(case, rows)
+    run, least, most = case.subject.name, _duration(known.least), _duration(known.most)
+    if unknown:
+        return text("terminal.forecast.part", run=run, least=least, rows=", ".join(unknown))
+    if least == most:
+        return text("terminal.forecast.about", run=run, time=least)
+    return text("terminal.forecast.range", run=run, least=least, most=most)
+
+
+def forecast(case: Case, rows: Mapping[str, Options]) -> tuple[Seconds, list[str]]:
+    """How long the rows will take together, and which of them are not in it, as nothing is known of them."""
+    judging = lru_cache(lambda images: _judging(case, images))
+    with torch.random.fork_rng(devices=[]):
+        found = {name: _of_row(case, options, judging) for name, options in rows.items()}
+    known = [seconds for seconds in found.values() if seconds is not None]
+    return sum(known, _own_features(case)), [name for name, seconds in found.items() if seconds is None]
+
+
+def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> Seconds | None:
+    """Zero where the row is not applicable, None where it cannot be told; a trial that fails is the row's to tell."""
+    judge = build_judge(options)
+    if not isinstance(judge, Attack):
+        return None
+    images, own = len(case.image_index(judge)), len(case.auxiliary)
+    try:
+        found = judge.forecast(case.oracle(judge, 0, own=_OWN), own, images)
+    except NotApplicable:
+        return Seconds()
+    except Exception:
+        return None
+    return None if found is None else found + judging(images)
+
+
+def _judging(case: Case, images: int) -> Seconds:
+    """The measures of so many images, and the intervals of their means."""
+    x, labels = case.x[:BATCH], case.y[:images].cpu().numpy()
+    values, _ = image_values(x.flip(0), x)
+    measures = timed(lambda: image_values(x.flip(0), x)).times(images / len(x))
+    some = np.resize(values["mse"], images)
+    return measures + timed(lambda: summarise(some, labels, case.subject.spec.num_classes)).times(len(values))
+
+
+def _own_features(case: Case) -> Seconds:
+    """The features of the own images, computed once for all rows."""
+    x = case.auxiliary.get(slice(0, _OWN))[0]
+    return timed(lambda: case.known_of(x)).times(len(case.auxiliary) / len(x)) if len(x) else Seconds()
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that fits, rounded as befits a guess."""
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    return f"{max(1.0, seconds):.2g} s"

@@ -1,0 +1,139 @@
+"""attncem audit."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.commands.base import Verbs, complain, verb
+from attncem.progress import open_console, show_line
+from attncem.texts import text
+from attncem.types import AttncemError, ConfigError
+
+if TYPE_CHECKING:
+    from attncem.conditions import Condition
+    from attncem.results.audit import AuditResult
+
+
+_FAIL_IF = "exit code 3 if it holds for the strongest row, e.g. mse<0.02, mse.p05<0.005, ssim>0.6; repeatable"
+
+
+def add(verbs: Verbs) -> None:
+    """The verb `audit`."""
+    from attncem.results.threats import THREATS
+
+    parser = verb(verbs, "audit", "Attack trained runs and write down what came out.")
+    parser.usage = "attncem audit [options] RUN ... [ROW.OPTION=VALUE ...]"
+    parser.epilog = (
+        "An audit that was stopped goes on where it was: rows that are there are not made again. Options of the "
+        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or --fail-if "
+        "found what it must not."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    parser.further = _suites_help
+    parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
+    parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
+    parser.add_argument("--releases", type=int, metavar="K", help="releases of each image that it sees (default: 1)")
+    parser.add_argument("--on", default="test", help="images it is judged on: test or validation (default: test)")
+    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
+    parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
+    parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION", help=_FAIL_IF)
+    parser.add_argument("--reference", metavar="RUN", help="undefended run of the same data, for probes")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
+    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
+    parser.set_defaults(run=_audit, takes_overrides=True)
+
+
+def _suites_help() -> str:
+    from attncem.config.suites import packaged_suites
+
+    return "".join(f"{suite.name:10} {suite.meaning}\n" for suite in packaged_suites().values())
+
+
+def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.conditions import parse_conditions
+    from attncem.config.load import parse_cli_overrides
+    from attncem.config.suites import load_suite, override_tree
+
+    unexpected = [word for word in rest if word.startswith("-") and "." not in word.partition("=")[0]]
+    if unexpected:
+        raise ConfigError(f"audit: unexpected {' '.join(unexpected)}")
+    words = [word for word in known.runs if "=" in word and not Path(word).exists()]
+    runs = [word for word in known.runs if word not in words]
+    if not runs:
+        raise ConfigError("audit needs at least one run folder")
+    conditions = parse_conditions(known.fail_if)  # a mistake in one is told before torch is imported
+    suite = load_suite(known.suite).suite
+    overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
+    results, errors = _audit_all(runs, known, overrides)
+    passed = [_passes(run, result, conditions, known) for run, result in results] if conditions else []
+    for line in errors:
+        complain(line)
+    failed = any(row.outcome == "failed" for _, result in results for row in result.rows)
+    return 2 if errors else 3 if failed or not all(passed) else 0
+
+
+def _audit_all(
+    runs: Sequence[str], known: argparse.Namespace, overrides: Sequence[str]
+) -> tuple[list[tuple[str, AuditResult]], list[str]]:
+    """Audit one run after the other; what was found is printed whatever happens to the others."""
+    from attncem.auditing import audit
+
+    names = (
+        "suite",
+        "threat",
+        "releases",
+        "on",
+        "weights",
+        "only",
+        "skip",
+        "fresh",
+        "seed",
+        "out",
+        "device",
+        "reference",
+    )
+    options = {name: getattr(known, name) for name in names}
+    results: list[tuple[str, AuditResult]] = []
+    errors: list[str] = []
+    try:
+        for run in runs:
+            try:
+                results.append((run, audit(run, overrides=overrides, **options)))
+            except ConfigError:
+                raise
+            except AttncemError as error:
+                errors.append(f"{run}: {error}")
+    finally:
+        _show_audits([result for _, result in results])
+    return results, errors
+
+
+def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], known: argparse.Namespace) -> bool:
+    """Say what every condition was compared with; rows that were left out on purpose are not asked for."""
+    from attncem.conditions import check
+    from attncem.config.suites import load_suite, select_rows
+
+    checked = check(result, conditions, select_rows(load_suite(known.suite).suite, known.only, known.skip))
+    for item in checked:
+        key = "failed" if item.failed else "passed"
+        show_line(text(f"command.checked.{key}", run=run, said=item.said.text))
+    return not any(item.failed for item in checked)
+
+
+def _show_audits(results: Sequence[AuditResult]) -> None:
+    from attncem.reporting import print_summary
+
+    if not results:
+        return
+    console = open_console()
+    print_summary(results, console)
+    for result in results:
+        for found in result.findings:
+            show_line(text("command.warning", run=result.subject.run, said=found.text), console)
+        show_line(text("command.audit_folder", folder=result.folder), console)

@@ -1,0 +1,89 @@
+"""What verbs share: their parser, and how they speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from attncem.progress import clean
+from attncem.types import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from attncem.results.record import Record
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors cannot steer the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words given, and end."""
+        super().error(clean(message))
+
+
+class VerbParser(Parser):
+    """A verb; `further` makes the last part of its help, when it is asked for."""
+
+    further: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        """The help text."""
+        return super().format_help() + (f"\n{self.further()}" if self.further else "")
+
+
+Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
+"""Where a verb is added."""
+IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
+
+
+def _options_help() -> str:
+    from attncem.config.describe import format_help
+
+    return format_help(shutil.get_terminal_size((110, 24)).columns)
+
+
+def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
+    """A new verb; with `overrides` it takes KEY=VALUE, and its help lists the options of a run."""
+    usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
+    parser = verbs.add_parser(name, help=meaning, description=meaning, usage=usage, allow_abbrev=False)
+    parser.further = _options_help if overrides else None
+    parser.set_defaults(takes_overrides=overrides)
+    return parser
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """What verbs about images of one run share."""
+    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+
+
+def complain(line: str) -> int:
+    """One line about a mistake; the exit code for it."""
+    print(f"attncem: error: {clean(line)}", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def print_json(result: Record) -> None:
+    """A result as JSON on stdout."""
+    data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
+    print(json.dumps(data, indent=1, ensure_ascii=is_ascii(), allow_nan=False))  # noqa: T201
+
+
+def is_ascii() -> bool:
+    """Whether stdout may lack letters: data is then written in its own escapes, which are read back as it was."""
+    return not (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+def table(columns: str, rows: Iterable[Sequence[str]]) -> Table:
+    """A table that breaks long words instead of cutting them: names and paths stay whole."""
+    made = Table(*(Column(name, overflow="fold") for name in columns.split("|")))
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) for cell in row))
+    return made

@@ -1,0 +1,33 @@
+"""attncem demo."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from attncem.commands.base import Verbs, verb
+from attncem.progress import open_console, show_line
+from attncem.texts import text
+
+
+def add(verbs: Verbs) -> None:
+    """The verb `demo`."""
+    parser = verb(
+        verbs, "demo", "Train, attack and compare four models on the embedded data, in minutes.", overrides=True
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="new folder for the runs and the report (default: runs/demo-001 ...)"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, four at most)")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.config.load import parse_cli_overrides
+    from attncem.demonstration import run_demo
+    from attncem.reporting import print_summary
+
+    demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)
+    console = open_console()
+    print_summary(demo.audits, console)
+    show_line(text("command.report", path=demo.report.resolve()), console)

@@ -1,0 +1,66 @@
+"""attncem data, runs and config: what there is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from attncem.commands.base import Verbs, is_ascii, table, verb
+from attncem.progress import open_console, show_line
+from attncem.texts import text
+
+
+def add(verbs: Verbs) -> None:
+    """The verbs `data`, `runs` and `config`."""
+    parser = verb(verbs, "data", "List the data sets, where they are looked for and how to get them.")
+    parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
+    parser.add_argument("--verify", action="store_true", help="read what is found; check counts, labels and hashes")
+    parser.set_defaults(run=_data)
+    parser = verb(verbs, "runs", "List the runs in a folder.")
+    parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")
+    parser.set_defaults(run=_runs)
+    parser = verb(verbs, "config", "Print the full resolved configuration, or its JSON schema.", overrides=True)
+    parser.add_argument(
+        "--config", metavar="NAME_OR_FILE", help="packaged configuration or YAML file (default: defaults)"
+    )
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema instead")
+    parser.add_argument("--list", action="store_true", help="list the packaged configurations instead")
+    parser.set_defaults(run=_config)
+
+
+def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.data.inspect import inspect_datasets
+
+    rows = inspect_datasets(known.root, verify=known.verify)
+    cells = [(row.name, row.shape, row.classes, row.train, row.test, row.state) for row in rows]
+    console = open_console()
+    console.print(table(text("command.data.columns"), cells))
+    for row in rows:
+        show_line(f"{row.name}: {row.note}", console)
+    return 0 if all(row.ok for row in rows) else 2
+
+
+def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.runs import describe_runs
+
+    rows, console = describe_runs(known.folder), open_console()
+    if rows:
+        console.print(table(text("command.runs.columns"), rows))
+    else:
+        show_line(text("command.no_runs", folder=known.folder), console)
+
+
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.config.load import config_schema, dump_config, load_config, packaged_configs, parse_cli_overrides
+
+    if known.schema:
+        print(json.dumps(config_schema(), indent=1))  # noqa: T201
+    elif known.list:
+        for name, meaning in packaged_configs().items():
+            print(f"{name:20} {meaning}")  # noqa: T201
+    else:
+        loaded = load_config(known.config, parse_cli_overrides(rest))
+        for note in loaded.notes:
+            show_line(text("command.note", said=note))
+        print(dump_config(loaded.config, ascii_only=is_ascii()), end="")  # noqa: T201

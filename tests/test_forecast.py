@@ -1,0 +1,209 @@
+"""How long an audit will take: told before the first row, from trials, without a trace in the numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from attncem.attacks import ATTACKS
+from attncem.attacks.base import Attack
+from attncem.attacks.convergence import steps_of, until_converged
+from attncem.attacks.forecast import Seconds, eigenvectors, products, timed
+from attncem.auditing import Case, audit
+from attncem.auditing.forecasting import _duration, forecast, foretell
+from attncem.config.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
+from attncem.config.load import load
+from attncem.config.probes import MembershipOptions
+from attncem.config.suites import Suite
+from attncem.opening import open_run
+from attncem.progress import silent
+from attncem.results.threats import THREATS
+
+DECODER = {"name": "decoder", "epochs": 6, "max_epochs": 12}
+
+
+def suite_of(rows: Mapping[str, Any]) -> Suite:
+    return load(Suite, {"name": "tried", "version": 1, "meaning": "for a test", "rows": dict(rows)}).config
+
+
+class Listener:
+    """Progress with a place for lines."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        self.said.append(f"{stage} {done:g}")
+
+    def line(self, text: str) -> None:
+        self.said.append(text)
+
+    @property
+    def forecasts(self) -> list[str]:
+        return [said for said in self.said if "on this CPU" in said]
+
+
+# parts
+
+
+def test_seconds_add_and_multiply() -> None:
+    assert Seconds(1, 2) + Seconds(3, 5) == Seconds(4, 7)
+    assert Seconds(1, 2).times(3) == Seconds(3, 6)
+    assert Seconds(1, 2).times(3, 4) == Seconds(3, 8)
+
+
+def test_a_trial_takes_as_long_as_what_is_tried() -> None:
+    found = timed(lambda: time.sleep(0.01))
+    assert 0.01 <= found.least <= found.most < 0.1
+    long = timed(lambda: time.sleep(0.06))
+    assert 0.04 < long.least < long.most < 0.2
+
+
+def test_rates_grow_with_the_work() -> None:
+    like = torch.zeros((), dtype=torch.float64)
+    assert products(2e9, like).least > products(2e8, like).most / 2
+    assert eigenvectors(3000, like).least > 10 * eigenvectors(300, like).most
+
+
+class Counter:
+    """A learner that counts its steps, in all copies together."""
+
+    def __init__(self, losses: list[float], steps: list[int]) -> None:
+        self.steps_per_epoch, self.losses, self.steps = 7, losses, steps
+
+    def step(self, rate: float) -> None:
+        self.steps[0] += 1
+
+    def validate(self) -> tuple[float, float]:
+        return (loss := self.losses.pop(0)), loss
+
+
+@pytest.mark.parametrize(("epochs", "most", "anneal"), [(3.0, 24.0, 0.5), (2.5, 11.0, 0.3), (4.0, 7.0, 1.0), (1, 2, 1)])
+def test_steps_are_those_of_the_loop(epochs: float, most: float, anneal: float) -> None:
+    budget = BudgetOptions(epochs=epochs, max_epochs=most, anneal=anneal)
+    counted = []
+    for losses in ([1.0] * 9, [0.5**n for n in range(9)]):
+        trunk = Counter(losses, [0])
+        until_converged(
+            trunk, lambda one: one, budget, name="counter", num_parameters=0, tell=lambda epochs, error: None
+        )
+        counted.append(trunk.steps[0])
+    assert steps_of(budget, 7) == tuple(counted)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "1 s"), (48.3, "48 s"), (119, "2 min"), (125, "2.1 min"), (9000, "2.5 h"), (1e6, "280 h")],
+)
+def test_durations_are_rounded(seconds: float, said: str) -> None:
+    assert _duration(seconds) == said
+
+
+# an audit
+
+
+def test_the_time_that_is_told_is_that_of_the_audit(small_run: Callable[..., Path], tmp_path: Path) -> None:
+    rows = {"mean": {"name": "mean_image"}, "near": {"name": "nearest_neighbour"}, "ridge": {"name": "ridge"}}
+    suite = suite_of({**rows, "decoder": DECODER})
+    missed = []
+    for number in range(3):  # other work on the machine may disturb one or the other
+        case = Case(open_run(small_run("demo")), THREATS["train"])
+        told, unknown = forecast(case, suite.rows)
+        assert unknown == []
+        started = time.perf_counter()
+        audit(case.subject, suite, out=tmp_path / str(number), progress=silent)
+        true = time.perf_counter() - started
+        if told.least / 2 <= true <= 2 * told.most:
+            return
+        missed.append((told, true))
+    pytest.fail(str(missed))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_knows_its_time_or_that_it_does_not(small_run: Callable[..., Path], name: str) -> None:
+    case, attack = Case(open_run(small_run("demo")), THREATS["train"]), ATTACKS[name]()
+    told = attack.forecast(case.oracle(attack, 0, own=50), len(case.auxiliary), len(case.x))
+    assert told is None or 0 < told.least <= told.most
+    if name in ("decoder", "ridge", "nearest_neighbour", "optimisation"):
+        assert told is not None
+
+
+def test_larger_budgets_and_more_images_take_longer(small_run: Callable[..., Path]) -> None:
+    case = Case(open_run(small_run("demo")), THREATS["train"])
+    short, long = (ATTACKS["decoder"](DecoderOptions(epochs=epochs, max_epochs=4 * epochs)) for epochs in (2, 20))
+    trial = case.oracle(short, 0, own=50)
+    found = [attack.forecast(trial, own, 100) for attack, own in ((short, 500), (long, 500), (long, 5000))]
+    assert all(found)
+    few, more, most = cast(list[Seconds], found)
+    assert 2 * few.least < more.least < most.least / 2
+    assert 2 * few.most < more.most < most.most / 2
+
+
+def test_it_is_told_once_and_before_the_first_row(small_run: Callable[..., Path], tmp_path: Path) -> None:
+    listener, suite = Listener(), suite_of({"grey": {"name": "grey"}, "ridge": {"name": "ridge"}})
+    audit(small_run("demo"), suite, out=tmp_path, progress=listener)
+    assert listener.said[0].startswith("audit demo-gated: about ")
+    assert len(listener.forecasts) == 1
+    again = Listener()
+    audit(small_run("demo"), suite, out=tmp_path, progress=again)
+    assert again.forecasts == [], "nothing is left to do"
+
+
+def test_a_row_of_which_nothing_is_known_is_named(small_run: Callable[..., Path]) -> None:
+    case, listener = Case(open_run(small_run("demo")), THREATS["train"]), Listener()
+    foretell(case, {"grey": GreyOptions(), "members": MembershipOptions()}, listener)
+    (said,) = listener.said
+    assert said.startswith("audit demo-gated: at least ")
+    assert said.endswith(" on this CPU; not known for members")
+
+
+def test_a_trial_that_fails_costs_nothing_but_its_number(
+    small_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(ATTACKS["ridge"], "forecast", broken)
+    case = Case(open_run(small_run("demo")), THREATS["train"])
+    assert forecast(case, {"grey": GreyOptions(), "ridge": RidgeOptions()})[1] == ["ridge"]
+
+
+def test_a_row_that_is_not_applicable_takes_no_time(small_run: Callable[..., Path]) -> None:
+    case = Case(open_run(small_run("demo")), THREATS["no_access"])
+    alone, unknown = forecast(case, {"white box": OptimisationOptions()})
+    assert unknown == []
+    assert alone.most < 1, "the features of the own images"
+
+
+def test_nothing_is_tried_on_a_gpu_or_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = cast(Case, SimpleNamespace(subject=SimpleNamespace(device=torch.device("cuda"))))
+    cpu = cast(Case, SimpleNamespace(subject=SimpleNamespace(device=torch.device("cpu"))))
+    listener = Listener()
+    foretell(gpu, {"grey": GreyOptions()}, listener)
+    foretell(cpu, {"grey": GreyOptions()}, silent)
+    foretell(cpu, {}, listener)
+    assert listener.said == []
+
+
+@pytest.mark.parametrize("noise", ["fresh", "keyed"])
+def test_the_numbers_are_the_same_with_and_without_it(
+    small_run: Callable[..., Path], tmp_path: Path, noise: str
+) -> None:
+    run = small_run("demo", **{"channel.noise": noise})
+    rows = {"ridge": {"name": "ridge"}, "decoder": {**DECODER, "epochs": 1, "max_epochs": 1}}
+    found = [
+        audit(run, suite_of(rows), out=tmp_path / name, progress=progress)
+        for name, progress in (("told", Listener()), ("silent", silent))
+    ]
+    for name in rows:
+        assert found[0].row(name).scores == found[1].row(name).scores
+
+
+def test_an_attack_need_not_know_its_time() -> None:
+    assert Attack.forecast(cast(Attack, None), cast(Any, None), 1, 1) is None
