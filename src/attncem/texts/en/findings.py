@@ -16,6 +16,13 @@ FINDINGS: dict[str, str] = {
         "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): no doubling was tried"
     ),
     "finding.loses_to": "loses to {other}: it is under-trained",
+    "finding.averaging_helps": (
+        "who sees {releases} releases of an image takes {gain:.0f} % off the error of {base}: noise is averaged away"
+    ),
+    "finding.jitter_helps": (
+        "releases of the very same image tell nothing new, but {releases} of an image whose pixels move by up to "
+        "{jitter} grey level(s), as in a video, take {gain:.0f} % off the error of {base}"
+    ),
     "finding.no_attack_beats_floor": (
         "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
     ),
