@@ -14,6 +14,7 @@ import torch
 import attncem
 from attncem.auditing.case import Case
 from attncem.auditing.measuring import measure, summarise
+from attncem.auditing.units import human_units
 from attncem.build import Modules
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
@@ -144,6 +145,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         accuracy=accuracy,
         findings=[*opened.findings, *_health(opened), *_balance(accuracy)],
         device=describe_device(opened.device),
+        units=human_units(case.x, opened.data.train),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attncem.metrics import METRICS
-from attncem.reporting import wording
+from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
 from attncem.results.audit import AuditResult, Row, Score
 from attncem.texts import has_text, text
@@ -80,6 +80,7 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
         "training_seconds": subject.training_seconds,
         "training_ratio": subject.training_seconds / first_seconds if first_seconds else None,
         "failed": sum(row.outcome == "failed" for row in audit.rows),
+        "units": units.short(plan.units, audit.strongest_attack.mse.mean) if audit.strongest else "",
     }
     costs = {name: getattr(subject, name) for name in _COSTS}
     return row | costs | _attack_cells(audit.strongest_attack if audit.strongest else None)
@@ -161,6 +162,7 @@ def _audit_rows(entry: Entry) -> list[Cells]:
             "first": number == 0,
             "notes": _notes(row, entry.audit),
             "said": other_numbers(row),
+            "units": units.short(entry.audit.plan.units, row.mse.mean) if row in judged else "",
         }
         for number, row in enumerate([*judged, *others])
     ]

@@ -58,14 +58,22 @@ def class_name(names: Sequence[str], label: int) -> str:
 def describe_threat(threat: ThreatModel) -> str:
     """What the adversary knows, owns and sees, in one sentence."""
     many = threat.releases_per_input
+    sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     return text(
         "threat.sentence",
         encoder=text(f"threat.encoder.{_yes(threat.knows_encoder)}"),
         channel=text(f"threat.channel.{_yes(threat.knows_channel)}"),
         query=text(f"threat.query.{_yes(threat.may_query)}"),
         owned=text(f"threat.auxiliary.{threat.auxiliary}"),
-        sight=text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many),
+        sight=text("threat.jitter", sight=sight, jitter=threat.jitter) if threat.jitter else sight,
     )
+
+
+def describe_sight(row: Row) -> str:
+    """How many releases of each image a row saw, and by how many grey levels pixels were off."""
+    if row.jitter:
+        return text("report.sight", releases=row.releases, jitter=row.jitter)
+    return str(row.releases)
 
 
 def _yes(fact: bool) -> str:

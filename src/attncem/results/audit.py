@@ -9,6 +9,7 @@ from typing import Any, Literal
 from attncem.results.findings import Finding
 from attncem.results.record import Record
 from attncem.results.threats import ThreatModel
+from attncem.results.units import Units
 from attncem.types import RunError
 
 Outcome = Literal["ok", "not_applicable", "failed"]
@@ -228,6 +229,7 @@ class AuditPlan(Record):
 
     ``rows`` are all rows of the suite in order; ``changed`` are the options that differ from the packaged suite.
     ``evaluation`` names the images it is judged on: `test`, or `validation` where it serves to choose something.
+    ``units`` say what an error on them means (None: made before they were measured).
     """
 
     id: str
@@ -247,6 +249,7 @@ class AuditPlan(Record):
     device: str
     versions: Mapping[str, str]
     made: str = ""
+    units: Units | None = None
 
 
 @dataclass(frozen=True)

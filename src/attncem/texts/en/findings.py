@@ -21,7 +21,7 @@ FINDINGS: dict[str, str] = {
     ),
     "finding.jitter_helps": (
         "releases of the very same image tell nothing new, but {releases} of an image whose pixels move by up to "
-        "{jitter} grey level(s), as in a video, take {gain:.0f} % off the error of {base}"
+        "{jitter}/255, as in a video, take {gain:.0f} % off the error of {base}"
     ),
     "finding.no_attack_beats_floor": (
         "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
