@@ -927,11 +927,14 @@ def test_rows_that_saw_more_are_not_the_strongest(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
     (entry,) = entries([load_run(path)])
     assert entry.audit.strongest == "decoder small"
-    assert [cells["attack"].name for cells in attack_rows([entry]) if cells["strongest"]] == ["decoder small"]
+    table = attack_rows([entry])
+    assert [cells["attack"].name for cells in table if cells["strongest"]] == ["decoder small"]
+    assert [cells["attack"].name for cells in table][:2] == ["decoder small", "ridge"]
+    assert [cells["attack"].releases for cells in table][-3:] == [256, 16, 4], "by error, below the others"
     console = Console(file=io.StringIO(), width=300, record=True)
     print_summary([entry.audit], console)
-    table, _, told = console.export_text().partition("floor: class mean")
-    assert "decoder small" in table and "ridge" not in table
+    head, _, told = console.export_text().partition("floor: class mean")
+    assert "decoder small" in head and "ridge" not in head
     assert "none: Asking again helps: 256 releases" in told
 
 
@@ -975,14 +978,15 @@ def test_errors_are_shown_in_human_units(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH), units=UNITS)])
     words = words_of([path], tmp_path)
     assert "decoder small 4×4, 16 PC" in words, "beside the strongest attack"
-    assert "ridge x256 attack 256 4×4–8×8, > 32 PC" in words
+    assert "That is as much as a thumbnail of 4×4 pixels, or 16 principal components of this data set." in words
+    assert "ridge x4 attack 4 4×4, 12 PC" in words
     assert "ridge 1 0.0300 [0.0288, 0.0312] 2×2–4×4, 5 PC –" in words
     assert "grey floor 1 mean image" in words
     assert catalogue("report.reading.units.text") in words
     console = Console(file=io.StringIO(), width=300, record=True)
     print_summary([make_audit(units=UNITS)], console)
     said = (
-        "none: MSE 0.0104 tells an attacker as much as a thumbnail of 8×8 pixels, or more than 16 principal components"
+        "none: MSE 0.0104 tells an attacker as much as a thumbnail of 8×8 pixels, or more than 32 principal components"
     )
     assert said in console.export_text()
 

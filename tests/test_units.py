@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +15,12 @@ from attncem.auditing import audit
 from attncem.auditing.units import components, human_units, principal_axes, thumbnails
 from attncem.config.attacks import GreyOptions, MeanImageOptions
 from attncem.config.suites import Suite
+from attncem.explaining import explain
 from attncem.files import read_record
 from attncem.ledger import Ledger
+from attncem.opening import open_run
 from attncem.progress import silent
+from attncem.reporting.explanation import describe_recovery
 from attncem.reporting.units import describe, short
 from attncem.results.audit import AuditPlan
 from attncem.results.record import read
@@ -192,3 +197,14 @@ def test_audits_without_units_are_still_read(tmp_path: Path) -> None:
     old = read_record(AuditPlan, Path(found.folder) / "audit.json").to_dict()
     del old["units"]
     assert read(AuditPlan, old, "old").units is None
+
+
+def test_one_image_is_measured_by_its_own_ladders(small_run: Callable[..., Path]) -> None:
+    found = explain(small_run(), "test:3", progress=silent)
+    assert found.units is not None
+    opened = open_run(small_run())
+    x = opened.data.test.get(slice(3, 4))[0]
+    assert found.units == human_units(x, opened.data.train)
+    best = min(row.mse for row in found.recoveries if row.kind == "attack")
+    assert f"Of this image that is {describe(found.units, best)}." in describe_recovery(found)
+    assert "that is" not in describe_recovery(replace(found, units=None))

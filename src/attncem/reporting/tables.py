@@ -145,12 +145,16 @@ def floors(audit: AuditResult) -> list[Row]:
 
 
 def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
-    """Every row of every audit: within an audit the strongest attack first, and at the end what has no measure."""
+    """Every row of every audit: within an audit the strongest attack first, then rows that saw other releases than the
+    threat model grants, and at the end what has no measure.
+    """
     return [cells for entry in entries for cells in _audit_rows(entry)]
 
 
 def _audit_rows(entry: Entry) -> list[Cells]:
-    judged = sorted(entry.audit.attacks, key=lambda row: row.mse.mean)
+    threat = entry.audit.plan.threat
+    granted = threat.releases_per_input, threat.jitter
+    judged = sorted(entry.audit.attacks, key=lambda row: (row.sight != granted, row.mse.mean))
     others = [row for row in entry.audit.rows if row not in judged]
     return [
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
 from attncem.results.audit import AuditResult, Row
@@ -149,13 +150,11 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
         beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
         return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
     at = text("report.verdict.at_accuracy", accuracy=accuracy) if accuracy else ""
-    return _with_doubt(attack, run, _beside_floor(audit), at)
-
-
-def _with_doubt(attack: Row, run: str, floor: str, accuracy: str) -> str:
-    mse = attack.mse.mean
-    said = text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=accuracy)
-    return said if attack.verdict.reliable else f"{said} {text('report.verdict.doubt')}"
+    mse, floor = attack.mse.mean, _beside_floor(audit)
+    said = [text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=at)]
+    if worth := units.describe(audit.plan.units, mse):
+        said.append(text("report.verdict.units", worth=worth))
+    return " ".join(said if attack.verdict.reliable else [*said, text("report.verdict.doubt")])
 
 
 def _beside_floor(audit: AuditResult) -> str:

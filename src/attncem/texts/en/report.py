@@ -32,6 +32,7 @@ REPORT: dict[str, str] = {
     "report.verdict.at_accuracy": " at accuracy {accuracy}",
     "report.verdict.above_floor": " (blind floor {floor:.4f})",
     "report.verdict.below_floor": " (blind floor {floor:.4f}; {removed:.0f} % of a blind guess’s error removed)",
+    "report.verdict.units": "That is {worth}.",
     "report.verdict.doubt": "This attack had not converged, so the true leakage is probably larger.",
     "report.verdict.ends": "These are the most and the least exposed of the useful models; {count} more are below.",
     "report.verdict.one_seed": (
