@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attncem.attacks import build_attack
-from attncem.attacks.oracle import Oracle, mean_of
+from attncem.attacks.oracle import Oracle
+from attncem.attacks.seeing import mean_of
 from attncem.channels import GaussianChannel, build_channel
 from attncem.config.attacks import NearestNeighbourOptions, RidgeOptions
 from attncem.config.channels import GaussianOptions, IdentityOptions, QuantiseOptions, TopKOptions

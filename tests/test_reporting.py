@@ -25,6 +25,7 @@ from attncem.health import PATIENCE, spans, warning
 from attncem.ledger import ImageScores, Ledger, RowFiles
 from attncem.metrics import METRICS
 from attncem.reporting import (
+    asking,
     figures,
     health,
     print_explanation,
@@ -44,6 +45,7 @@ from attncem.results.findings import Finding, finding
 from attncem.results.joining import join
 from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release
 from attncem.results.threats import THREATS, with_releases
+from attncem.results.units import Rung, Units
 from attncem.runs import RunDirectory
 from attncem.texts import text as catalogue
 from attncem.types import RunError
@@ -822,8 +824,8 @@ def test_rows_without_a_result_are_shown_with_the_reason(tmp_path: Path) -> None
     probe = row("who is it", 0.1, kind="probe", scores={"top1": score(0.25)})
     run = make_run(tmp_path, audits=[make_audit(made=[*odd, *rows(0.01), bound, probe])])
     words = words_of([run], tmp_path)
-    assert "oracle attack failed : RuntimeError: out of memory" in words
-    assert "gradient attack not applicable : the threat model held_out does not grant: gradient" in words
+    assert "oracle attack 1 failed : RuntimeError: out of memory" in words
+    assert "gradient attack 1 not applicable : the threat model held_out does not grant: gradient" in words
     assert "mse: 0.004 MSE [0.003, 0.005], a proven bound" in words
     assert "top1: 0.25 [0.24, 0.26]" in words
     assert "oracle: failed: RuntimeError: out of memory" in words, "among the warnings"
@@ -842,7 +844,7 @@ def test_a_measure_that_is_missing_is_a_dash(tmp_path: Path) -> None:
     run = make_run(tmp_path, audits=[audit])
     words = words_of([run], tmp_path)
     assert "decoder small 0.0100 [0.0096, 0.0104] – 20.6" in words, "headline"
-    assert "attack 0.0100 [0.0096, 0.0104] 20.6 – 0.860" in words, "all attacks"
+    assert "attack 1 0.0100 [0.0096, 0.0104] 20.6 – 0.860" in words, "all attacks"
     assert words.count(said.text) == 1
     console = Console(file=io.StringIO(), width=100, record=True)
     print_summary([audit], console)
@@ -885,6 +887,114 @@ def test_a_missing_row_is_told(tmp_path: Path) -> None:
     names = [*(item.name for item in rows(0.01)), "decoder strong"]
     run = make_run(tmp_path, audits=[make_audit(rows=names)])
     assert "rows of the suite are missing: decoder strong" in words_of([run], tmp_path)
+
+
+# Asking again, and what an error is worth.
+
+
+def asking_rows(*errors: tuple[int, int, float]) -> list[Row]:
+    """The usual rows, and ridge by releases, jitter and error."""
+    more = [
+        row(f"ridge x{releases}{' jitter' * bool(jitter)}", mse, method="ridge", releases=releases, jitter=jitter)
+        for releases, jitter, mse in errors
+    ]
+    return [*rows(0.02), *more]
+
+
+FRESH = ((4, 0, 0.022), (256, 0, 0.012), (16, 1, 0.018))
+KEYED = ((4, 0, 0.0301), (256, 0, 0.03), (16, 1, 0.018))
+UNITS = Units(
+    [Rung(1, 0.06), Rung(2, 0.04), Rung(4, 0.02), Rung(8, 0.01)],
+    [Rung(0, 0.07), Rung(1, 0.05), Rung(16, 0.02), Rung(32, 0.015)],
+)
+
+
+def test_the_page_shows_what_asking_again_gives(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
+    words = words_of([path], tmp_path)
+    assert "Asking again helps: 256 releases of an image take 60.0 [60.0, 60.0] % off the error of “ridge”." in words
+    assert "16 releases of an image whose pixels move by up to 1/255 take 40.0 [40.0, 40.0] % off the error" in words
+    assert "ridge 1 0.0300 [0.0288, 0.0312] –" in words
+    assert "ridge x4 4 0.0220 [0.0211, 0.0229] 26.7 [26.7, 26.7]" in words
+    assert "ridge x16 jitter 16, ±1 0.0180 [0.0173, 0.0187] 40.0 [40.0, 40.0]" in words
+    assert "who sees 256 releases of an image takes 60 % off the error of ridge" in words
+    page = read([path], tmp_path)
+    assert 'href="#asking"' in page and 'id="asking"' in page
+    assert "none, 256: 0.0120" in page and "none, 16, ±1: 0.0180" in page, "told to who cannot see the figure"
+
+
+def test_rows_that_saw_more_are_not_the_strongest(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
+    (entry,) = entries([load_run(path)])
+    assert entry.audit.strongest == "decoder small"
+    table = attack_rows([entry])
+    assert [cells["attack"].name for cells in table if cells["strongest"]] == ["decoder small"]
+    assert [cells["attack"].name for cells in table][:2] == ["decoder small", "ridge"]
+    assert [cells["attack"].releases for cells in table][-3:] == [256, 16, 4], "by error, below the others"
+    console = Console(file=io.StringIO(), width=300, record=True)
+    print_summary([entry.audit], console)
+    head, _, told = console.export_text().partition("floor: class mean")
+    assert "decoder small" in head and "ridge" not in head
+    assert "none: Asking again helps: 256 releases" in told
+
+
+def test_a_flat_row_is_told_as_flat(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*KEYED))])
+    (entry,) = entries([load_run(path)])
+    said = asking.describe(entry.audit)
+    assert said.startswith("Asking again does not help: 256 releases of the very same image take 0.0 [0.0, 0.0] % off")
+    assert "16 releases of an image whose pixels move by up to 1/255 take 40.0" in said
+    assert codes(entry.audit.findings) == ["jitter_helps"]
+    still = make_run(tmp_path, "kmeans", audits=[make_audit("kmeans", asking_rows((4, 0, 0.03), (16, 1, 0.0299)))])
+    (entry,) = entries([load_run(still)])
+    assert "pixels move by up to 1/255 do not help: they take 0.3 [0.3, 0.3] % off" in asking.describe(entry.audit)
+    assert codes(entry.audit.findings) == []
+
+
+def test_points_of_the_figure(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
+    (entry,) = entries([load_run(path)])
+    (line,) = asking.series(entry.audit)
+    assert [(item.releases, item.mse.mean) for item in line.still] == [(1, 0.03), (4, 0.022), (256, 0.012)]
+    assert [item.name for item in line.moved] == ["ridge x16 jitter"]
+    (drawing,) = figures.asking_curves([entry])
+    assert drawing.title == "ridge" and drawing.note == "×: with jitter"
+
+
+def test_nothing_is_said_where_nothing_asks_again(runs: list[Path], tmp_path: Path) -> None:
+    assert "Asking again" not in words_of(runs, tmp_path)
+    assert figures.asking_curves(entries(load_runs(runs))) == []
+
+
+def test_a_damaged_row_that_asks_again_is_named(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
+    file = next(path.glob("audits/*/ridge-x4.npz"))
+    file.write_bytes(b"no archive")
+    with pytest.raises(RunError, match=r"ridge-x4\.npz is damaged"):
+        load_run(path)
+
+
+def test_errors_are_shown_in_human_units(tmp_path: Path) -> None:
+    path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH), units=UNITS)])
+    words = words_of([path], tmp_path)
+    assert "decoder small 4×4, 16 PC" in words, "beside the strongest attack"
+    assert "That is as much as a thumbnail of 4×4 pixels, or 16 principal components of this data set." in words
+    assert "ridge x4 attack 4 4×4, 12 PC" in words
+    assert "ridge 1 0.0300 [0.0288, 0.0312] 2×2–4×4, 5 PC –" in words
+    assert "grey floor 1 mean image" in words
+    assert catalogue("report.reading.units.text") in words
+    console = Console(file=io.StringIO(), width=300, record=True)
+    print_summary([make_audit(units=UNITS)], console)
+    said = (
+        "none: MSE 0.0104 tells an attacker as much as a thumbnail of 8×8 pixels, or more than 32 principal components"
+    )
+    assert said in console.export_text()
+
+
+def test_audits_without_units_say_nothing_of_them(runs: list[Path], tmp_path: Path) -> None:
+    words = words_of(runs, tmp_path)
+    assert "thumbnail, principal components" not in words
+    assert catalogue("report.reading.units.text") not in words
 
 
 # The terminal.
@@ -1141,6 +1251,8 @@ def test_every_threat_model_is_described() -> None:
         "training images, and sees 16 releases of each image."
     )
     assert "cannot query the client" in wording.describe_threat(THREATS["no_access"])
+    moved = wording.describe_threat(replace(THREATS["train"], releases_per_input=4, jitter=2))
+    assert moved.endswith("and sees 4 releases, each with pixels off by up to 2/255, of each image.")
 
 
 def test_a_far_floor_does_not_flatten_the_trade_off(tmp_path: Path) -> None:

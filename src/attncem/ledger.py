@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from attncem.config.suites import row_file
 from attncem.files import PARTIAL, explain_os_error, locked, read_bytes, read_record, write_atomic, write_record
-from attncem.results.audit import AuditPlan, AuditResult, Row
-from attncem.results.joining import join
+from attncem.results.audit import AuditPlan, AuditResult, Averaging, Row
+from attncem.results.joining import bases, join
+from attncem.statistics import bootstrap_mean
 from attncem.types import RunError
 
 PLAN = "audit.json"
@@ -118,10 +119,30 @@ class Ledger:
 
     def result(self) -> AuditResult:
         """The join of the rows on disk."""
-        return self._joined(self.rows())
+        rows = self.rows()
+        averaging = [self._averaging(row, base) for row, base in bases(self.plan, rows)]
+        return join(self.plan, rows, self._common_errors(rows), str(self.path), averaging)
 
     def _joined(self, rows: Sequence[Row]) -> AuditResult:
         return join(self.plan, rows, self._common_errors(rows), str(self.path))
+
+    def _averaging(self, row: Row, base: Row) -> Averaging:
+        """How much lower the error of a row is than that of its base, on the images of both."""
+        own, other = self._errors(row.name), self._errors(base.name)
+        common = sorted(own.keys() & other.keys())
+        if not common:
+            raise RunError(f"{self._file(row.name, 'npz')} is damaged: it has no image of {base.name}'s")
+        before = np.array([other[index] for index in common])
+        found, whole = bootstrap_mean(before - [own[index] for index in common]), max(float(before.mean()), 1e-12)
+        gain, low, high = (part / whole for part in (found.mean, found.low, found.high))
+        return Averaging(row.name, base.name, row.releases, row.jitter, gain, low, high)
+
+    def _errors(self, name: str) -> dict[int, float]:
+        """MSE of a row by image."""
+        found = self.scores(name)
+        if "mse" not in found.values:
+            raise RunError(f"{self._file(name, 'npz')} is damaged: it has no mse")
+        return dict(zip(found.index.tolist(), found.values["mse"].tolist(), strict=True))
 
     def scores(self, name: str) -> ImageScores:
         """The scores of every image of a row."""

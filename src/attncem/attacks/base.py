@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from attncem.attacks.forecast import Seconds
-from attncem.attacks.oracle import Oracle, mean_of
+from attncem.attacks.oracle import Oracle
+from attncem.attacks.seeing import mean_of
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
 from attncem.results.audit import Verdict

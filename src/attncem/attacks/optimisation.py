@@ -25,8 +25,9 @@ from attncem.attacks.base import Attack, OwnImages, Standardiser, divide
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import MeanImageFloor
 from attncem.attacks.forecast import Seconds, timed
-from attncem.attacks.oracle import Oracle, mean_of
+from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
+from attncem.attacks.seeing import mean_of
 from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel
 from attncem.config.attacks import OptimisationOptions
 from attncem.engine import seeded
@@ -252,7 +253,7 @@ class View:
         self._encoder, self._device, self._seed = oracle.encoder(), oracle.device, seed
         self._channel = oracle.channel() if oracle.threat.knows_channel else nn.Identity()
         draws_on = isinstance(self._channel, Channel) and quieten(self._channel)
-        repeats = bool(getattr(self._channel, "reads_input", False))
+        repeats = bool(getattr(self._channel, "reads_input", False)) and not oracle.threat.jitter
         self._draws = draws if draws_on else 1
         self._copies = min(oracle.threat.releases_per_input, _MOST_COPIES) if draws_on and not repeats else 1
 

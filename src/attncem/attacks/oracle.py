@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
-from attncem.channels import Channel
+from attncem.attacks.seeing import Combine, Sight, mean_of
+from attncem.channels import Channel, IdentityChannel
 from attncem.models.split import SplitModel
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import make_generator
@@ -22,17 +22,8 @@ from attncem.texts import text
 from attncem.types import NotApplicable
 
 _BATCH = 500
-Combine = Callable[[Iterable[Tensor]], Tensor]
-"""What an attack makes of several releases of the same inputs."""
-
-
-def mean_of(releases: Iterable[Tensor]) -> Tensor:
-    """The mean of releases that come one after the other; one alone stays as it is."""
-    others = iter(releases)
-    total, count = next(others), 1
-    for released in others:
-        total, count = total + released, count + 1
-    return total if count == 1 else total / count
+_SMALL = 100
+"""Images that a CPU encodes at a time where it must do so for every release: they stay in its cache."""
 
 
 def frozen(module: nn.Module) -> nn.Module:
@@ -56,7 +47,7 @@ def has_weak_noise(channel: nn.Module) -> bool:
 class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
-    `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one.
+    `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one (`Sight`).
     ``features`` are the clean features of the own images where they are known already, ``fixed`` their releases
     where these repeat, as with keyed noise.
     """
@@ -87,9 +78,13 @@ class Oracle:
         self._weak_noise = has_weak_noise(model.channel)
         self._x, self._y = x, y
         self._noise = make_generator(x.device, seed, "oracle")
-        self._combine = combine
-        self._features = features
-        self._fixed = fixed if threat.may_query else None
+        seen_through = self._model
+        if not (threat.may_query or threat.knows_channel):  # it runs the encoder by itself, and knows of no channel
+            seen_through = SplitModel(self._model.encoder, IdentityChannel(), None).eval()
+        self._sight = Sight(seen_through, threat, combine)
+        moved = bool(threat.jitter)
+        self._features = None if moved else features
+        self._fixed = fixed if threat.may_query and not moved else None
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
@@ -119,26 +114,22 @@ class Oracle:
     def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
         self.require("queries")
-        return torch.cat([self._released(self._model.encode(part), part, generator) for part in x.split(_BATCH)])
+        noise = generator or self._noise
+        return torch.cat([self._sight(part, noise) for part in x.split(_BATCH)])
 
     @torch.no_grad()
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The same for own images; their clean features are computed once and kept."""
+        """The same for own images; clean features are computed once, but where each release is of other pixels."""
         self.require("images", "queries")
+        noise = generator or self._noise
         if self._fixed is not None:
-            return self._combine(repeat(self._fixed[index], self.threat.releases_per_input))
+            return self._sight.repeated(self._fixed[index])
+        if self.threat.jitter:
+            size = _SMALL if self.device.type == "cpu" else _BATCH
+            return torch.cat([self._sight(self._x[part], noise) for part in index.split(size)])
         if self._features is None:
             self._features = torch.cat([self._model.encode(part) for part in self._x.split(_BATCH)])
-        return self._released(self._features[index], self._x[index], generator)
-
-    def _released(self, z: Tensor, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        if not (self.threat.may_query or self.threat.knows_channel):
-            return z  # the attacker runs the encoder by itself, and knows of no channel
-        return self._combine(self._releases(z, x, generator or self._noise))
-
-    def _releases(self, z: Tensor, x: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
-        for _ in range(self.threat.releases_per_input):
-            yield self._model.transmit(z, x, generator)
+        return self._sight(self._x[index], noise, self._features[index])
 
     @torch.no_grad()
     def predict(self, released: Tensor) -> Tensor:

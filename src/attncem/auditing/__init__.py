@@ -18,6 +18,7 @@ from attncem.auditing.forecasting import foretell
 from attncem.auditing.guards import overlap, signal_to_noise
 from attncem.auditing.kept import strongest_kept
 from attncem.auditing.measuring import measure, summarise
+from attncem.auditing.units import human_units
 from attncem.build import Modules
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
@@ -171,6 +172,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         signal_to_noise=signal_to_noise(case.model, case.x, case.released),
         reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
         device=describe_device(opened.device),
+        units=human_units(case.x, opened.data.train),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
 

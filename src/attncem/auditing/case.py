@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.attacks.base import Attack
-from attncem.attacks.oracle import Combine, Oracle, has_weak_noise, mean_of, require
+from attncem.attacks.oracle import Oracle, has_weak_noise, require
 from attncem.attacks.ridge import RidgeAttack
+from attncem.attacks.seeing import Combine, Sight, mean_of
 from attncem.auditing.guards import digest
 from attncem.build import RunData
 from attncem.data.batches import DeviceData
@@ -27,12 +30,21 @@ _FEWEST = 20
 """An attacker who owns any images must own as many as this."""
 
 
+@dataclass
+class Known:
+    """What is computed once for all attacks: clean features of the attacker's images, and releases that repeat."""
+
+    features: Tensor | None = None
+    fixed: Tensor | None = None
+
+
 class Case:
     """A subject, a threat model, and the evaluation images x with their labels y.
 
     ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
-    sees more gets further draws, in a stream (`seen_by`). ``reference`` is an undefended network of the same data that
-    probes may measure by; ``kept`` gives the strongest attack so far, by name, where the audit kept it.
+    sees more, or of nearly the same pixels, gets draws of its own, in a stream (`seen_by`). ``reference`` is an
+    undefended network of the same data that probes may measure by; ``kept`` gives the strongest attack so far, by name,
+    where the audit kept it.
     """
 
     def __init__(
@@ -54,11 +66,20 @@ class Case:
             )
         self.x, self.y = evaluation.get(slice(None))
         self._own = self.auxiliary.get(slice(None))
-        self._features: Tensor | None = None
-        self._fixed: Tensor | None = None
+        self._known = Known()
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
         self._digest = digest(self.model)
+
+    def seeing(self, releases: int | None = None, jitter: int = 0) -> Case:
+        """The same for an adversary who sees each image so often, off by so much; all that is computed is shared."""
+        count = releases or self.threat.releases_per_input
+        threat = replace(self.threat, releases_per_input=count, jitter=jitter or self.threat.jitter)
+        if threat == self.threat:
+            return self
+        view = copy.copy(self)
+        view.threat = threat
+        return view
 
     def require_unchanged(self) -> None:
         """RunError where encoder or channel are not what they were when the evaluation images were released."""
@@ -97,31 +118,18 @@ class Case:
 
     def seen_by(self, attack: Attack | Probe, count: int) -> Iterator[Tensor]:
         """What an attack sees of the first `count` evaluation images, batch by batch, to do with as it likes."""
-        releases, combine = self.threat.releases_per_input, _combine_of(attack)
-        if releases == 1 and combine is mean_of:
-            yield from (part.clone() for part in self.released[:count].split(BATCH))
+        combine = _combine_of(attack)
+        if self.threat.releases_per_input == 1 and not self.threat.jitter:
+            yield from (combine([part.clone()]) for part in self.released[:count].split(BATCH))
             return
-        parts = zip(self.released[:count].split(BATCH), self.x[:count].split(BATCH), strict=True)
-        for number, (first, x) in enumerate(parts):
-            noise = make_generator(self.subject.device, self.seed, "evaluation", number)
-            yield combine(self._stream(first, x, releases, noise))
+        sight = Sight(self.model, self.threat, combine)
+        for number, x in enumerate(self.x[:count].split(BATCH)):
+            yield sight(x, make_generator(self.subject.device, self.seed, "evaluation", number))
 
-    @torch.no_grad()
     def seen_of(self, x: Tensor, *stream: str | int) -> Tensor:
         """What is seen of other images of the victim, as of the evaluation images, with noise of its own stream."""
-        noise = make_generator(self.subject.device, self.seed, *stream)
-        firsts = ((self.model.release(part, generator=noise), part) for part in x.split(BATCH))
-        return torch.cat(
-            [mean_of(self._stream(first, part, self.threat.releases_per_input, noise)) for first, part in firsts]
-        )
-
-    @torch.no_grad()
-    def _stream(self, first: Tensor, x: Tensor, releases: int, noise: torch.Generator) -> Iterator[Tensor]:
-        """The release that was drawn, then as many more as the adversary sees."""
-        yield first.clone()
-        z = self.model.encode(x) if releases > 1 else first
-        for _ in range(releases - 1):
-            yield self.model.transmit(z, x, noise)
+        noise, sight = make_generator(self.subject.device, self.seed, *stream), Sight(self.model, self.threat)
+        return torch.cat([sight(part, noise) for part in x.split(BATCH)])
 
     @torch.no_grad()
     def _releases(self, noise: torch.Generator) -> Iterator[Tensor]:
@@ -131,17 +139,17 @@ class Case:
 
     def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
-        own = self._own[0]
-        if not {"images", "queries"} <= attack.needs or not len(own):
+        own, known = self._own[0], self._known
+        if not {"images", "queries"} <= attack.needs or self.threat.jitter:
             return None, None
-        if self._features is None:
-            self._features, self._fixed = self.known_of(own)
-        return self._features, self._fixed
+        if known.features is None:
+            known.features, known.fixed = self.known_of(own)
+        return known.features, known.fixed
 
     @torch.no_grad()
     def known_of(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Clean features of images, and their releases where these repeat."""
-        if not len(x):
+        """Clean features of images, and their releases where these repeat; nothing is known of pixels that move."""
+        if not len(x) or self.threat.jitter:
             return None, None
         features = torch.cat([self.model.encode(part) for part in x.split(2 * BATCH)])
         if not getattr(self.model.channel, "repeats", False):

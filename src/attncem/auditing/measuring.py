@@ -20,6 +20,7 @@ from attncem.auditing.gallery import choose_pictures
 from attncem.auditing.guards import company, require_images
 from attncem.auditing.judges import build_judge
 from attncem.checkpoints import pack_tensors
+from attncem.config.attacks import SeeingOptions
 from attncem.config.base import Options
 from attncem.judges import Certificate, Probe
 from attncem.ledger import ImageScores, RowFiles
@@ -46,6 +47,7 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
     """Judge the case by what the options describe. Nothing but an interruption leaves this function as an error."""
     started = time.perf_counter()
     judge = build_judge(options, progress=progress)
+    case = case.seeing(options.releases, options.jitter) if isinstance(options, SeeingOptions) else case
     row = Row(
         name=name,
         method=options.name,  # type: ignore[attr-defined]
@@ -55,6 +57,7 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
         options=options.model_dump(mode="json"),
         seed=seed,
         releases=case.threat.releases_per_input,
+        jitter=case.threat.jitter,
         sees=judge.sees if isinstance(judge, Attack) else "release",
         must_beat=list(judge.must_beat) if isinstance(judge, Attack) else [],
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from attncem.config.base import Options
+from attncem.results.threats import MOST_RELEASES
 
 
 class GreyOptions(Options):
@@ -27,7 +28,16 @@ class ClassMeanOptions(Options):
     name: Literal["class_mean"] = "class_mean"
 
 
-class NearestNeighbourOptions(Options):
+class SeeingOptions(Options):
+    """What every attack has that looks at releases: how often it sees each image."""
+
+    releases: int | None = Field(None, ge=1, le=MOST_RELEASES)
+    """Releases of each image that it sees; None: as many as the threat model says."""
+    jitter: int = Field(0, ge=0, le=255)
+    """Grey levels by which every pixel is off at most, in each release anew; 0: the very same image."""
+
+
+class NearestNeighbourOptions(SeeingOptions):
     """The attacker's own image whose release lies nearest."""
 
     name: Literal["nearest_neighbour"] = "nearest_neighbour"
@@ -35,7 +45,7 @@ class NearestNeighbourOptions(Options):
     """Releases of each own image averaged into its key."""
 
 
-class RidgeOptions(Options):
+class RidgeOptions(SeeingOptions):
     """Linear inversion in closed form, its strength chosen on the attacker's own validation images."""
 
     name: Literal["ridge"] = "ridge"
@@ -45,7 +55,7 @@ class RidgeOptions(Options):
     """Releases of each own image used."""
 
 
-class BudgetOptions(Options):
+class BudgetOptions(SeeingOptions):
     """What every learned attack has: budgets that double until doubling gains little, and the rate."""
 
     epochs: float = Field(20.0, gt=0)
@@ -91,7 +101,7 @@ class DecoderOptions(BudgetOptions):
     """Part of the attacker's images on which it chooses and judges convergence."""
 
 
-class OptimisationOptions(Options):
+class OptimisationOptions(SeeingOptions):
     """White-box inversion: the image in [0, 1] that explains the release best, by gradient through the encoder (Adam).
 
     The objective is the Gaussian likelihood of the release, a total variation, and a pull to the start.

@@ -171,7 +171,8 @@ def _differences(base: Suite, suite: Suite) -> list[str]:
     found = []
     for row, options in suite.rows.items():
         before = plain(base.rows[row]) if options.name == base.rows[row].name else {}
-        changed = {key: value for key, value in plain(options).items() if key not in before or before[key] != value}
+        after = sorted(plain(options).items(), key=lambda item: item[0] != "name")  # the method before its options
+        changed = {key: value for key, value in after if key not in before or before[key] != value}
         found += [f"{row}.{key}={_typed(value)}" for key, value in changed.items()]
     return found
 

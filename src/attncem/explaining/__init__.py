@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from attncem.auditing.units import human_units
 from attncem.build import Modules, restore_surrogate
 from attncem.engine import limited_threads
 from attncem.explaining.recoveries import KnownAudit, recoveries, strongest_audit
@@ -101,6 +102,7 @@ class _Explainer:
             attacker_images=found.attacker_images,
             audit=audit.said,
             findings=[*self._findings(audit), *found.findings],
+            units=human_units(self.x, self.opened.data.train),
         )
 
     def _findings(self, audit: KnownAudit) -> list[Finding]:

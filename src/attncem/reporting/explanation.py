@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attncem import __version__
 from attncem.metrics import METRICS
-from attncem.reporting import figures, html, wording
+from attncem.reporting import figures, html, units, wording
 from attncem.reporting.tables import HEADLINE
 from attncem.results.explanation import ClassView, Explanation, Recovery
 from attncem.results.findings import Finding
@@ -137,17 +137,20 @@ def describe_penalty(explanation: Explanation) -> str:
 
 
 def describe_recovery(explanation: Explanation) -> str:
-    """The best reconstruction beside the best floor."""
+    """The best reconstruction beside the best floor, and what it is worth."""
     attacks = [row for row in explanation.recoveries if row.kind == "attack"]
     floors = [row for row in explanation.recoveries if row.kind == "floor"]
     if not attacks:
         return text("explain.recovered.no_attack")
     best = min(attacks, key=lambda row: row.mse)
     if not floors:
-        return text("explain.recovered.no_floor", attack=best.name, mse=best.mse)
-    floor = min(floors, key=lambda row: row.mse)
-    verdict = "better" if best.mse < floor.mse else "no_better"
-    return text(f"explain.recovered.{verdict}", attack=best.name, mse=best.mse, floor=floor.name, error=floor.mse)
+        said = text("explain.recovered.no_floor", attack=best.name, mse=best.mse)
+    else:
+        floor = min(floors, key=lambda row: row.mse)
+        verdict = "better" if best.mse < floor.mse else "no_better"
+        said = text(f"explain.recovered.{verdict}", attack=best.name, mse=best.mse, floor=floor.name, error=floor.mse)
+    worth = units.describe(explanation.units, best.mse)
+    return f"{said} {text('explain.recovered.units', worth=worth)}" if worth else said
 
 
 def _drawings(reference: ClassView) -> list[figures.Drawing]:

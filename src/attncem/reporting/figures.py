@@ -20,8 +20,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from attncem.health import describe_limit, finite
+from attncem.reporting import asking
 from attncem.reporting.load import Entry, Record, RunView
 from attncem.reporting.tables import floors
+from attncem.reporting.wording import describe_sight
 from attncem.results.audit import Row, Score
 from attncem.texts import has_text, text
 
@@ -144,6 +146,36 @@ def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
         Drawing(name, _curves(f"attack-{index}", text("figure.attack", name=name), text("figure.attack.x"), group))
         for index, (name, group) in enumerate(lines.items())
     ]
+
+
+def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
+    """Small multiples of attacks that ask again: error against the number of releases; crosses: pixels that move."""
+    panels: dict[str, list[tuple[Entry, asking.Series]]] = {}
+    for entry in entries:
+        for line in asking.series(entry.audit):
+            panels.setdefault(line.base, []).append((entry, line))
+    note = text("figure.asking.note")
+    return [
+        Drawing(name, _asking(f"asking-{index}", name, group), note if any(line.moved for _, line in group) else "")
+        for index, (name, group) in enumerate(panels.items())
+    ]
+
+
+def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -> str:
+    told = []
+    with _drawing(key, text("figure.asking", name=name), (4.4, 2.5)) as (axes, finish):
+        for entry, line in group:
+            color, marker = _color(entry.color), _marker(entry.color)
+            x, y = [row.releases for row in line.still], [row.mse.mean for row in line.still]
+            axes.plot(x, y, color=color, linewidth=1.4, marker=marker, markersize=3.5)
+            axes.plot([row.releases for row in line.moved], [row.mse.mean for row in line.moved], "x", color=color)
+            told += [(entry.label, row) for row in (*line.still, *line.moved)]
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel(text("figure.asking.x"))
+        axes.set_ylim(bottom=0.0)
+    sentence = (text("figure.asking.point", run=run, sight=describe_sight(row), mse=row.mse.mean) for run, row in told)
+    return finish("; ".join(sentence))
 
 
 @dataclass(frozen=True)

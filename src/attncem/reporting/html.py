@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.reporting import figures, gallery, health, protection, tables, wording
+from attncem.reporting import asking, figures, gallery, health, protection, tables, units, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
 from attncem.texts import has_text, pattern
 from attncem.types import RunError
@@ -58,6 +58,9 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "mixed": len({(it.plan.suite, it.plan.suite_version, repr(it.plan.threat)) for it in audits}) > 1,
         "trade_off": figures.trade_off(audited),
         "attacks": tables.attack_rows(audited),
+        "has_units": any(audit.plan.units for audit in audits),
+        "asking": asking.blocks(audited),
+        "asking_curves": figures.asking_curves(audited),
         "galleries": gallery.galleries(albums),
         "extremes": gallery.extremes(albums),
         "curves": figures.training_curves(runs),
@@ -85,6 +88,9 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "general": wording.general,
         "count": wording.count,
         "seconds": wording.seconds,
+        "sight": wording.describe_sight,
+        "taken_off": asking.taken_off,
+        "worth": units.short,
         "svg": Markup,
     }
     environment.globals |= {"t": marked, "has_text": has_text, "missing": wording.MISSING}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attncem.metrics import METRICS
-from attncem.reporting import wording
+from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
 from attncem.results.audit import AuditResult, Row, Score
 from attncem.texts import has_text, text
@@ -80,6 +80,7 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
         "training_seconds": subject.training_seconds,
         "training_ratio": subject.training_seconds / first_seconds if first_seconds else None,
         "failed": sum(row.outcome == "failed" for row in audit.rows),
+        "units": units.short(plan.units, audit.strongest_attack.mse.mean) if audit.strongest else "",
     }
     costs = {name: getattr(subject, name) for name in _COSTS}
     return row | costs | _attack_cells(audit.strongest_attack if audit.strongest else None)
@@ -144,12 +145,16 @@ def floors(audit: AuditResult) -> list[Row]:
 
 
 def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
-    """Every row of every audit: within an audit the strongest attack first, and at the end what has no measure."""
+    """Every row of every audit: within an audit the strongest attack first, then rows that saw other releases than the
+    threat model grants, and at the end what has no measure.
+    """
     return [cells for entry in entries for cells in _audit_rows(entry)]
 
 
 def _audit_rows(entry: Entry) -> list[Cells]:
-    judged = sorted(entry.audit.attacks, key=lambda row: row.mse.mean)
+    threat = entry.audit.plan.threat
+    granted = threat.releases_per_input, threat.jitter
+    judged = sorted(entry.audit.attacks, key=lambda row: (row.sight != granted, row.mse.mean))
     others = [row for row in entry.audit.rows if row not in judged]
     return [
         {
@@ -161,6 +166,7 @@ def _audit_rows(entry: Entry) -> list[Cells]:
             "first": number == 0,
             "notes": _notes(row, entry.audit),
             "said": other_numbers(row),
+            "units": units.short(entry.audit.plan.units, row.mse.mean) if row in judged else "",
         }
         for number, row in enumerate([*judged, *others])
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attncem.metrics import METRICS
-from attncem.reporting import protection, wording
+from attncem.reporting import asking, protection, units, wording
 from attncem.reporting.health import best_accuracy
 from attncem.reporting.load import name_audits
 from attncem.reporting.tables import HEADLINE, other_numbers, summary_table
@@ -23,16 +23,25 @@ _NAME_WIDTH = 17
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
-    """Print one row per audit, then the floors beneath, then what is hidden of an image, and what probes found."""
+    """Print one row per audit, then the floors beneath, then what is told of each audit in words."""
     labels, best = _labels(audits), best_accuracy(audits)
     console.print(_table(summary_table(audits, labels), len(audits)))
     for audit, label in zip(audits, labels, strict=True):
-        if said := protection.summary(audit, label, best):
-            console.print(said, markup=False, highlight=False)
-        for row in audit.rows:
-            if numbers := other_numbers(row):
-                line = text("terminal.judged", run=label, row=row.name, said="; ".join(numbers))
-                console.print(line, markup=False, highlight=False)
+        for line in filter(None, (protection.summary(audit, label, best), *_lines(audit, label))):
+            console.print(line, markup=False, highlight=False)
+
+
+def _lines(audit: AuditResult, label: str) -> Iterator[str]:
+    """What the strongest error is worth, what asking again gives, and what probes found."""
+    if audit.strongest:
+        mse = audit.strongest_attack.mse.mean
+        if said := units.describe(audit.plan.units, mse):
+            yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
+    if said := asking.describe(audit):
+        yield text("terminal.asking", run=label, said=said)
+    for row in audit.rows:
+        if numbers := other_numbers(row):
+            yield text("terminal.judged", run=label, row=row.name, said="; ".join(numbers))
 
 
 def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
 from attncem.results.audit import AuditResult, Row
@@ -58,14 +59,22 @@ def class_name(names: Sequence[str], label: int) -> str:
 def describe_threat(threat: ThreatModel) -> str:
     """What the adversary knows, owns and sees, in one sentence."""
     many = threat.releases_per_input
+    sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     return text(
         "threat.sentence",
         encoder=text(f"threat.encoder.{_yes(threat.knows_encoder)}"),
         channel=text(f"threat.channel.{_yes(threat.knows_channel)}"),
         query=text(f"threat.query.{_yes(threat.may_query)}"),
         owned=text(f"threat.auxiliary.{threat.auxiliary}"),
-        sight=text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many),
+        sight=text("threat.jitter", sight=sight, jitter=threat.jitter) if threat.jitter else sight,
     )
+
+
+def describe_sight(row: Row) -> str:
+    """How many releases of each image a row saw, and by how many grey levels pixels were off."""
+    if row.jitter:
+        return text("report.sight", releases=row.releases, jitter=row.jitter)
+    return str(row.releases)
 
 
 def _yes(fact: bool) -> str:
@@ -141,13 +150,11 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
         beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
         return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
     at = text("report.verdict.at_accuracy", accuracy=accuracy) if accuracy else ""
-    return _with_doubt(attack, run, _beside_floor(audit), at)
-
-
-def _with_doubt(attack: Row, run: str, floor: str, accuracy: str) -> str:
-    mse = attack.mse.mean
-    said = text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=accuracy)
-    return said if attack.verdict.reliable else f"{said} {text('report.verdict.doubt')}"
+    mse, floor = attack.mse.mean, _beside_floor(audit)
+    said = [text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=at)]
+    if worth := units.describe(audit.plan.units, mse):
+        said.append(text("report.verdict.units", worth=worth))
+    return " ".join(said if attack.verdict.reliable else [*said, text("report.verdict.doubt")])
 
 
 def _beside_floor(audit: AuditResult) -> str:

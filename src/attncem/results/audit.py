@@ -9,6 +9,7 @@ from typing import Any, Literal
 from attncem.results.findings import Finding
 from attncem.results.record import Record
 from attncem.results.threats import ThreatModel
+from attncem.results.units import Units
 from attncem.types import RunError
 
 Outcome = Literal["ok", "not_applicable", "failed"]
@@ -102,10 +103,10 @@ class Row(Record):
     """One line of an audit: what judged, how it ended, and what came out.
 
     ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason``. ``sees`` is what of the evaluation images
-    it looked at; ``must_beat`` are the methods that it must do better than. ``scores`` are by measure, as is
-    ``chance``, what a probe would score that sees nothing; ``by`` is the attack whose pictures a probe looked at.
-    Per-image values lie beside it in an .npz file, and for the strongest attack what it had learned in a .safetensors
-    file.
+    it looked at, in ``releases`` of each whose pixels were off by up to ``jitter`` grey levels; ``must_beat`` are the
+    methods that it must do better than. ``scores`` are by measure, as is ``chance``, what a probe would score that sees
+    nothing; ``by`` is the attack whose pictures a probe looked at. Per-image values lie beside it in an .npz file, and
+    for the strongest attack what it had learned in a .safetensors file.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Row(Record):
     seconds: float = 0.0
     chance: dict[str, float] = field(default_factory=dict)
     by: str = ""
+    jitter: int = 0
 
     @property
     def ok(self) -> bool:
@@ -137,6 +139,43 @@ class Row(Record):
     def mse(self) -> Score:
         """The measure by which attacks are ranked."""
         return self.scores["mse"]
+
+    @property
+    def sight(self) -> tuple[int, int]:
+        """Releases and jitter: rows are compared only with those that saw as much."""
+        return self.releases, self.jitter
+
+    @property
+    def question(self) -> tuple[str, str]:
+        """Method and options but for how often it looks: rows that ask the same, once or often."""
+        looking = ("releases", "jitter", "num_releases")
+        asked = {key: value for key, value in self.options.items() if key not in looking}
+        return self.method, repr(sorted(asked.items()))
+
+
+HELPS = 0.01
+"""Averaging helps where it takes off at least this part of the error, for sure; less is called flat."""
+
+
+@dataclass(frozen=True)
+class Averaging(Record):
+    """What asking again gave a row, beside ``base``, the row that asks the same as often as the threat model says.
+
+    ``gain`` is the part of the base's error that it takes off, with a 95 % interval of the paired bootstrap.
+    """
+
+    row: str
+    base: str
+    releases: int
+    jitter: int
+    gain: float
+    low: float
+    high: float
+
+    @property
+    def helps(self) -> bool:
+        """Whether more releases told more."""
+        return self.low > 0 and self.gain >= HELPS
 
 
 @dataclass(frozen=True)
@@ -194,6 +233,7 @@ class AuditPlan(Record):
     ``signal_to_noise`` is the variance of z over the mean square of what the channel changes, by channel of z (None: it
     changes nothing).
     ``reference`` is the undefended run that probes were given, with its fingerprint; empty: none.
+    ``units`` say what an error on them means (None: made before they were measured).
     """
 
     id: str
@@ -215,17 +255,24 @@ class AuditPlan(Record):
     made: str = ""
     signal_to_noise: list[float | None] = field(default_factory=list)
     reference: str = ""
+    units: Units | None = None
 
 
 @dataclass(frozen=True)
 class AuditResult(Record):
-    """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result."""
+    """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
+
+    It is the strongest of those that saw what the threat model grants; ``leaders`` are the strongest of all that saw
+    as much as each other, and ``averaging`` what more releases gave.
+    """
 
     plan: AuditPlan
     rows: list[Row]
     strongest: str
     findings: list[Finding]
     folder: str = ""
+    leaders: list[str] = field(default_factory=list)
+    averaging: list[Averaging] = field(default_factory=list)
 
     @property
     def subject(self) -> Subject:
@@ -268,6 +315,11 @@ class AuditResult(Record):
     def strongest_attack(self) -> Row:
         """The row with the lowest mean MSE, on common images."""
         return self.row(self.strongest)
+
+    @property
+    def by_releases(self) -> dict[tuple[int, int], Row]:
+        """The strongest row by what it saw: releases of each image, and grey levels of jitter."""
+        return {row.sight: row for row in map(self.row, self.leaders)}
 
     @property
     def remaining(self) -> dict[str, Remaining]:

@@ -9,6 +9,7 @@ from typing import Literal
 from attncem.results.findings import Finding
 from attncem.results.prediction import Prediction
 from attncem.results.record import Record
+from attncem.results.units import Units
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,10 @@ class Recovery(Record):
 
 @dataclass(frozen=True)
 class Explanation(Record):
-    """Everything about one image on its way through one run; pictures are PNG files in base64."""
+    """Everything about one image on its way through one run; pictures are PNG files in base64.
+
+    ``units`` say what an error on this image means.
+    """
 
     run: str
     surrogate: str
@@ -127,3 +131,4 @@ class Explanation(Record):
     attacker_images: int
     audit: str | None
     findings: list[Finding]
+    units: Units | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from attncem.results.audit import AuditPlan, AuditResult, Row, Score
+from attncem.results.audit import AuditPlan, AuditResult, Averaging, Row, Score
 from attncem.results.findings import Finding, finding, unique
 
 NEAR_CHANCE = 1.5
@@ -37,17 +37,39 @@ UNDEFENDED: dict[str, Undefended] = {
 with any, and reports say so."""
 
 
-def join(plan: AuditPlan, rows: Sequence[Row], errors: Mapping[str, float], folder: str = "") -> AuditResult:
+def join(
+    plan: AuditPlan,
+    rows: Sequence[Row],
+    errors: Mapping[str, float],
+    folder: str = "",
+    averaging: Sequence[Averaging] = (),
+) -> AuditResult:
     """The rows as one result; ``errors`` are mean errors on the images that all rows share, by row."""
     ordered = [row for name in plan.rows for row in rows if row.name == name]
-    found = AuditResult(plan, ordered, strongest(ordered, errors, plan.threat.releases_per_input), [], folder)
-    return AuditResult(plan, ordered, found.strongest, unique(_findings(found)), folder)
+    leads = {sight: strongest(ordered, errors, sight) for sight in sorted({row.sight for row in ordered}, key=_calm)}
+    own = leads.get((plan.threat.releases_per_input, plan.threat.jitter), "")
+    found = AuditResult(plan, ordered, own, [], folder, [name for name in leads.values() if name], list(averaging))
+    return replace(found, findings=unique(_findings(found)))
 
 
-def strongest(rows: Sequence[Row], errors: Mapping[str, float], releases: int) -> str:
-    """The attack or floor with the lowest error among those that saw the same number of releases; empty: none."""
-    judged = [row for row in rows if row.ok and row.kind in ("floor", "attack") and row.releases == releases]
+def _calm(sight: tuple[int, int]) -> tuple[int, int]:
+    """Without jitter first, then by the number of releases."""
+    return sight[1], sight[0]
+
+
+def strongest(rows: Sequence[Row], errors: Mapping[str, float], sight: tuple[int, int]) -> str:
+    """The attack or floor with the lowest error among those that saw as much (releases, jitter); empty: none."""
+    judged = [row for row in rows if row.ok and row.kind in ("floor", "attack") and row.sight == sight]
     return min(judged, key=lambda row: errors[row.name]).name if judged else ""
+
+
+def bases(plan: AuditPlan, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Attacks that saw other releases than the threat model grants, each with the row that asks the same within it."""
+    sight = plan.threat.releases_per_input, plan.threat.jitter
+    judged = [row for row in rows if row.ok and row.kind == "attack"]
+    own = {row.question: row for row in reversed(judged) if row.sight == sight}
+    others = sorted((row for row in judged if row.sight != sight), key=lambda row: _calm(row.sight))
+    return [(row, own[row.question]) for row in others if row.question in own]
 
 
 def _findings(result: AuditResult) -> list[Finding]:
@@ -62,7 +84,7 @@ def _findings(result: AuditResult) -> list[Finding]:
         found.append(finding("rows_missing", rows=", ".join(waiting)))
     if 0 < plan.num_auxiliary < FEW_AUXILIARY * plan.num_train:
         found.append(finding("starved_attacker", owned=plan.num_auxiliary, trained=plan.num_train))
-    return [*found, *_of_plan(plan), *_of_accuracy(plan), *plan.findings]
+    return [*found, *_of_averaging(result), *_of_plan(plan), *_of_accuracy(plan), *plan.findings]
 
 
 def _of_plan(plan: AuditPlan) -> list[Finding]:
@@ -73,6 +95,19 @@ def _of_plan(plan: AuditPlan) -> list[Finding]:
     if 0 < subject.server_macs < subject.client_macs:
         found.append(finding("client_heavier", client=subject.client_macs, server=subject.server_macs))
     return found
+
+
+def _of_averaging(result: AuditResult) -> list[Finding]:
+    """That asking again tells more: by how much at most, and where only images that are not quite the same do."""
+    still = [item for item in result.averaging if item.helps and item.jitter == result.plan.threat.jitter]
+    moved = [item for item in result.averaging if item.helps and item.jitter != result.plan.threat.jitter]
+    best = max(still or moved, key=lambda item: item.gain, default=None)
+    if best is None:
+        return []
+    gain = {"releases": best.releases, "gain": 100 * best.gain, "base": best.base}
+    if still:
+        return [finding("averaging_helps", best.row, **gain)]
+    return [finding("jitter_helps", best.row, jitter=best.jitter, **gain)]
 
 
 def _of_accuracy(plan: AuditPlan) -> list[Finding]:
@@ -107,7 +142,8 @@ def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
     """What a row's outcome, or its place among the others, says about it."""
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.reason)]
-    beaten_by = [other for other in judged if other.method in row.must_beat and other.mse.mean < row.mse.mean]
+    rivals = [other for other in judged if other.method in row.must_beat and other.sight == row.sight]
+    beaten_by = [other for other in rivals if other.mse.mean < row.mse.mean]
     return [*(finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]), *_of_aim(row, judged)]
 
 

@@ -21,7 +21,8 @@ class ThreatModel(Record):
     ``auxiliary`` are the images it owns. ``may_query``: the true client releases any image that it hands in.
     ``knows_encoder``: it has the encoder's weights; without queries it computes features by itself, and passes
     them through the channel if ``knows_channel``, which also hands it the channel itself. ``releases_per_input``:
-    how often it sees each image released.
+    how often it sees each image released; ``jitter``: by up to so many grey levels every pixel is off, in each release
+    anew, as in a video or a photograph that was encoded again.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ThreatModel(Record):
     auxiliary: Auxiliary
     releases_per_input: int = 1
     may_query: bool = True
+    jitter: int = 0
 
     def missing(self, need: Need) -> bool:
         """Whether this adversary lacks what is needed."""

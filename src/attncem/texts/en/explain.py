@@ -148,6 +148,7 @@ EXPLAIN: dict[str, str] = {
         "({error:.4f})."
     ),
     "explain.recovered.no_floor": "From the release {attack} rebuilds the image with MSE {mse:.4f}.",
+    "explain.recovered.units": "Of this image that is {worth}.",
     "explain.column.recovered_by": "Recovered by",
     "explain.column.kind": "Kind",
     "explain.column.own.note": "of this image",

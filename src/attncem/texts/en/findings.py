@@ -26,6 +26,13 @@ FINDINGS: dict[str, str] = {
     "finding.other_aim": (
         "it was trained for {loss}, and no row of its kind for the MSE that attacks are ranked by: its MSE flatters"
     ),
+    "finding.averaging_helps": (
+        "who sees {releases} releases of an image takes {gain:.0f} % off the error of {base}: noise is averaged away"
+    ),
+    "finding.jitter_helps": (
+        "releases of the very same image tell nothing new, but {releases} of an image whose pixels move by up to "
+        "{jitter}/255, as in a video, take {gain:.0f} % off the error of {base}"
+    ),
     "finding.no_attack_beats_floor": (
         "no attack beats the floor “{floor}”: either nothing leaks or the attacks are too weak"
     ),

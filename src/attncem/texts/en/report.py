@@ -32,6 +32,7 @@ REPORT: dict[str, str] = {
     "report.verdict.at_accuracy": " at accuracy {accuracy}",
     "report.verdict.above_floor": " (blind floor {floor:.4f})",
     "report.verdict.below_floor": " (blind floor {floor:.4f}; {removed:.0f} % of a blind guess’s error removed)",
+    "report.verdict.units": "That is {worth}.",
     "report.verdict.doubt": "This attack had not converged, so the true leakage is probably larger.",
     "report.verdict.ends": "These are the most and the least exposed of the useful models; {count} more are below.",
     "report.verdict.one_seed": (
@@ -159,6 +160,43 @@ REPORT: dict[str, str] = {
     "report.probe.auc": "members told from others: AUC {mean:.3f} [{low:.3f}, {high:.3f}] (chance {chance:g})",
     "report.probe.balanced_accuracy": "balanced accuracy {share} (chance {blind})",
     "report.probe.share": "{mean} [{low}, {high}] %",
+    # asking again
+    "report.asking": "Asking again",
+    "report.asking.lead": (
+        "The same attacks for an adversary who sees more releases of each image than the threat model grants. They do "
+        "not compete with the strongest attack. With jitter each release is of an image whose pixels are off by some "
+        "grey levels (of 255), as in a video or a photograph that was encoded again."
+    ),
+    "report.asking.helps": (
+        "Asking again helps: {releases} releases of an image take {gain} % off the error of “{base}”."
+    ),
+    "report.asking.flat": (
+        "Asking again does not help: {releases} releases of the very same image take {gain} % off the error of "
+        "“{base}”."
+    ),
+    "report.asking.moved": (
+        "{releases} releases of an image whose pixels move by up to {jitter}/255 take {gain} % off the error of "
+        "“{base}”."
+    ),
+    "report.asking.moved_flat": (
+        "{releases} releases of an image whose pixels move by up to {jitter}/255 do not help: they take {gain} % off "
+        "the error of “{base}”."
+    ),
+    "report.asking.gain": "{mean} [{low}, {high}]",
+    "report.asking.caption": "“Error taken off”: in % of the first row of the attack, paired over images.",
+    "report.asking.region": "Errors by number of releases, {run}",
+    "report.column.releases": "Releases",
+    "report.column.releases.note": "of each image",
+    "report.column.taken_off": "Error taken off",
+    "report.column.taken_off.note": "%",
+    "report.column.units": "Worth",
+    "report.column.units.note": "thumbnail, principal components",
+    "report.sight": "{releases}, ±{jitter}",
+    "report.reading.units": "Worth",
+    "report.reading.units.text": (
+        "The thumbnail of the image, or the number of its principal components (PC; axes of the training images), that "
+        "leaves the same mean MSE on these evaluation images. “mean image”: no better than a guess that sees nothing."
+    ),
     # the gallery
     "report.gallery": "Gallery",
     "report.gallery.lead": "What the attacker gets. The number under a reconstruction is its own MSE.",

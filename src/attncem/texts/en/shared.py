@@ -47,6 +47,17 @@ SHARED: dict[str, str] = {
         "The part of the MSE from 4 cycles an image on. The errors of mean colour, coarse shape and detail add up to "
         "the MSE; the last two to the structure error."
     ),
+    # errors in human units
+    "units.blind": "no more than the mean image",
+    "units.both": "{thumbnail}, or {components}",
+    "units.thumbnail": "as much as a thumbnail of {side} pixels",
+    "units.thumbnail.less": "less than its mean colour",
+    "units.thumbnail.more": "more than a thumbnail of {side} pixels",
+    "units.components": "{count} principal components of this data set",
+    "units.components.one": "1 principal component of this data set",
+    "units.components.more": "more than {count} principal components of this data set",
+    "units.short": "{side}, {components} PC",
+    "units.short.blind": "mean image",
     # threat models
     "threat.sentence": "The adversary {encoder}, {channel}, {query}, owns {owned}, and sees {sight} of each image.",
     "threat.encoder.yes": "knows the encoder",
@@ -72,6 +83,7 @@ SHARED: dict[str, str] = {
     "noise_guess.few_features": "draws of fewer than 16 features, or of an odd number below 32, are not compared",
     "threat.lacks.members": "owns no images that were trained on",
     "threat.releases.many": "{count} releases",
+    "threat.jitter": "{sight}, each with pixels off by up to {jitter}/255,",
     # figures
     "figure.description": "{title}. {values}",
     "figure.epoch": "epoch",
@@ -97,6 +109,10 @@ SHARED: dict[str, str] = {
     "figure.health.skipped": "skipped (share of samples)",
     "figure.attack": "Learning curve of attack {name}",
     "figure.attack.x": "epochs of the attack",
+    "figure.asking": "Error of {name} against the number of releases",
+    "figure.asking.x": "releases of each image",
+    "figure.asking.note": "×: with jitter",
+    "figure.asking.point": "{run}, {sight}: {mse:.4f}",
     "figure.trade_off": "Accuracy against the error of the strongest attack",
     "figure.trade_off.x": "accuracy, %",
     "figure.trade_off.y": "MSE of the strongest attack",
@@ -120,6 +136,8 @@ SHARED: dict[str, str] = {
     "terminal.floor": "floor: {name}",
     "terminal.not_reliable": "{attack} (not reliable)",
     "terminal.protects": "{run}: structure error {structure}, {share} of a blind guess’s is left. {said}",
+    "terminal.units": "{run}: MSE {mse} tells an attacker {said}.",
+    "terminal.asking": "{run}: {said}",
     "terminal.judged": "{run}: {row}: {said}",
     "terminal.forecast.range": "audit {run}: about {least} to {most} on this CPU",
     "terminal.forecast.about": "audit {run}: about {time} on this CPU",
