@@ -1021,6 +1021,13 @@ def test_findings_of_a_row_stand_beside_it_and_at_the_top(tmp_path: Path) -> Non
     assert 'class="note">not converged after 40 epochs' in read([run], tmp_path)
 
 
+def test_a_budget_that_is_given_is_told_beside_the_row_alone(tmp_path: Path) -> None:
+    given = {"verdict": Verdict(num_parameters=711_539, fixed_budget=True)}
+    run = make_run(tmp_path, audits=[make_audit(made=rows(0.01, decoder=given))])
+    assert health.run_findings(load_run(run)) == []
+    assert words_of([run], tmp_path).count("whether more would gain was not asked") == 1
+
+
 def test_status_and_findings_of_audits_are_passed_on(tmp_path: Path) -> None:
     look = Finding("of_a_later_version", "", {}, "look here")
     run = load_run(make_run(tmp_path, audits=[make_audit(findings=[look, look])]))

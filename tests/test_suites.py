@@ -12,6 +12,7 @@ from attncem.config.attacks import (
     MeanImageOptions,
     NearestNeighbourOptions,
     OptimisationOptions,
+    PublishedOptions,
     RidgeOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
@@ -50,6 +51,7 @@ STANDARD = {
     "decoder published": DecoderOptions(
         size="published", loss="mse", epochs=12, max_epochs=48, batch_size=64, lr=1e-3, **DECODER
     ),
+    "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
     "decoder global": DecoderOptions(
         **DECODER
         | {"size": "global", "loss": "mse", "epochs": 10, "max_epochs": 40, "batch_size": 256, "least_steps": 150}
@@ -150,7 +152,7 @@ def test_unknown_sources():
         ({"grey": {"name": "gray"}}, "rows.grey.name=gray: must be one of: grey, mean_image"),
         ({"grey": {}}, "rows.grey.name: is missing; must be one of: grey"),
         ({"a": {"name": "decoder", "epochs": 5, "max_epochs": 2}}, "rows.a: max_epochs=2 is below the first budget"),
-        ({"a": {"name": "grey", "epochs": 5}}, "rows.a.epochs: is an option of rows.a.name=decoder, not of rows"),
+        ({"a": {"name": "grey", "size": "small"}}, "rows.a.size: is an option of rows.a.name=decoder, not of rows"),
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be(rows, expected):
@@ -314,7 +316,7 @@ def test_command_line_errors(words, expected):
         (["decoder", "grey"], (), ["grey", "decoder small", "decoder published", "decoder global"]),
         (["decoder_published", "mean-image"], (), ["mean image", "decoder published"]),
         (["decoder"], ["decoder small"], ["decoder published", "decoder global"]),
-        ((), ["decoder", "ridge", "nearest_neighbour"], ["grey", "mean image", "class mean"]),
+        ((), ["decoder", "published", "ridge", "nearest_neighbour"], ["grey", "mean image", "class mean"]),
     ],
 )
 def test_select_rows(only, skip, expected):

@@ -6,6 +6,7 @@ from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
 from attncem.attacks.optimisation import OptimisationAttack
+from attncem.attacks.published import PublishedAttack
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
@@ -17,6 +18,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "nearest_neighbour": NearestNeighbour,
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
+    "published": PublishedAttack,
     "optimisation": OptimisationAttack,
 }
 """Attacks by name."""

@@ -129,6 +129,22 @@ class OptimisationOptions(Options):
         return self
 
 
+class PublishedOptions(Options):
+    """The baseline's decoder with the training that it was published with (Adam): a budget that is given."""
+
+    name: Literal["published"] = "published"
+    epochs: float = Field(50.0, gt=0)
+    """Epochs; the rate falls over them along a cosine."""
+    batch_size: int = Field(256, ge=1)
+    """Images per step; what does not fill the last one is left out of the epoch."""
+    lr: float = Field(1e-3, gt=0)
+    """Rate of the first epoch."""
+    final_lr: float = Field(1e-5, gt=0)
+    """Rate that the cosine falls to."""
+    weight_decay: float = Field(1e-4, ge=0)
+    """Weight decay, as part of the gradient."""
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -136,6 +152,7 @@ AttackOptions = Annotated[
     | NearestNeighbourOptions
     | RidgeOptions
     | DecoderOptions
+    | PublishedOptions
     | OptimisationOptions,
     Field(discriminator="name"),
 ]

@@ -167,8 +167,9 @@ def _audit_rows(entry: Entry) -> list[Cells]:
 
 
 def _notes(row: Row, audit: AuditResult) -> list[str]:
-    """What the audit found about a row that has a result, without its name."""
-    return [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+    """What the audit found about a row that has a result, without its name, and what its own numbers need."""
+    found = [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+    return [*found, text("report.fixed_budget")] if row.verdict.fixed_budget else found
 
 
 def other_numbers(row: Row) -> list[str]:

@@ -88,6 +88,7 @@ REPORT: dict[str, str] = {
     "report.column.class": "Class",
     "report.yes": "yes",
     "report.no": "no",
+    "report.fixed_budget": "the budget it was published with: whether more would gain was not asked",
     "report.private.higher": "higher = more private",
     "report.private.lower": "lower = more private",
     # what is protected
