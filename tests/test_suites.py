@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from attncem.config.attacks import (
     ClassMeanOptions,
     DecoderOptions,
+    FlowOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
@@ -62,6 +63,11 @@ FULL = {
     **STANDARD,
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
+    "flow": FlowOptions(
+        **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
+        **{"width": 64, "blocks": 2, "samples": 4, "steps": 10},
+        **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
+    ),
     "white box": OptimisationOptions(**WHITE_BOX),
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),

@@ -22,6 +22,7 @@ from attncem.config.attacks import (
     BudgetOptions,
     ClassMeanOptions,
     DecoderOptions,
+    FlowOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
@@ -50,6 +51,12 @@ def optimised(**options: Any) -> OptimisationOptions:
     return OptimisationOptions.model_validate({"lr": 0.03, "tolerance": 0.02, **few, **options})
 
 
+def flowing(**options: Any) -> FlowOptions:
+    """A small flow whose settings do not move with the defaults."""
+    few = {"width": 8, "blocks": 1, "samples": 2, "steps": 2, "batch_size": 16, "least_steps": 1}
+    return FlowOptions.model_validate({"lr": 3e-3, "tolerance": 0.02, **few, **options})
+
+
 CASES: dict[str, Any] = {
     "grey": GreyOptions(),
     "mean_image": MeanImageOptions(),
@@ -61,6 +68,7 @@ CASES: dict[str, Any] = {
     "decoder global": learned(epochs=0.5, max_epochs=1, size="global", least_steps=36, precision="bf16-mixed"),
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
     "published": PublishedOptions(epochs=5, batch_size=16, lr=3e-3),
+    "flow": flowing(epochs=5, max_epochs=5),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
 }
@@ -85,6 +93,7 @@ ABILITIES = {
     "ridge": Ability(leaky=0.002, learns=True),
     "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=15, max_epochs=15)}),
     "published": Ability(leaky=0.4, learns=True, any_scale=False),
+    "flow": Ability(leaky=0.4, learns=True, beats_ridge={"signs": flowing(epochs=10, max_epochs=10)}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.flow import FlowAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.published import PublishedAttack
 from attncem.attacks.ridge import RidgeAttack
@@ -19,6 +20,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
     "published": PublishedAttack,
+    "flow": FlowAttack,
     "optimisation": OptimisationAttack,
 }
 """Attacks by name."""

@@ -24,6 +24,11 @@ class DecodingAttack(Attack):
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
         """A decoder like the one that gave this state; its weights are laid over it."""
 
+    @property
+    def decoder(self) -> nn.Module:
+        """The decoder that was learned."""
+        return self._decoder
+
     @torch.no_grad()
     def reconstruct(self, released: Tensor) -> Tensor:
         """Decoded images, in evaluation mode."""
