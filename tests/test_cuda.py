@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 import attncem
 from attncem.capture import WARM_STEPS, Step, no_host_reads
-from attncem.config.attacks import DecoderOptions, GreyOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.attacks import (
+    DecoderOptions,
+    FlowOptions,
+    GreyOptions,
+    NearestNeighbourOptions,
+    PublishedOptions,
+    RidgeOptions,
+)
 from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.config.suites import Suite
 from attncem.models.front_ends import FRONT_ENDS
@@ -31,6 +38,8 @@ SMALL_SUITE = Suite(
         "nearest neighbour": NearestNeighbourOptions(),
         "ridge": RidgeOptions(),
         "decoder": DecoderOptions(epochs=1, max_epochs=2),
+        "flow": FlowOptions(epochs=1, max_epochs=1, width=16, samples=2, steps=2),
+        "published": PublishedOptions(epochs=2, batch_size=64),
         "re-identification": ReidentificationOptions(candidates=200),
         "label leakage": LabelLeakageOptions(labels=(4, 16), draws=2),
         "membership": MembershipOptions(),

@@ -1131,6 +1131,23 @@ def test_findings_of_a_row_stand_beside_it_and_at_the_top(tmp_path: Path) -> Non
     assert 'class="note">not converged after 40 epochs' in read([run], tmp_path)
 
 
+def test_what_samples_say_stands_beside_their_row_alone(tmp_path: Path) -> None:
+    made = rows(0.01)
+    further = {"spread": score(0.0093), "sample_mse": score(0.021), "sample_edges": score(0.45)}
+    made.append(replace(made[-1], name="flow", method="flow", scores=made[-1].scores | further))
+    page = words_of([make_run(tmp_path, audits=[make_audit(made=made)])], tmp_path)
+    said = "samples: spread 0.0093 beside an MSE of 0.0100 (equal where they are calibrated); "
+    assert page.count(f"{said}MSE of a sample 0.0210; edge similarity of a sample 0.450") == 1
+    assert page.count("samples: spread") == 1
+
+
+def test_a_budget_that_is_given_is_told_beside_the_row_alone(tmp_path: Path) -> None:
+    given = {"verdict": Verdict(num_parameters=711_539, fixed_budget=True)}
+    run = make_run(tmp_path, audits=[make_audit(made=rows(0.01, decoder=given))])
+    assert health.run_findings(load_run(run)) == []
+    assert words_of([run], tmp_path).count("whether more would gain was not asked") == 1
+
+
 def test_status_and_findings_of_audits_are_passed_on(tmp_path: Path) -> None:
     look = Finding("of_a_later_version", "", {}, "look here")
     run = load_run(make_run(tmp_path, audits=[make_audit(findings=[look, look])]))

@@ -8,11 +8,13 @@ from pydantic import ValidationError
 from attncem.config.attacks import (
     ClassMeanOptions,
     DecoderOptions,
+    FlowOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     NoiseGuessOptions,
     OptimisationOptions,
+    PublishedOptions,
     RewhiteningOptions,
     RidgeOptions,
 )
@@ -52,6 +54,7 @@ STANDARD = {
     "decoder published": DecoderOptions(
         size="published", loss="mse", epochs=12, max_epochs=48, batch_size=64, lr=1e-3, **DECODER
     ),
+    "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
     "decoder global": DecoderOptions(
         **DECODER
         | {"size": "global", "loss": "mse", "epochs": 10, "max_epochs": 40, "batch_size": 256, "least_steps": 150}
@@ -65,10 +68,16 @@ STANDARD = {
 }
 LEARNED = [row for row, options in STANDARD.items() if isinstance(options, DecoderOptions)]
 """Rows of the method `decoder`."""
+CLOSED = [row for row, options in STANDARD.items() if options.name not in ("decoder", "published", "ridge")]
 FULL = {
     **STANDARD,
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
+    "flow": FlowOptions(
+        **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
+        **{"width": 64, "blocks": 2, "samples": 4, "steps": 10},
+        **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
+    ),
     "white box": OptimisationOptions(**WHITE_BOX),
     "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
     "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
@@ -163,7 +172,7 @@ def test_unknown_sources():
         ({"grey": {"name": "gray"}}, "rows.grey.name=gray: must be one of: grey, mean_image"),
         ({"grey": {}}, "rows.grey.name: is missing; must be one of: grey"),
         ({"a": {"name": "decoder", "epochs": 5, "max_epochs": 2}}, "rows.a: max_epochs=2 is below the first budget"),
-        ({"a": {"name": "grey", "epochs": 5}}, "rows.a.epochs: is an option of rows.a.name=decoder, not of rows"),
+        ({"a": {"name": "grey", "size": "small"}}, "rows.a.size: is an option of rows.a.name=decoder, not of rows"),
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be(rows, expected):
@@ -327,7 +336,11 @@ def test_command_line_errors(words, expected):
         (["decoder", "grey"], (), ["grey", *LEARNED]),
         (["decoder_published", "mean-image"], (), ["mean image", "decoder published"]),
         (["decoder"], ["decoder small"], LEARNED[1:]),
-        ((), ["decoder", "ridge"], [row for row in STANDARD if row not in (*LEARNED, "ridge")]),
+        (
+            (),
+            ["decoder", "published", "ridge"],
+            CLOSED,
+        ),
     ],
 )
 def test_select_rows(only, skip, expected):

@@ -20,6 +20,7 @@ from attncem.metrics import METRICS
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
+from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
 from attncem.results.findings import Finding
 from attncem.results.threats import Auxiliary, Need
@@ -44,6 +45,7 @@ FILLED: dict[str, Iterable[str]] = {
         *(f"{space}_{measure}" for space in ("pixel", "feature") for measure in ("rank_1", "rank")),
         *("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
     ),
+    "report.sample.*": SAMPLED,
     "report.gallery.*": ("best", "worst"),
     "report.protected.bar.*": BARS,
     "report.protected.note.*": BARS,

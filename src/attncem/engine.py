@@ -97,9 +97,17 @@ def sgd(parameters: Iterator[nn.Parameter], options: SGDOptions, device: torch.d
     )
 
 
-def adam(parameters: Iterator[nn.Parameter], lr: float, device: torch.device) -> Optimizer:
-    """Adam for the surrogate's own weights."""
-    return Adam(parameters, lr=torch.tensor(lr, device=device), fused=True, capturable=device.type == "cuda")
+def adam(
+    parameters: Iterator[nn.Parameter],
+    lr: float,
+    device: torch.device,
+    *,
+    weight_decay: float = 0,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> Optimizer:
+    """Adam for the surrogate's own weights and for published attacks; its decay is part of the gradient."""
+    rate, captured = torch.tensor(lr, device=device), device.type == "cuda"
+    return Adam(parameters, lr=rate, betas=betas, weight_decay=weight_decay, fused=True, capturable=captured)
 
 
 def adamw(parameters: Iterator[nn.Parameter], lr: float, weight_decay: float, device: torch.device) -> Optimizer:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.flow import FlowAttack
 from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
+from attncem.attacks.published import PublishedAttack
 from attncem.attacks.rewhitening import RewhiteningAttack
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.base import Options
@@ -19,6 +21,8 @@ ATTACKS: dict[str, type[Attack]] = {
     "nearest_neighbour": NearestNeighbour,
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
+    "published": PublishedAttack,
+    "flow": FlowAttack,
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,

@@ -54,6 +54,10 @@ class Attack(ABC):
         """What it makes of several releases of the same inputs, streamed: their mean unless it knows better."""
         return mean_of(releases)
 
+    def samples(self, released: Tensor) -> Tensor | None:
+        """Several images that may have been behind each release, [S, B, …] in [0, 1]; None: it knows one alone."""
+        return None
+
     @property
     def num_images(self) -> int | None:
         """Of so many evaluation images at most it is asked; None: of all."""

@@ -1,4 +1,4 @@
-"""until_converged(): the loop that learned attacks share, with budgets that double until doubling gains little."""
+"""The loops that learned attacks share: budgets that double until doubling gains little, and budgets that are given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tell = Callable[[float, float], None]
 """tell(epochs so far, last validation error); the error is not a number before the first one."""
 
 
-class Learner(Protocol):
+class Stepping(Protocol):
     """Something in training, with its own data."""
 
     steps_per_epoch: int
@@ -27,6 +27,10 @@ class Learner(Protocol):
     def step(self, rate: float) -> None:
         """One step at this learning rate."""
         ...
+
+
+class Learner(Stepping, Protocol):
+    """The same with own images held out to judge it by."""
 
     def validate(self) -> tuple[float, float]:
         """Error and loss on the attacker's own validation images; the loss is what decides."""
@@ -43,6 +47,19 @@ class Converged(Generic[L]):
     best: L
     verdict: Verdict
     findings: list[Finding]
+
+
+def for_epochs(learner: Stepping, epochs: float, rate: Callable[[int], float], *, tell: Tell) -> None:
+    """Train for a budget that is given, as published attacks have one; ``rate`` is that of each epoch from 0."""
+    for done in range(max(1, round(epochs * learner.steps_per_epoch))):
+        learner.step(rate(done // learner.steps_per_epoch))
+        if (done + 1) % _TELL_EVERY == 0:
+            tell((done + 1) / learner.steps_per_epoch, math.nan)
+
+
+def cosine(start: float, end: float, epoch: int, length: int) -> float:
+    """The rate of an epoch: half a cosine from start to end over so many epochs."""
+    return end + (start - end) * (1 + math.cos(math.pi * min(epoch, length) / length)) / 2
 
 
 def until_converged(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
+from attncem.attacks.base import OwnImages, Standardiser, State, divide
 from attncem.attacks.convergence import steps_of, until_converged
+from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.capture import TOLERANCE, Step
@@ -23,10 +26,9 @@ from attncem.models.split import count_parameters
 from attncem.seeding import derive_seed, make_generator
 
 _SSIM_SHARE = 0.1
-Shape = tuple[int, ...]
 
 
-class DecoderAttack(Attack):
+class DecoderAttack(DecodingAttack):
     """A decoder of one of four sizes, trained with doubling budgets (`until_converged`)."""
 
     options_type = DecoderOptions
@@ -65,31 +67,9 @@ class DecoderAttack(Attack):
         answer = step.times(images / batch / 3)  # a step goes through the network three times
         return step.times(*steps_of(self.options, max(1, train // batch))) + answer
 
-    @torch.no_grad()
-    def reconstruct(self, released: Tensor) -> Tensor:
-        """Decoded images, in evaluation mode."""
-        images: Tensor = self._decoder(self._standardise(released))
-        return images
-
-    def state(self) -> State:
-        """The decoder's weights, and how releases are standardised."""
-        own = {f"decoder.{name}": tensor for name, tensor in self._decoder.state_dict().items()}
-        shape = torch.tensor(self._image_shape)
-        return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
-
-    def load(self, state: State) -> None:
-        """A decoder of the same size with these weights."""
-        mean, image_shape = state["mean"], tuple(state["image_shape"].tolist())
-        decoder = _build(self.options, tuple(mean.shape), image_shape)
-        own = {name.removeprefix("decoder."): t for name, t in state.items() if name.startswith("decoder.")}
-        decoder.load_state_dict(own)
-        self._decoder, self._image_shape = Engine(mean.device).place(decoder).eval(), image_shape
-        self._standardise = Standardiser(mean, state["std"])
-
-
-def _build(options: DecoderOptions, feature_shape: Shape, image_shape: Shape) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        return DECODERS[options.size](feature_shape, image_shape)  # type: ignore[arg-type]
+    def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
+        """A decoder of the same size."""
+        return DECODERS[self.options.size](feature_shape, image_shape)  # type: ignore[arg-type]
 
 
 def _batch_size(options: DecoderOptions, count: int) -> int:
@@ -113,12 +93,20 @@ class Material:
         self.device = self.x.device
         self._noise = make_generator(self.device, seed, "decoder noise")
         self._order = make_generator(self.device, seed, "decoder order")
-        split = derive_seed(seed, "decoder split")
-        self.train, held = divide(len(self.x), options.validation_fraction, split, self.device)
+        self.train, held = self._divided()
         released = self.own.release_all(self._noise)
-        self.standardise = Standardiser.of(released[self.train])
+        self.standardise = self._standardiser(released[self.train])
         self.held_x, self.held_z = self.x[held], self.standardise(released[held])
         self._batches = self._endless_batches()
+
+    def _divided(self) -> tuple[Tensor, Tensor]:
+        """Indices of the images that it learns from, and of those held out."""
+        split = derive_seed(self.seed, "decoder split")
+        return divide(len(self.x), self.options.validation_fraction, split, self.device)
+
+    def _standardiser(self, released: Tensor) -> Standardiser:
+        """How releases are handed to the decoder, from those of the images that it learns from."""
+        return Standardiser.of(released)
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """Fresh releases of the next images, and the images."""
@@ -155,12 +143,12 @@ class DecoderTraining:
         ema_decay: float = 0,
     ) -> None:
         self.material, self.options = material, material.options
-        options, precision = self.options, _precision(self.options, material.device)
+        precision = _precision(self.options, material.device)
         self.engine = engine or Engine(material.device, precision)
         self.decoder = decoder or self._new_decoder()
-        self.optimizer = adamw(self.decoder.parameters(), options.lr, options.weight_decay, self.engine.device)
+        self.optimizer = self._new_optimizer()
         self.average = Average(self.decoder, ema_decay) if ema_decay else None
-        self.steps_per_epoch = len(material.train) // _batch_size(options, len(material.train))
+        self.steps_per_epoch = len(material.train) // _batch_size(self.options, len(material.train))
         modules = {"decoder": self.decoder, **({"average": self.average.module} if self.average else {})}
         self.recorded = Step(
             self._descend,
@@ -173,19 +161,23 @@ class DecoderTraining:
     def _new_decoder(self) -> nn.Module:
         material = self.material
         with seeded(material.device, material.seed, "decoder init"):
-            build = DECODERS[self.options.size]
-            shapes = tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])
-            return self.engine.place(build(*shapes))  # type: ignore[arg-type]
+            return self.engine.place(self._build(tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])))
+
+    def _build(self, feature_shape: Shape, image_shape: Shape) -> nn.Module:
+        return DECODERS[self.options.size](feature_shape, image_shape)  # type: ignore[arg-type]
+
+    def _new_optimizer(self) -> Optimizer:
+        return adamw(self.decoder.parameters(), self.options.lr, self.options.weight_decay, self.engine.device)
 
     @property
     def final(self) -> nn.Module:
         """The decoder to use: the average where there is one."""
         return self.average.module if self.average else self.decoder
 
-    def copied(self) -> DecoderTraining:
+    def copied(self) -> Self:
         """A copy that goes on by itself, with an average."""
         decoder = copy.deepcopy(self.decoder)
-        other = DecoderTraining(self.material, decoder, engine=self.engine, ema_decay=self.options.ema_decay)
+        other = type(self)(self.material, decoder, engine=self.engine, ema_decay=self.options.ema_decay)
         other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
         return other
 

@@ -19,6 +19,7 @@ from attncem.auditing.case import BATCH, Case
 from attncem.auditing.gallery import choose_pictures
 from attncem.auditing.guards import company, require_images
 from attncem.auditing.judges import build_judge
+from attncem.auditing.sampling import sample_values
 from attncem.checkpoints import pack_tensors
 from attncem.config.attacks import SeeingOptions
 from attncem.config.base import Options
@@ -122,6 +123,7 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
     index = case.image_index(attack)
     images, alone = _reconstructed(case, attack, len(index))
     values, left_out = image_values(images, case.x[: len(index)])
+    values |= sample_values(case, attack, len(index))
     pictures, files = choose_pictures(row.name, case, images, values["mse"])
     state = attack.state()
     scored = replace(

@@ -141,7 +141,54 @@ class OptimisationOptions(SeeingOptions):
         return self
 
 
-class RewhiteningOptions(Options):
+class PublishedOptions(SeeingOptions):
+    """The baseline's decoder with the training that it was published with (Adam): a budget that is given."""
+
+    name: Literal["published"] = "published"
+    epochs: float = Field(50.0, gt=0)
+    """Epochs; the rate falls over them along a cosine."""
+    batch_size: int = Field(256, ge=1)
+    """Images per step; what does not fill the last one is left out of the epoch."""
+    lr: float = Field(1e-3, gt=0)
+    """Rate of the first epoch."""
+    final_lr: float = Field(1e-5, gt=0)
+    """Rate that the cosine falls to."""
+    weight_decay: float = Field(1e-4, ge=0)
+    """Weight decay, as part of the gradient."""
+
+
+class FlowOptions(BudgetOptions):
+    """A conditional flow around the mean of a global decoder (AdamW): samples of p(x | release), and their mean.
+
+    Decoder and flow have the same budgets, one after the other.
+    """
+
+    name: Literal["flow"] = "flow"
+    epochs: float = Field(10.0, gt=0)
+    """First budget of the decoder, and of the flow around it."""
+    max_epochs: float = Field(40.0, gt=0)
+    """Largest budget of either."""
+    lr: float = Field(1.5e-3, gt=0)
+    """Highest learning rate."""
+    width: int = Field(64, ge=8)
+    """Channels of the flow at half the image's resolution; twice as many at a quarter."""
+    blocks: int = Field(2, ge=1)
+    """Residual blocks of the flow before and after the lowest resolution; twice as many there."""
+    samples: int = Field(4, ge=2)
+    """Samples of every evaluation image."""
+    steps: int = Field(10, ge=1)
+    """Steps of Heun's method from noise to a sample."""
+    batch_size: int = Field(256, ge=1)
+    """Images per step."""
+    least_steps: int = Field(150, ge=1)
+    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
+    precision: Literal["32-true", "bf16-mixed"] = "bf16-mixed"
+    """Numbers that it is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
+    weight_decay: float = Field(1e-3, ge=0)
+    """Weight decay."""
+
+
+class RewhiteningOptions(SeeingOptions):
     """Ridge or a small decoder on releases that are stretched where a defence has shrunk them inside the classes."""
 
     name: Literal["rewhitening"] = "rewhitening"
@@ -172,6 +219,8 @@ AttackOptions = Annotated[
     | NearestNeighbourOptions
     | RidgeOptions
     | DecoderOptions
+    | PublishedOptions
+    | FlowOptions
     | OptimisationOptions
     | RewhiteningOptions
     | NoiseGuessOptions,

@@ -18,6 +18,8 @@ Cells = dict[str, Any]
 
 HEADLINE = ("mse", "ssim", "psnr")
 """Measures of the headline table; the first one ranks attacks and has an interval."""
+SAMPLED = ("mse", "ssim", "edges")
+"""Measures of a sample, where an attack gives several for each release."""
 CSV_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
     "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "structure", "edges",
@@ -173,8 +175,22 @@ def _audit_rows(entry: Entry) -> list[Cells]:
 
 
 def _notes(row: Row, audit: AuditResult) -> list[str]:
-    """What the audit found about a row that has a result, without its name."""
-    return [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+    """What the audit found about a row that has a result, without its name, and what its own numbers need."""
+    found = [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+    given = [text("report.fixed_budget")] if row.verdict.fixed_budget else []
+    return [*found, *given, *_samples_said(row)]
+
+
+def _samples_said(row: Row) -> list[str]:
+    """What samples of each release say, for an attack that gives them."""
+    spread = row.scores.get("spread")
+    if spread is None:
+        return []
+    said = [text("report.samples", spread=spread.mean, mse=row.mse.mean)]
+    for name in SAMPLED:
+        if f"sample_{name}" in row.scores:
+            said.append(text(f"report.sample.{name}", mean=row.scores[f"sample_{name}"].mean))
+    return ["; ".join(said)]
 
 
 def other_numbers(row: Row) -> list[str]:

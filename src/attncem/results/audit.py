@@ -76,7 +76,8 @@ class BudgetPoint(Record):
 class Verdict(Record):
     """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
 
-    ``chosen`` are the options that it chose on its own images.
+    ``chosen`` are the options that it chose on its own images. With a ``fixed_budget`` the attack had the budget that
+    it was published with, and whether more would gain was not asked.
     """
 
     reliable: bool = True
@@ -84,6 +85,7 @@ class Verdict(Record):
     curve: list[BudgetPoint] = field(default_factory=list)
     num_parameters: int = 0
     chosen: dict[str, float] = field(default_factory=dict)
+    fixed_budget: bool = False
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,11 @@ REPORT: dict[str, str] = {
     "report.column.class": "Class",
     "report.yes": "yes",
     "report.no": "no",
+    "report.samples": "samples: spread {spread:.4f} beside an MSE of {mse:.4f} (equal where they are calibrated)",
+    "report.sample.mse": "MSE of a sample {mean:.4f}",
+    "report.sample.ssim": "SSIM of a sample {mean:.3f}",
+    "report.sample.edges": "edge similarity of a sample {mean:.3f}",
+    "report.fixed_budget": "the budget it was published with: whether more would gain was not asked",
     "report.private.higher": "higher = more private",
     "report.private.lower": "lower = more private",
     # what is protected

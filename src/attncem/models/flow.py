@@ -1,0 +1,169 @@
+"""A conditional flow: images that may have been behind a release, and their mean in one step."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attncem.models.decoders import ImageShape, ToGrid, WholeView
+
+FIRST_TIME = 1e-3
+"""Where sampling begins: at exactly 0 the field has learned the mean alone."""
+_WAVES = 16
+"""Sines and cosines of the time that the network sees."""
+
+
+class FlowDecoder(nn.Module):
+    """p(x | released) around the mean M(z) of a decoder that is learned already, and stays as it is.
+
+    r = (x − M(z)) / s is carried from noise ε along r_t = (1 − t) ε + t r, by the velocity E[r − ε | r_t, z]. With
+    q = t² + (1 − t)² the network F(r_t / √q, t, z) learns E[((1 − t) r − t ε) / √q | r_t, z], a target of about unit
+    variance at all times, and the velocity is (2t − 1) / q · r_t + F / √q. At t = 0 there is nothing of x in r_t: the
+    velocity is E[r | z] − ε, what F learns is E[r | z] whatever ε is, and the mean of all images that may have been
+    is M(z) + s F(0, 0, z), in one step. ``refined`` says whether that is used, or M(z) alone.
+    """
+
+    scale: Tensor
+    refined: Tensor
+
+    def __init__(self, mean: nn.Module, network: nn.Module) -> None:
+        super().__init__()
+        self.mean = mean.eval().requires_grad_(False)
+        self.network = network
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("refined", torch.ones(()))
+
+    def train(self, mode: bool = True) -> FlowDecoder:
+        """The mean is never in training."""
+        super().train(mode)
+        self.mean.eval()
+        return self
+
+    def forward(self, released: Tensor) -> Tensor:
+        """The mean of the images that may have been, in [0, 1]."""
+        mean = self.mean(released)
+        nothing, start = torch.zeros_like(mean), torch.zeros(len(mean), device=mean.device)
+        images: Tensor = mean + self.refined * self.scale * self.network(nothing, start, released, mean)
+        return images.clamp(0, 1)
+
+    def loss(self, released: Tensor, x: Tensor, time: Tensor, noise: Tensor) -> Tensor:
+        """Squared error of F for each image, [B]; `time` is [B] in [0, 1], `noise` is ε, and 0 where the time is."""
+        with torch.no_grad():
+            mean = self.mean(released)
+        r, t = (x - mean) / self.scale, time.view(-1, 1, 1, 1)
+        root = (t.square() + (1 - t).square()).sqrt()
+        seen, wanted = ((1 - t) * noise + t * r) / root, ((1 - t) * r - t * noise) / root
+        errors: Tensor = (self.network(seen, time, released, mean) - wanted).square().flatten(1).mean(1)
+        return errors
+
+    def sample(self, released: Tensor, noise: Tensor, steps: int) -> Tensor:
+        """The images at the end of the flow from this noise (Heun's method), in [0, 1]."""
+        mean: Tensor = self.mean(released)
+        r = noise
+        for now, following in pairwise(torch.linspace(FIRST_TIME, 1, steps + 1).tolist()):
+            first = self._velocity(r, now, released, mean)
+            second = self._velocity(r + (following - now) * first, following, released, mean)
+            r = r + (following - now) * (first + second) / 2
+        return (mean + self.scale * r).clamp(0, 1)
+
+    def _velocity(self, r: Tensor, t: float, released: Tensor, mean: Tensor) -> Tensor:
+        q = t * t + (1 - t) * (1 - t)
+        time = torch.full((len(r),), t, device=r.device)
+        field: Tensor = self.network(r / math.sqrt(q), time, released, mean)
+        return (2 * t - 1) / q * r + field / math.sqrt(q)
+
+
+class FlowNetwork(nn.Module):
+    """F: residual blocks at half and at a quarter of the image's resolution, told the release and the time.
+
+    Four neighbouring pixels are one position, so that nothing is lost on the way. The release comes as a grid at every
+    position, and as a vector that moves and scales what each block has normalised, as the time does.
+    """
+
+    def __init__(self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int, blocks: int) -> None:
+        super().__init__()
+        colours = image_shape[0]
+        self.to_grid = ToGrid(feature_shape, image_shape)
+        self.view = WholeView(self.to_grid, feature_shape)
+        self.release = nn.Conv2d(self.to_grid.grid[0], width, 3, padding=1)
+        self.whole = nn.Linear(self.view.length, 2 * width)
+        self.clock = nn.Sequential(nn.Linear(2 * _WAVES, 2 * width), nn.SiLU(), nn.Linear(2 * width, 2 * width))
+        self.stem = nn.Conv2d(8 * colours, width, 3, padding=1)
+        self.before = _blocks(width, 2 * width, blocks)
+        self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+        self.deep = _blocks(2 * width, 2 * width, 2 * blocks)
+        self.up = nn.Conv2d(2 * width, width, 3, padding=1)
+        self.after = _blocks(width, 2 * width, blocks)
+        self.end = nn.Sequential(_norm(width), nn.SiLU(), _silent(nn.Conv2d(width, 4 * colours, 3, padding=1)))
+
+    def forward(self, seen: Tensor, time: Tensor, released: Tensor, mean: Tensor) -> Tensor:
+        """F for every pixel, in float32; `seen` is r_t / √q, `mean` is M(z)."""
+        told = F.silu(self.clock(_waves(time)) + self.whole(self.view(released)))
+        fine = self.stem(_folded(torch.cat([seen, 2 * mean - 1], 1)))
+        fine = fine + _at_size(self.release(self.to_grid(released)), fine)
+        fine = _passed(self.before, fine, told)
+        deep = _passed(self.deep, self.down(fine), told)
+        fine = _passed(self.after, fine + _at_size(self.up(deep), fine), told)
+        height, width = seen.shape[-2:]
+        return F.pixel_shuffle(self.end(fine).float(), 2)[..., :height, :width]
+
+
+class ToldBlock(nn.Module):
+    """Pre-activation residual block, moved and scaled by what it is told; no statistics shared between images."""
+
+    def __init__(self, width: int, told: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.norm = _norm(width)
+        self.told = nn.Linear(told, 2 * width)
+        self.second = nn.Sequential(nn.SiLU(), _silent(nn.Conv2d(width, width, 3, padding=1)))
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """X + second((1 + scale) · norm(first(x)) + shift)."""
+        scale, shift = self.told(told)[:, :, None, None].chunk(2, 1)
+        out: Tensor = x + self.second(self.norm(self.first(x)) * (1 + scale) + shift)
+        return out
+
+
+def _norm(width: int) -> nn.Module:
+    return nn.GroupNorm(math.gcd(width, 8), width)
+
+
+def _silent(layer: nn.Conv2d) -> nn.Module:
+    """The layer, giving nothing before it has learned."""
+    nn.init.zeros_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _blocks(width: int, told: int, count: int) -> nn.ModuleList:
+    return nn.ModuleList(ToldBlock(width, told) for _ in range(count))
+
+
+def _passed(blocks: nn.ModuleList, x: Tensor, told: Tensor) -> Tensor:
+    for block in blocks:
+        x = block(x, told)
+    return x
+
+
+def _waves(time: Tensor) -> Tensor:
+    """The time [B] as sines and cosines of rising frequency."""
+    frequencies = torch.logspace(0, 2, _WAVES, device=time.device)
+    angles = time[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+def _folded(images: Tensor) -> Tensor:
+    """Four neighbouring pixels as one position; an odd side is filled up with zeros."""
+    height, width = images.shape[-2:]
+    return F.pixel_unshuffle(F.pad(images, (0, width % 2, 0, height % 2)), 2)
+
+
+def _at_size(maps: Tensor, other: Tensor) -> Tensor:
+    """Maps at the resolution of others."""
+    return F.interpolate(maps, size=other.shape[-2:], mode="bilinear", align_corners=False)
