@@ -202,7 +202,7 @@ class RewhiteningOptions(SeeingOptions):
     """First budget of the small decoder of then=decoder; it doubles once."""
 
 
-class NoiseGuessOptions(Options):
+class NoiseGuessOptions(SeeingOptions):
     """The seeds of a weak generator are tried until one explains the release; then the noise is taken off (ridge)."""
 
     name: Literal["noise_guess"] = "noise_guess"
