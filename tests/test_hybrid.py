@@ -15,7 +15,7 @@ from torch import Tensor
 from attncem.auditing import audit
 from attncem.config.attacks import GreyOptions, RidgeOptions
 from attncem.config.load import load_config
-from attncem.config.suites import row_file, Suite
+from attncem.config.suites import Suite, row_file
 from attncem.ledger import read_audit
 from attncem.progress import silent
 from attncem.runs import RunDirectory

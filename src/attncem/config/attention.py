@@ -392,7 +392,7 @@ class HybridOptions(VariantOptions):
     """Run folder, or folder of an audit, whose error per class marks the classes for the whole training, instead of
     the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
     risk_by: Literal["mean", "exposed"] = "mean"
-    """Which MSE of a class in the audit: the mean of its images, or that below which its most exposed 5 % lie (ours)."""
+    """Which MSE of a class in the audit: the mean, or that below which its most exposed 5 % of images lie (ours)."""
 
     @model_validator(mode="after")
     def _refuse_two_scales(self) -> HybridOptions:
