@@ -186,6 +186,18 @@ def test_the_scores_of_every_image_are_kept(result: AuditResult) -> None:
             assert float(values.mean()) == row.scores[name].mean
 
 
+def test_risk_is_that_of_the_strongest_attacks_images(run: RunDirectory, result: AuditResult) -> None:
+    errors = Ledger.open(Path(result.folder)).scores(result.strongest).values["mse"]
+    labels = open_run(run).data.test.labels.numpy()
+    own = [errors[labels == label] for label in range(10)]
+    risk = result.risk
+    assert risk is not None
+    assert risk.per_class == pytest.approx([part.mean() for part in own])
+    assert risk.per_class_p05 == pytest.approx([np.quantile(part, 0.05) for part in own])
+    assert risk.exposed_class == int(np.argmin([part.mean() for part in own]))
+    assert risk.p05 == pytest.approx(np.quantile(errors, 0.05))
+
+
 @pytest.mark.parametrize("on", ["test", "validation"])
 def test_accuracy_is_that_of_the_attacked_releases(run: RunDirectory, on: str) -> None:
     result = audit(run, BLIND, on=on, seed=4, progress=silent)

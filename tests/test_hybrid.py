@@ -15,7 +15,7 @@ from torch import Tensor
 from attncem.auditing import audit
 from attncem.config.attacks import GreyOptions, RidgeOptions
 from attncem.config.load import load_config
-from attncem.config.suites import Suite
+from attncem.config.suites import Suite, row_file
 from attncem.ledger import read_audit
 from attncem.progress import silent
 from attncem.runs import RunDirectory
@@ -204,6 +204,26 @@ def test_an_audit_marks_the_classes_it_recovered_best(
     shares = [record["risk_share"] for record in run.records() if record["kind"] == "train"]
     assert shares[0] > 0, "the classes are marked from the first step on"
     assert run.manifest["cautions"] == [], "validation images may choose"
+
+
+def test_the_most_exposed_images_of_a_class_may_mark_it(audited: RunDirectory, tmp_path: Path) -> None:
+    """A class whose mean is high may still have images that come back whole."""
+    shutil.copytree(audit_folder(audited), tmp_path / "audit")
+    strongest = read_audit(tmp_path / "audit").strongest_attack
+    file = tmp_path / "audit" / f"{row_file(strongest.name)}.json"
+    data = json.loads(file.read_text())
+    ends = [0.02 + 0.001 * label for label in range(10)]
+    ends[7] = 0.001
+    data["scores"]["mse"]["per_class_p05"] = ends
+    file.write_text(json.dumps(data))
+    settings = {"num_classes": 10, "risk_audit": str(tmp_path / "audit"), "max_risk_classes": 1}
+    assert build(**settings, risk_by="exposed").risk_classes.tolist() == [7]
+    means = [mean for mean in strongest.mse.per_class if mean is not None]
+    assert build(**settings).risk_classes.tolist() == [strongest.mse.per_class.index(min(means))]
+    data["scores"]["mse"]["per_class_p05"] = []
+    file.write_text(json.dumps(data))
+    with pytest.raises(ConfigError, match=r"surrogate\.risk_by=exposed: .* is older than this number"):
+        build(**settings, risk_by="exposed")
 
 
 @pytest.mark.parametrize(

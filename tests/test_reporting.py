@@ -889,6 +889,22 @@ def test_a_missing_row_is_told(tmp_path: Path) -> None:
     assert "rows of the suite are missing: decoder strong" in words_of([run], tmp_path)
 
 
+def test_each_class_has_its_most_exposed_images(tmp_path: Path) -> None:
+    made = rows(0.02)
+    ends: list[float | None] = [0.0071, 0.0062, 0.0053, None]
+    strongest = replace(made[-1], scores={**made[-1].scores, "mse": replace(made[-1].mse, per_class_p05=ends)})
+    audit = make_audit(made=[*made[:-1], strongest])
+    risk = audit.risk
+    assert risk is not None
+    assert (risk.per_class, risk.per_class_p05) == (strongest.mse.per_class, ends)
+    assert (risk.exposed_class, risk.p05) == (1, strongest.mse.p05)
+    words = words_of([make_run(tmp_path, audits=[audit])], tmp_path)
+    assert "circle 91.0 0.0220 0.0071 square 88.0 ▼ 0.0160 0.0062 cross 93.0 0.0200 0.0053 star – 0.0210 –" in words
+    older = make_audit().risk
+    assert older is not None and older.per_class_p05 == [None] * 4
+    assert make_audit(made=[failed("ridge")]).risk is None
+
+
 # Asking again, and what an error is worth.
 
 

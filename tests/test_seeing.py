@@ -25,7 +25,6 @@ from attncem.config.attacks import (
     NearestNeighbourOptions,
     OptimisationOptions,
     RidgeOptions,
-    SeeingOptions,
 )
 from attncem.config.channels import (
     DropoutOptions,
@@ -210,11 +209,6 @@ def test_rows_that_ask_otherwise_are_no_base(tmp_path: Path) -> None:
 
 
 # every attack can be asked so
-
-
-def test_every_attack_that_looks_at_releases_can_look_often() -> None:
-    for name, attack in ATTACKS.items():
-        assert issubclass(attack.options_type, SeeingOptions) == (attack.sees == "release"), name
 
 
 @pytest.mark.parametrize(

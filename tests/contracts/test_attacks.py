@@ -31,6 +31,7 @@ from attncem.config.attacks import (
     PublishedOptions,
     RewhiteningOptions,
     RidgeOptions,
+    SeeingOptions,
 )
 from attncem.config.channels import GaussianOptions
 from attncem.metrics import mse, ssim
@@ -255,6 +256,7 @@ def test_no_attack_is_left_out() -> None:
     assert set(ABILITIES) == {name for name, attack in ATTACKS.items() if attack.sees == "release"}
     for name, attack in ATTACKS.items():
         assert attack.options_type.model_fields["name"].default == name
+        assert issubclass(attack.options_type, SeeingOptions) == (attack.sees == "release")
         assert set(attack.must_beat) <= set(ATTACKS)
 
 

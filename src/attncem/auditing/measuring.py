@@ -172,9 +172,10 @@ def _scores(values: Values, case: Case, index: NDArray[np.int64]) -> dict[str, S
 
 
 def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
-    """Mean with its interval, the exposed and the sheltered end, each class, and the median."""
+    """Mean with its interval, both ends and the median, and of each class the mean and the lower end."""
     interval = bootstrap_mean(values)
     low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
     members = [values[labels == label] for label in range(num_classes)]
     per_class = [float(own.mean()) if own.size else None for own in members]
-    return Score(interval.mean, interval.low, interval.high, low, high, per_class, middle)
+    exposed = [float(np.quantile(own, 0.05)) if own.size else None for own in members]
+    return Score(interval.mean, interval.low, interval.high, low, high, per_class, middle, exposed)

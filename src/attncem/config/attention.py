@@ -391,6 +391,8 @@ class HybridOptions(VariantOptions):
     risk_audit: str | None = None
     """Run folder, or folder of an audit, whose error per class marks the classes for the whole training, instead of
     the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
+    risk_by: Literal["mean", "exposed"] = "mean"
+    """Which MSE of a class in the audit: the mean, or that below which its most exposed 5 % of images lie (ours)."""
 
     @model_validator(mode="after")
     def _refuse_two_scales(self) -> HybridOptions:

@@ -228,7 +228,7 @@ def _score_said(name: str, score: Score, chance: float | None) -> str:
 
 
 def class_tables(entries: Sequence[Entry]) -> list[Cells]:
-    """One table per data set: accuracy and strongest-attack MSE of each class for each audit."""
+    """One table per data set: accuracy and strongest-attack MSE of each class for each audit, and its lower end."""
     groups: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
     for entry in entries:
         subject = entry.audit.subject
@@ -241,17 +241,19 @@ def _class_table(dataset: str, group: Sequence[Entry]) -> Cells:
     names = group[0].audit.subject.class_names or [str(index) for index in range(count)]
     columns = [_class_cells(entry.audit, len(names)) for entry in group]
     rows = [{"name": name, "cells": [cells[index] for cells in columns]} for index, name in enumerate(names)]
-    return {"dataset": dataset, "entries": list(group), "rows": rows}
+    ends = any(cell["end"] is not None for cells in columns for cell in cells)
+    return {"dataset": dataset, "entries": list(group), "rows": rows, "ends": ends}
 
 
 def _class_cells(audit: AuditResult, count: int) -> list[Cells]:
-    errors = _padded(audit.strongest_attack.mse.per_class if audit.strongest else [], count)
+    risk = audit.risk
+    errors, ends = _padded(risk.per_class if risk else [], count), _padded(risk.per_class_p05 if risk else [], count)
     accuracies = _padded(audit.accuracy.per_class if audit.accuracy else [], count)
     known = [value for value in errors if value is not None]
     lowest = min(known) if known else None
     return [
-        {"accuracy": accuracy, "mse": error, "exposed": error is not None and error == lowest}
-        for accuracy, error in zip(accuracies, errors, strict=True)
+        {"accuracy": accuracy, "mse": error, "end": end, "exposed": error is not None and error == lowest}
+        for accuracy, error, end in zip(accuracies, errors, ends, strict=True)
     ]
 
 

@@ -34,7 +34,7 @@ _NO_ERROR = 1e-9
 @dataclass(frozen=True)
 class Score(Record):
     """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, each class's
-    mean (None: no image of the class), and the median (None: made before it was kept).
+    mean (None: no image of the class), the median (None: made before it was kept), and each class's 5th percentile.
     """
 
     mean: float
@@ -44,6 +44,7 @@ class Score(Record):
     p95: float
     per_class: list[float | None] = field(default_factory=list)
     median: float | None = None
+    per_class_p05: list[float | None] = field(default_factory=list)
 
     @property
     def balanced(self) -> float | None:
@@ -195,6 +196,20 @@ class Remaining:
 
 
 @dataclass(frozen=True)
+class Risk:
+    """What a mean hides, by the strongest attack's MSE: the class and the images that are recovered best.
+
+    ``per_class`` and ``per_class_p05`` are each class's mean and 5th percentile (None: no image, or not kept),
+    ``exposed_class`` the one of the lowest mean, and ``p05`` the error below which the most exposed 5 % of images lie.
+    """
+
+    per_class: list[float | None]
+    per_class_p05: list[float | None]
+    exposed_class: int | None
+    p05: float
+
+
+@dataclass(frozen=True)
 class Subject(Record):
     """What was judged: facts of the run, or of a foreign encoder with its channel and data.
 
@@ -332,6 +347,17 @@ class AuditResult(Record):
         scores = self.strongest_attack.scores
         found = {name: _remaining(name, score.mean, floors) for name, score in scores.items() if name in PERFECT}
         return {name: item for name, item in found.items() if item is not None}
+
+    @property
+    def risk(self) -> Risk | None:
+        """The classes and images that the strongest attack recovers best; None where no attack has a result."""
+        if not self.strongest:
+            return None
+        mse = self.strongest_attack.mse
+        known = {label: mean for label, mean in enumerate(mse.per_class) if mean is not None}
+        lacking: list[float | None] = [None] * (len(mse.per_class) - len(mse.per_class_p05))
+        exposed = min(known, key=known.__getitem__, default=None)
+        return Risk(mse.per_class, [*mse.per_class_p05, *lacking], exposed, mse.p05)
 
     @property
     def warnings(self) -> list[str]:

@@ -58,7 +58,7 @@ class HybridCEM(Surrogate):
         cautions = [self.gated.caution, self.slot.caution]
         if options.risk_audit is not None:
             audit = read_risk_audit(options.risk_audit)
-            self.risk.copy_(torch.tensor(_risk_of(audit, num_classes)))
+            self.risk.copy_(torch.tensor(_risk_of(audit, num_classes, options.risk_by)))
             self._mark()
             cautions.append(CAUTION_TEST_IMAGES if audit.plan.evaluation == "test" else "")
         self.caution = " ".join(filter(None, cautions))
@@ -180,9 +180,15 @@ def _only_audit(run: Path) -> Path:
     raise RunError(f"expected a run folder with one audit, {found}")
 
 
-def _risk_of(audit: AuditResult, num_classes: int) -> list[float]:
+def _risk_of(audit: AuditResult, num_classes: int, by: str) -> list[float]:
     """Minus the strongest attack's MSE of every class; −inf where no image of the class was attacked."""
-    errors, subject = audit.strongest_attack.mse.per_class, audit.subject
+    risk, subject = audit.risk, audit.subject
+    assert risk is not None, "an audit without a result was refused"
+    errors = risk.per_class if by == "mean" else risk.per_class_p05
+    if by != "mean" and not any(error is not None for error in errors):
+        raise ConfigError(
+            f"surrogate.risk_by={by}: the audit of {subject.run} is older than this number; attncem audit makes it anew"
+        )
     if {subject.num_classes, len(errors)} != {num_classes}:
         raise ConfigError(
             f"surrogate.risk_audit: the audit of {subject.run} is about {subject.num_classes} classes of "

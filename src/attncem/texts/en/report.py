@@ -230,7 +230,10 @@ REPORT: dict[str, str] = {
         "A mean hides the class that leaks most: it is marked {mark} (lowest MSE under the run’s strongest attack)."
     ),
     "report.classes.region": "Accuracy and MSE per class on {dataset}",
-    "report.classes.caption": "Accuracy in % and MSE of the strongest attack, per class of {dataset}.",
+    "report.classes.caption": (
+        "Accuracy in % and MSE of the strongest attack, per class of {dataset}; where it was kept, also the MSE below "
+        "which the class’s most exposed 5 % of images lie."
+    ),
     "report.classes.exposed": "most exposed class",
     # how to read
     "report.reading": "How to read",
