@@ -312,7 +312,7 @@ def test_the_strongest_attack_of_the_audit_is_shown_with_what_it_learned(gated: 
     # On the very release that was attacked it gives the very image of the audit.
     opened = open_run(run)
     case = Case(opened, THREATS["train"], seed=opened.config.seed)
-    _, attack, _ = _strongest(opened, strongest_audit(opened), case.released[:1])
+    _, attack, _ = _strongest(strongest_audit(opened), case.released[:1])
     assert attack is not None
     errors = mse(attack.reconstruct(case.released[:250]), case.x[:250]).double().numpy()
     assert np.array_equal(errors, Ledger.open(Path(audit.folder)).scores("decoder small").values["mse"][:250])

@@ -92,6 +92,8 @@ WITHOUT_TORCH = (
     "data/decoding",
     "data/readers",
     "data/splits",
+    "data/groups",
+    "data/attributes",
     "data/inspect",
 )
 """Files, and folders ending in /, that never import torch when they are imported."""

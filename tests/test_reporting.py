@@ -834,6 +834,24 @@ def test_rows_without_a_result_are_shown_with_the_reason(tmp_path: Path) -> None
     assert names[-4:] == ["oracle", "gradient", "certificate", "who is it"]
 
 
+def test_the_page_says_how_to_read_the_probes_it_shows(tmp_path: Path) -> None:
+    probe = row("who", 0.1, kind="probe", scores={"pixel_rank_1": replace(score(0.25), median=0.0)})
+    shown = replace(probe, method="reidentification_by_picture", by="ridge", chance={"pixel_rank_1": 0.01})
+    absent = replace(failed("members", "not_applicable", "no images"), kind="probe", method="membership")
+    odd = replace(probe, name="odd", method="of another version")
+    audit = make_audit(made=[*rows(0.01), shown, absent, odd])
+    audit = replace(audit, plan=replace(audit.plan, reference="plain 0123"))
+    words = words_of([make_run(tmp_path, audits=[audit])], tmp_path)
+    assert "by the pictures of “ridge”" in words
+    assert "in pixels the true one of 100 candidates comes first: 25.0 [24.0, 26.0] % (chance 1.0 %)" in words
+    assert catalogue("report.reading.probes.text") in words
+    assert catalogue("report.reading.probe.reidentification_by_picture.text") in words
+    assert catalogue("report.reading.probe.membership.text") not in words, "it has no result"
+    assert "Ranks in features are those of plain 0123." in words
+    bare = words_of([make_run(tmp_path / "bare", audits=[make_audit(made=rows(0.01))])], tmp_path)
+    assert catalogue("report.reading.probes.text") not in bare
+
+
 def test_a_measure_that_is_missing_is_a_dash(tmp_path: Path) -> None:
     small = [
         replace(item, scores={name: it for name, it in item.scores.items() if name != "ssim"}) for item in rows(0.01)

@@ -19,7 +19,13 @@ from attncem.config.attacks import (
     RidgeOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
-from attncem.config.probes import ByPictureOptions, LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.probes import (
+    AttributeLeakageOptions,
+    ByPictureOptions,
+    LabelLeakageOptions,
+    MembershipOptions,
+    ReidentificationOptions,
+)
 from attncem.config.suites import (
     LoadedSuite,
     Suite,
@@ -85,6 +91,7 @@ FULL = {
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "re-identification by picture": ByPictureOptions(candidates=1000),
     "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
+    "attribute leakage": AttributeLeakageOptions(),
     "membership": MembershipOptions(pairs=4000),
 }
 PACKAGED = {

@@ -17,6 +17,7 @@ from jinja2 import Environment, nodes
 import attncem
 from attncem.health import CAUSES
 from attncem.metrics import METRICS
+from attncem.probes import PROBES
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
@@ -42,10 +43,13 @@ FILLED: dict[str, Iterable[str]] = {
     "report.outcome.*": ("failed", "not_applicable"),
     "report.bound.*": ("bound", "estimate"),
     "report.probe.*": (
+        *("attribute_accuracy", "attribute_balanced"),
         *(f"{space}_{measure}" for space in ("pixel", "feature") for measure in ("rank_1", "rank")),
         *("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
     ),
     "report.sample.*": SAMPLED,
+    "report.reading.probe.*": PROBES,
+    "report.reading.probe.*.text": PROBES,
     "report.gallery.*": ("best", "worst"),
     "report.protected.bar.*": BARS,
     "report.protected.note.*": BARS,

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from attncem.auditing import Case, measure
 from attncem.auditing.judges import PROBES, build_judge
-from attncem.config.probes import ByPictureOptions, LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.probes import (
+    AttributeLeakageOptions,
+    ByPictureOptions,
+    LabelLeakageOptions,
+    MembershipOptions,
+    ReidentificationOptions,
+)
 from attncem.ledger import ImageScores
 from attncem.results.audit import Row
 from attncem.results.threats import THREATS, ThreatModel, with_releases
@@ -70,6 +76,12 @@ CASES: dict[str, Asked] = {
         LabelLeakageOptions(labels=(1, 4, 16), draws=4),
         Labelled,
         {"accuracy@16": 0.99, "balanced@16": 0.99, "accuracy@4": 0.8, "accuracy@1": 0.4},
+        Constant(),
+    ),
+    "attribute_leakage": Asked(
+        AttributeLeakageOptions(groups={"first": ("class 0",), "others": ("class 1", "class 2", "class 3")}),
+        Labelled,
+        {"attribute_accuracy": 0.99, "attribute_balanced": 0.99},
         Constant(),
     ),
     "membership": Asked(MembershipOptions(), Marked, {"auc": 0.99, "balanced_accuracy": 0.97}, LEAKY),

@@ -20,8 +20,10 @@ from attncem.auditing.kept import strongest_kept
 from attncem.auditing.measuring import measure, summarise
 from attncem.auditing.units import human_units
 from attncem.build import Modules
+from attncem.config.probes import AttributeLeakageOptions
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
+from attncem.data.attributes import attributes_hash
 from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back
 from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
@@ -153,6 +155,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         "version": attncem.__version__,
         "device": opened.device.type,
         **({} if case.reference is None else {"reference": case.reference.fingerprint}),
+        **_tables(opened, suite),
     }
     return AuditPlan(
         id=plan_id(suite.name, case.threat.name, case.on, facts),
@@ -175,6 +178,16 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         units=human_units(case.x, opened.data.train),
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:
+    """Hashes of the tables that rows read; nothing where none does, so that other audits keep their names."""
+    found = {
+        name: attributes_hash(opened.config.data, row.file)
+        for name, row in suite.rows.items()
+        if isinstance(row, AttributeLeakageOptions) and row.attribute is not None
+    }
+    return {"tables": found} if found else {}
 
 
 def _accuracy(case: Case) -> Score | None:

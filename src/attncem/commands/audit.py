@@ -84,20 +84,8 @@ def _audit_all(
     """Audit one run after the other; what was found is printed whatever happens to the others."""
     from attncem.auditing import audit
 
-    names = (
-        "suite",
-        "threat",
-        "releases",
-        "on",
-        "weights",
-        "only",
-        "skip",
-        "fresh",
-        "seed",
-        "out",
-        "device",
-        "reference",
-    )
+    where = ("on", "weights", "seed", "out", "device", "reference")
+    names = ("suite", "threat", "releases", "only", "skip", "fresh", *where)
     options = {name: getattr(known, name) for name in names}
     results: list[tuple[str, AuditResult]] = []
     errors: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attncem.judges import Probe
+from attncem.probes.attribute_leakage import AttributeLeakage
 from attncem.probes.by_picture import ReidentificationByPicture
 from attncem.probes.label_leakage import LabelLeakage
 from attncem.probes.membership import Membership
@@ -12,6 +13,7 @@ PROBES: dict[str, type[Probe]] = {
     "reidentification": Reidentification,
     "reidentification_by_picture": ReidentificationByPicture,
     "label_leakage": LabelLeakage,
+    "attribute_leakage": AttributeLeakage,
     "membership": Membership,
 }
 """Probes by name."""

@@ -72,7 +72,12 @@ class LabelLeakage(Probe):
 
 
 def classify(features: Tensor, labels: Tensor, seen: Tensor) -> Tensor:
-    """The labels that labelled features give to others, by the way that is right most often when one is left out.
+    """The labels that labelled features give to others, by the way that is right most often when one is left out."""
+    return answers(features, labels, seen)[0]
+
+
+def answers(features: Tensor, labels: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels of others by the way that is right most often, and by that where every class counts the same.
 
     The ways are the highest score of the head, the nearest class mean, and the nearest mean score: the highest misses
     classes that lie between others (Hastie et al. 1994). With one label a class it is the first: none can be left out.
@@ -88,9 +93,11 @@ def classify(features: Tensor, labels: Tensor, seen: Tensor) -> Tensor:
         (torch.cdist(head.left_out, scores).argmin(1), lambda z: torch.cdist(head(z), scores).argmin(1)),
     ]
     alone = len(labels) == len(known)
-    _, way = ways[0] if alone else max(ways, key=lambda pair: int((pair[0] == number).sum()))
-    said: Tensor = known[torch.cat([way(part.double()) for part in seen.split(1000)])]
-    return said
+    weight = 1 / member.sum(0)[number]
+    plain = ways[0] if alone else max(ways, key=lambda pair: int((pair[0] == number).sum()))
+    even = ways[0] if alone else max(ways, key=lambda pair: float(weight[pair[0] == number].sum()))
+    said = [known[torch.cat([way(part.double()) for part in seen.split(1000)])] for _, way in (plain, even)]
+    return said[0], said[1]
 
 
 def left_out_distances(features: Tensor, means: Tensor, member: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from attncem import __version__
 from attncem.reporting import asking, figures, gallery, health, protection, tables, units, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
+from attncem.results.audit import AuditResult
 from attncem.texts import has_text, pattern
 from attncem.types import RunError
 
@@ -68,6 +69,7 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "attack_curves": figures.attack_curves(audited),
         "classes": tables.class_tables(audited),
         "threats": _threats(audited),
+        "probes": _probes(audits),
         "settings": [_settings(run) for run in runs],
         "num_colors": figures.NUM_COLORS,
     }
@@ -109,6 +111,12 @@ def _warnings(runs: Sequence[RunView], best: Mapping[str, float]) -> list[tuple[
         dataset = run.audits[0].subject.dataset if run.audits else ""
         found.append((run.label, health.run_warnings(run, best.get(dataset))))
     return [(label, texts) for label, texts in found if texts]
+
+
+def _probes(audits: Sequence[AuditResult]) -> list[str]:
+    """The probes that have a result and a text, each once, in the order of the rows."""
+    found = dict.fromkeys(row.method for audit in audits for row in audit.rows if row.ok and row.kind == "probe")
+    return [method for method in found if has_text(f"report.reading.probe.{method}")]
 
 
 def _settings(run: RunView) -> list[str]:

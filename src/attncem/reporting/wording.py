@@ -98,7 +98,7 @@ def _pairs(value: object) -> list[tuple[object, object]]:
 def describe_audit(audit: AuditResult) -> str:
     """What an audit was made of, and to which weights it belongs."""
     plan, subject = audit.plan, audit.subject
-    return text(
+    said = text(
         "report.settings.audit",
         suite=plan.suite,
         version=plan.suite_version,
@@ -111,6 +111,7 @@ def describe_audit(audit: AuditResult) -> str:
         seconds=seconds(audit.seconds),
         device=plan.device,
     )
+    return f"{said} {text('report.settings.reference', reference=plan.reference)}" if plan.reference else said
 
 
 # the verdict

@@ -162,6 +162,8 @@ REPORT: dict[str, str] = {
     "report.probe.by": "by the pictures of “{attack}”",
     "report.probe.accuracy": "labels a class {labels}: accuracy {share} (chance {blind})",
     "report.probe.balanced": "balanced {share} (chance {blind})",
+    "report.probe.attribute_accuracy": "attribute told right: {share} (chance {blind})",
+    "report.probe.attribute_balanced": "balanced {share} (chance {blind})",
     "report.probe.auc": "members told from others: AUC {mean:.3f} [{low:.3f}, {high:.3f}] (chance {chance:g})",
     "report.probe.balanced_accuracy": "balanced accuracy {share} (chance {blind})",
     "report.probe.share": "{mean} [{low}, {high}] %",
@@ -266,6 +268,38 @@ REPORT: dict[str, str] = {
         "recovered in part. Colour and brightness are judged by the mean colour; shape by structure or edges, "
         "whichever the attack does better in."
     ),
+    "report.reading.probes": "Probes",
+    "report.reading.probes.text": (
+        "They read a release for something else than its image, and compete with no attack. Each number stands beside "
+        "what seeing nothing gives: an interval that reaches up to chance means that nothing was found, by this "
+        "adversary. It bounds what leaks from below."
+    ),
+    "report.reading.probe.reidentification": "Re-identification",
+    "report.reading.probe.reidentification.text": (
+        "Somebody has candidate images, has each of them released, and asks which of them a release is of. Keyed noise "
+        "does not help here: the same image gives the same release."
+    ),
+    "report.reading.probe.reidentification_by_picture": "Re-identification by picture",
+    "report.reading.probe.reidentification_by_picture.text": (
+        "The same question, answered by what the named attack recovered: which candidate is nearest to the picture, in "
+        "pixels, and in features of an undefended network of the same data where one was given. A blurred picture with "
+        "a high error may still name its image."
+    ),
+    "report.reading.probe.label_leakage": "Label leakage",
+    "report.reading.probe.label_leakage.text": (
+        "What a few labelled releases of each class are worth to somebody without the server half. Near the model’s "
+        "own accuracy, a release tells its label to anybody."
+    ),
+    "report.reading.probe.attribute_leakage": "Attribute leakage",
+    "report.reading.probe.attribute_leakage.text": (
+        "Whether an attribute, or the group of classes that an image is of, can be told from its release. What follows "
+        "from the class leaks wherever the class does; balanced accuracy counts every value the same."
+    ),
+    "report.reading.probe.membership": "Membership",
+    "report.reading.probe.membership.text": (
+        "Whether a release tells that its image was trained on. 0.5 is a coin’s; an encoder that knows its training "
+        "images by heart gives more."
+    ),
     "report.reading.threat": "Threat model {name}",
     # settings
     "report.settings": "Settings",
@@ -276,6 +310,7 @@ REPORT: dict[str, str] = {
         "Audit {suite} v{version}, threat model {threat}, seed {seed}, of the weights {weights} (fingerprint "
         "{fingerprint}): {images} evaluation images, {owned} images of the attacker, {seconds} on {device}."
     ),
+    "report.settings.reference": "Ranks in features are those of {reference}.",
     "report.seed": "seed {seed}",
 }
 """The report's texts by key."""

@@ -1,0 +1,105 @@
+"""A further column of labels: attributes.csv, beside the images. No torch.
+
+Its first line names the columns. Sets of image files have the column ``file``, a path below the set's folder; the
+others ``part`` (train or test) and ``index``, the image's place in it, from 0. Every other column is an attribute, its
+cells are values as they stand, and an image without a line or with an empty cell has none.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncem.config.data import DataOptions
+from attncem.config.suggest import did_you_mean, nearest
+from attncem.data.decoding import require_file
+from attncem.data.folders import list_images
+from attncem.data.readers import FOLDER_SETS
+from attncem.data.sources import find, locate
+from attncem.types import DataError
+
+Rows = list[dict[str, str]]
+Places = dict[tuple[str, ...], tuple[str, int]]
+"""Part and position of an image, by what the table calls it."""
+_PARTS = ("train", "test")
+MOST = 100
+"""Values of an attribute at most; a column with more is a number or a name, and no attribute."""
+
+
+def attributes_file(options: DataOptions, file: str | None = None) -> Path:
+    """The table: the file given, or attributes.csv in the set's folder."""
+    if file is not None:
+        return Path(file)
+    folder = find(options.name, options.root)
+    if folder is None:
+        raise DataError(f"{options.name} has no folder for attributes.csv: name the table, file=FILE")
+    return folder / "attributes.csv"
+
+
+def attributes_hash(options: DataOptions, file: str | None = None) -> str:
+    """The SHA-256 of the table; empty where there is none to read."""
+    try:
+        return hashlib.sha256(attributes_file(options, file).read_bytes()).hexdigest()
+    except (OSError, DataError):
+        return ""
+
+
+def read_attributes(
+    options: DataOptions, attribute: str, counts: tuple[int, int], file: str | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The attribute of each training and each test image, as the place of its value among all, sorted; -1: none.
+
+    ``counts`` are how many of each there are; the order is that of the readers.
+    """
+    path = attributes_file(options, file)
+    keys = ("file",) if options.name in FOLDER_SETS else ("part", "index")
+    rows = _rows(path, keys, attribute)
+    values = sorted({row[attribute] for row in rows} - {""})
+    if not 2 <= len(values) <= MOST:
+        raise DataError(f"{path}: {attribute} has {len(values)} different values; an attribute has 2 to {MOST}")
+    number = {value: position for position, value in enumerate(values)} | {"": -1}
+    found = {part: np.full(count, -1, dtype=np.int64) for part, count in zip(_PARTS, counts, strict=True)}
+    places = _places(options, counts)
+    for line, row in enumerate(rows, 2):
+        named = tuple(row[key] for key in keys)
+        if named not in places:
+            raise DataError(f"{path}, line {line}: {' '.join(named)!r} is no image of the data set, or named twice")
+        part, index = places.pop(named)
+        found[part][index] = number[row[attribute]]
+    return found["train"], found["test"]
+
+
+def _rows(path: Path, keys: tuple[str, ...], attribute: str) -> Rows:
+    """The lines of the table, which has these columns and the attribute's."""
+    require_file(path)
+    try:
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True)
+        rows = [{key: (value or "").strip() for key, value in row.items() if key} for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    columns = [name for name in reader.fieldnames or () if name]
+    if any(key not in columns for key in keys):
+        raise DataError(f"{path}: its first line must name the columns {', '.join(keys)}, and attributes")
+    there = [name for name in columns if name not in keys]
+    if attribute not in there:
+        hint = did_you_mean(nearest(attribute, there))
+        raise DataError(f"{path} has no attribute {attribute}{hint} (there are: {', '.join(there) or 'none'})")
+    return rows
+
+
+def _places(options: DataOptions, counts: tuple[int, int]) -> Places:
+    if options.name not in FOLDER_SETS:
+        parts = zip(_PARTS, counts, strict=True)
+        return {(part, str(index)): (part, index) for part, count in parts for index in range(count)}
+    folder = locate(options.name, options.root)
+    listing = list_images(options.name, folder)
+    return {
+        (path.relative_to(folder).as_posix(),): (part, index)
+        for part, images in zip(_PARTS, (listing.train, listing.test), strict=True)
+        for index, (path, _) in enumerate(images)
+    }
