@@ -58,6 +58,7 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "mixed": len({(it.plan.suite, it.plan.suite_version, repr(it.plan.threat)) for it in audits}) > 1,
         "trade_off": figures.trade_off(audited),
         "attacks": tables.attack_rows(audited),
+        "families": tables.family_tables(audited),
         "galleries": gallery.galleries(albums),
         "extremes": gallery.extremes(albums),
         "curves": figures.training_curves(runs),
