@@ -12,7 +12,9 @@ import attncem
 from attncem.capture import WARM_STEPS, Step, no_host_reads
 from attncem.config.attacks import (
     DecoderOptions,
+    FamilyOptions,
     FlowOptions,
+    GanOptions,
     GreyOptions,
     NearestNeighbourOptions,
     PublishedOptions,
@@ -38,6 +40,8 @@ SMALL_SUITE = Suite(
         "nearest neighbour": NearestNeighbourOptions(),
         "ridge": RidgeOptions(),
         "decoder": DecoderOptions(epochs=1, max_epochs=2),
+        "gan": GanOptions(epochs=2, decoder_epochs=1, critic_steps=2),
+        "family": FamilyOptions(epochs=1, max_epochs=1, widths=(8, 16), fractions=(0.1, 1)),
         "flow": FlowOptions(epochs=1, max_epochs=1, width=16, samples=2, steps=2),
         "published": PublishedOptions(epochs=2, batch_size=64),
         "re-identification": ReidentificationOptions(candidates=200),

@@ -39,7 +39,18 @@ from attncem.reporting import (
 from attncem.reporting.explanation import write_explanation
 from attncem.reporting.load import Entry, entries, load_run, load_runs
 from attncem.reporting.tables import CSV_COLUMNS, HEADLINE, attack_rows
-from attncem.results.audit import AuditPlan, AuditResult, Bound, BudgetPoint, Picture, Row, Score, Subject, Verdict
+from attncem.results.audit import (
+    AuditPlan,
+    AuditResult,
+    Bound,
+    BudgetPoint,
+    FamilyPoint,
+    Picture,
+    Row,
+    Score,
+    Subject,
+    Verdict,
+)
 from attncem.results.explanation import ClassView, Explanation, FeatureView, PartShare, Recovery
 from attncem.results.findings import Finding, finding
 from attncem.results.joining import join
@@ -1163,6 +1174,23 @@ def test_findings_of_a_row_stand_beside_it_and_at_the_top(tmp_path: Path) -> Non
     assert words.count(said.text) == 1
     assert words.count("loses to ridge: it is under-trained") == 2
     assert 'class="note">not converged after 40 epochs' in read([run], tmp_path)
+
+
+def test_a_family_of_decoders_has_a_table(tmp_path: Path) -> None:
+    tried = [(32, 450, 0.0312), (32, 4500, 0.0287), (96, 450, 0.0316), (96, 4500, 0.0263)]
+    family = [FamilyPoint(width, images / 4500, images, error) for width, images, error in tried]
+    made = rows(0.01, decoder={"verdict": Verdict(family=family[:-1])})
+    run = make_run(tmp_path, audits=[make_audit(made=made)])
+    page = read([run], tmp_path)
+    assert page.count("MSE on the attacker’s own validation images by width and number of own images") == 1
+    first, second = (
+        f'<tr><th scope="row">{width}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+        for width, cells in ((32, ("0.0312", "<strong>0.0287</strong>")), (96, ("0.0316", "–")))
+    )
+    assert page.index(first) < page.index(second)
+    (tmp_path / "other").mkdir()
+    without = make_run(tmp_path / "other", audits=[make_audit(made=rows(0.01))])
+    assert "by width and number of own images" not in read([without], tmp_path / "other")
 
 
 def test_what_samples_say_stands_beside_their_row_alone(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pydantic import ValidationError
 from attncem.config.attacks import (
     ClassMeanOptions,
     DecoderOptions,
+    FamilyOptions,
     FlowOptions,
+    GanOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
@@ -79,6 +81,15 @@ FULL = {
     **STANDARD,
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
+    "baseline's gan": GanOptions(
+        **{"epochs": 10, "decoder_epochs": 50, "batch_size": 128, "lr": 5e-4, "critic_lr": 5e-3},
+        **{"critic_steps": 10, "gradient_penalty": 10.0, "mse_weight": 1500.0},
+    ),
+    "decoder family": FamilyOptions(
+        **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
+        **{"widths": (32, 64, 96), "fractions": (0.01, 0.1, 0.3, 1.0)},
+        **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
+    ),
     "flow": FlowOptions(
         **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
         **{"width": 64, "blocks": 2, "samples": 4, "steps": 10},

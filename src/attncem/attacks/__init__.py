@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
+from attncem.attacks.family import FamilyAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
 from attncem.attacks.flow import FlowAttack
+from attncem.attacks.gan import GanAttack
 from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.published import PublishedAttack
@@ -22,6 +24,8 @@ ATTACKS: dict[str, type[Attack]] = {
     "ridge": RidgeAttack,
     "decoder": DecoderAttack,
     "published": PublishedAttack,
+    "gan": GanAttack,
+    "family": FamilyAttack,
     "flow": FlowAttack,
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,

@@ -161,10 +161,9 @@ class DecoderTraining:
     def _new_decoder(self) -> nn.Module:
         material = self.material
         with seeded(material.device, material.seed, "decoder init"):
-            return self.engine.place(self._build(tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])))
-
-    def _build(self, feature_shape: Shape, image_shape: Shape) -> nn.Module:
-        return DECODERS[self.options.size](feature_shape, image_shape)  # type: ignore[arg-type]
+            build = DECODERS[self.options.size]
+            shapes = tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])
+            return self.engine.place(build(*shapes))  # type: ignore[arg-type]
 
     def _new_optimizer(self) -> Optimizer:
         return adamw(self.decoder.parameters(), self.options.lr, self.options.weight_decay, self.engine.device)

@@ -25,7 +25,7 @@ class PublishedAttack(DecodingAttack):
     """`res_normN8C64`, for 50 epochs of batches of 256: MSE, fresh noise in each, the last epoch's weights.
 
     Adam with the decay in the gradient, and a rate that falls along a cosine, epoch by epoch. It learns from all own
-    images, and from releases as they are: a defence that shrinks z fools it, which `decoder published` is not. Its
+    images, and from releases as they are: a defence that shrinks z may fool it, but not `decoder published`. Its
     budget is given, so it makes no audit unreliable, and beats nothing by duty.
     """
 

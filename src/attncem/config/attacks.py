@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from attncem.config.base import Options
 from attncem.results.threats import MOST_RELEASES
@@ -157,6 +157,52 @@ class PublishedOptions(SeeingOptions):
     """Weight decay, as part of the gradient."""
 
 
+class GanOptions(Options):
+    """The baseline's decoder trained on as the generator of a WGAN with gradient penalty: a budget that is given."""
+
+    name: Literal["gan"] = "gan"
+    epochs: float = Field(10.0, gt=0)
+    """Epochs of generator and critic; published: 150."""
+    decoder_epochs: float = Field(50.0, gt=0)
+    """Epochs of the decoder that it starts from, trained as published."""
+    batch_size: int = Field(128, ge=1)
+    """Images per step of generator and critic."""
+    lr: float = Field(5e-4, gt=0)
+    """The generator's rate at the start."""
+    critic_lr: float = Field(5e-3, gt=0)
+    """The critic's rate at the start."""
+    critic_steps: int = Field(10, ge=1)
+    """Steps of the critic to one of the generator."""
+    gradient_penalty: float = Field(10.0, ge=0)
+    """Weight of the penalty on critics that are not of slope 1."""
+    mse_weight: float = Field(1500.0, ge=0)
+    """Weight of the MSE beside the critic's answer."""
+
+
+class FamilyOptions(BudgetOptions):
+    """Global decoders of several widths on several parts of the own images (AdamW); the best one recovers."""
+
+    name: Literal["family"] = "family"
+    widths: tuple[PositiveInt, ...] = Field((32, 64, 96), min_length=1)
+    """Channels of the decoders."""
+    fractions: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field((0.01, 0.1, 0.3, 1.0), min_length=1)
+    """Parts of the own images that each width learns from."""
+    epochs: float = Field(10.0, gt=0)
+    """First budget of each decoder."""
+    max_epochs: float = Field(40.0, gt=0)
+    """Largest budget of each."""
+    lr: float = Field(1.5e-3, gt=0)
+    """Highest learning rate."""
+    batch_size: int = Field(256, ge=1)
+    """Images per step."""
+    least_steps: int = Field(150, ge=1)
+    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
+    precision: Literal["32-true", "bf16-mixed"] = "bf16-mixed"
+    """Numbers that it is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
+    weight_decay: float = Field(1e-3, ge=0)
+    """Weight decay."""
+
+
 class FlowOptions(BudgetOptions):
     """A conditional flow around the mean of a global decoder (AdamW): samples of p(x | release), and their mean.
 
@@ -220,6 +266,8 @@ AttackOptions = Annotated[
     | RidgeOptions
     | DecoderOptions
     | PublishedOptions
+    | GanOptions
+    | FamilyOptions
     | FlowOptions
     | OptimisationOptions
     | RewhiteningOptions

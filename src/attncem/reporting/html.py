@@ -62,6 +62,7 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "has_units": any(audit.plan.units for audit in audits),
         "asking": asking.blocks(audited),
         "asking_curves": figures.asking_curves(audited),
+        "families": tables.family_tables(audited),
         "galleries": gallery.galleries(albums),
         "extremes": gallery.extremes(albums),
         "curves": figures.training_curves(runs),

@@ -11,7 +11,7 @@ from typing import Any
 from attncem.metrics import METRICS
 from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
-from attncem.results.audit import AuditResult, Row, Score
+from attncem.results.audit import AuditResult, FamilyPoint, Row, Score
 from attncem.texts import has_text, text
 
 Cells = dict[str, Any]
@@ -222,6 +222,26 @@ def _score_said(name: str, score: Score, chance: float | None) -> str:
         among=round(1 / chance),
         labels=labels,
     )
+
+
+# families of decoders
+
+
+def family_tables(entries: Sequence[Entry]) -> list[Cells]:
+    """One table for each row that tried several decoders: its error by width and by number of own images."""
+    return [
+        {"label": entry.label, "color": entry.color, "attack": row.name, **_family_cells(row.verdict.family)}
+        for entry in entries
+        for row in entry.audit.attacks
+        if row.verdict.family
+    ]
+
+
+def _family_cells(family: Sequence[FamilyPoint]) -> Cells:
+    errors = {(point.width, point.images): point.validation_error for point in family}
+    widths, images = (sorted(set(numbers)) for numbers in zip(*errors, strict=True))
+    rows = [{"width": width, "errors": [errors.get((width, count)) for count in images]} for width in widths]
+    return {"images": images, "rows": rows, "least": min(errors.values())}
 
 
 # classes

@@ -74,11 +74,22 @@ class BudgetPoint(Record):
 
 
 @dataclass(frozen=True)
+class FamilyPoint(Record):
+    """One decoder of a family: its width, the part and the number of own images it learned from, and its error."""
+
+    width: int
+    fraction: float
+    images: int
+    validation_error: float
+
+
+@dataclass(frozen=True)
 class Verdict(Record):
     """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
 
     ``chosen`` are the options that it chose on its own images. With a ``fixed_budget`` the attack had the budget that
-    it was published with, and whether more would gain was not asked.
+    it was published with, and whether more would gain was not asked. ``family`` are all decoders that were tried, where
+    these are several.
     """
 
     reliable: bool = True
@@ -87,6 +98,7 @@ class Verdict(Record):
     num_parameters: int = 0
     chosen: dict[str, float] = field(default_factory=dict)
     fixed_budget: bool = False
+    family: list[FamilyPoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,14 @@ FINDINGS: dict[str, str] = {
     ),
     "finding.never_doubled": "not converged after {epochs:g} epochs: no doubling was tried",
     "finding.budget_diverged": "not converged after {epochs:g} epochs: {tried:g} epochs diverged",
+    "finding.more_images_help": (
+        "with {images} own images the error still falls by {gain:.1f} % for twice as many: the true leakage is "
+        "probably larger"
+    ),
+    "finding.more_width_helps": (
+        "at width {width} the error still falls by {gain:.1f} % for twice the width: the true leakage is probably "
+        "larger"
+    ),
     "finding.steps_not_enough": (
         "not converged after {steps} steps (total variation {smoothness:g}, pull {pull:g}): the last doubling gained "
         "{gain:.1f} %"

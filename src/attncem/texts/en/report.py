@@ -89,6 +89,13 @@ REPORT: dict[str, str] = {
     "report.column.class": "Class",
     "report.yes": "yes",
     "report.no": "no",
+    "report.family.region": "Decoders tried by {attack} on {run}",
+    "report.family.caption": (
+        "{attack} on {run}: MSE on the attacker’s own validation images by width and number of own images. What still "
+        "falls to the right or downwards would fall further."
+    ),
+    "report.family.width": "width",
+    "report.family.images": "own images",
     "report.samples": "samples: spread {spread:.4f} beside an MSE of {mse:.4f} (equal where they are calibrated)",
     "report.sample.mse": "MSE of a sample {mean:.4f}",
     "report.sample.ssim": "SSIM of a sample {mean:.3f}",
