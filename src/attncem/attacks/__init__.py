@@ -9,6 +9,7 @@ from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.rewhitening import RewhiteningAttack
 from attncem.attacks.ridge import RidgeAttack
+from attncem.attacks.substitute import SubstituteAttack
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
 
@@ -22,6 +23,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,
+    "substitute": SubstituteAttack,
 }
 """Attacks by name."""
 
