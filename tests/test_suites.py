@@ -19,6 +19,7 @@ from attncem.config.attacks import (
     PublishedOptions,
     RewhiteningOptions,
     RidgeOptions,
+    SubstituteOptions,
 )
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
 from attncem.config.probes import (
@@ -98,6 +99,9 @@ FULL = {
     "white box": OptimisationOptions(**WHITE_BOX),
     "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
     "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
+    "substitute": SubstituteOptions(
+        steps=2000, batch_size=64, lr=1e-3, width=32, match=1.0, critic=0.1, cycle=0.3, server=0.3
+    ),
     "noise guess": NoiseGuessOptions(seeds=2**20, images=100),
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "re-identification by picture": ByPictureOptions(candidates=1000),

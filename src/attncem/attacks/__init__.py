@@ -13,6 +13,7 @@ from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.published import PublishedAttack
 from attncem.attacks.rewhitening import RewhiteningAttack
 from attncem.attacks.ridge import RidgeAttack
+from attncem.attacks.substitute import SubstituteAttack
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
 
@@ -30,6 +31,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,
+    "substitute": SubstituteAttack,
 }
 """Attacks by name."""
 

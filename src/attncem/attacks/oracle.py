@@ -31,9 +31,11 @@ def frozen(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
-def require(threat: ThreatModel, needs: Iterable[Need], *, has_server: bool, weak_noise: bool = False) -> None:
+def require(
+    threat: ThreatModel, needs: Iterable[Need], *, has_server: bool, weak_noise: bool = False, observed: bool = True
+) -> None:
     """NotApplicable unless the adversary has all of it, and the model has it to give."""
-    given = {"server": has_server, "generator": weak_noise}
+    given = {"server": has_server, "generator": weak_noise, "observed": observed}
     for need in needs:
         if threat.missing(need) or not given.get(need, True):
             raise NotApplicable(text("threat.lacks", name=threat.name, what=text(f"threat.lacks.{need}")))
@@ -49,7 +51,7 @@ class Oracle:
 
     `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one (`Sight`).
     ``features`` are the clean features of the own images where they are known already, ``fixed`` their releases
-    where these repeat, as with keyed noise.
+    where these repeat, as with keyed noise. ``observed`` are what it sees of the images that it is judged on.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Oracle:
         combine: Combine = mean_of,
         features: Tensor | None = None,
         fixed: Tensor | None = None,
+        observed: Tensor | None = None,
     ) -> None:
         self.threat = threat
         self.num_classes = num_classes
@@ -75,7 +78,7 @@ class Oracle:
         ):  # it runs the channel by itself, with a key of its own
             channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
-        self._weak_noise = has_weak_noise(model.channel)
+        self._weak_noise, self._observed = has_weak_noise(model.channel), observed
         self._x, self._y = x, y
         self._noise = make_generator(x.device, seed, "oracle")
         seen_through = self._model
@@ -88,7 +91,8 @@ class Oracle:
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
-        require(self.threat, needs, has_server=self.has_server, weak_noise=self._weak_noise)
+        given = {"has_server": self.has_server, "weak_noise": self._weak_noise, "observed": self._observed is not None}
+        require(self.threat, needs, **given)
 
     @property
     def num_auxiliary(self) -> int:
@@ -130,6 +134,18 @@ class Oracle:
         if self._features is None:
             self._features = torch.cat([self._model.encode(part) for part in self._x.split(_BATCH)])
         return self._sight(self._x[index], noise, self._features[index])
+
+    def observed(self) -> Tensor:
+        """The releases that it will be asked about, without their images and labels: who sees them owns them."""
+        self.require("observed")
+        assert self._observed is not None
+        return self._observed.clone()
+
+    def server(self) -> nn.Module:
+        """A copy of the server half through which gradients pass: releases arrive there."""
+        self.require("server")
+        assert self._model.server is not None
+        return frozen(self._model.server)
 
     @torch.no_grad()
     def predict(self, released: Tensor) -> Tensor:

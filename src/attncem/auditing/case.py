@@ -104,6 +104,7 @@ class Case:
             combine=_combine_of(attack),
             features=features,
             fixed=fixed,
+            observed=torch.cat(list(self.seen_by(attack, len(self.x)))) if "observed" in attack.needs else None,
         )
 
     def require(self, needs: Iterable[Need]) -> None:

@@ -258,6 +258,28 @@ class NoiseGuessOptions(SeeingOptions):
     """Evaluation images that it is asked about at most; None: all."""
 
 
+class SubstituteOptions(Options):
+    """A client of the attacker's own whose releases are made to look like the observed ones, and a decoder for it."""
+
+    name: Literal["substitute"] = "substitute"
+    steps: int = Field(2000, ge=1)
+    """Steps of the training."""
+    batch_size: int = Field(64, ge=2)
+    """Images and observed releases in a step."""
+    lr: float = Field(1e-3, gt=0)
+    """Highest learning rate (Adam); it falls to zero over the second half."""
+    width: int = Field(32, ge=8)
+    """Channels inside the substitute client."""
+    match: float = Field(1.0, ge=0)
+    """Weight of the distances of distributions: means, covariance, MK-MMD."""
+    critic: float = Field(0.1, ge=0)
+    """Weight of the critic that tells the substitute's releases from observed ones."""
+    cycle: float = Field(0.3, ge=0)
+    """Weight of the error with which an observed release comes back from its own reconstruction."""
+    server: float = Field(0.3, ge=0)
+    """Weight of the server's errors on the substitute's releases of labelled own images."""
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -271,7 +293,8 @@ AttackOptions = Annotated[
     | FlowOptions
     | OptimisationOptions
     | RewhiteningOptions
-    | NoiseGuessOptions,
+    | NoiseGuessOptions
+    | SubstituteOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""

@@ -9,9 +9,9 @@ from attncem.results.record import Record
 from attncem.types import ConfigError
 
 Auxiliary = Literal["train", "held_out", "published_infer", "none"]
-Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator"]
+Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed"]
 """What an attack may need: own images; releases of them; the encoder's weights; its gradient; the channel's law;
-the server's answers; noise of a generator whose seeds can be tried."""
+the server's answers; noise of a generator whose seeds can be tried; the releases that it sees, without their images."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class ThreatModel(Record):
             "channel": not self.knows_channel,
             "server": False,
             "generator": False,
+            "observed": False,
         }[need]
 
 

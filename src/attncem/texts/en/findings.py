@@ -26,6 +26,9 @@ FINDINGS: dict[str, str] = {
     "finding.seeds_left": (
         "{tried:,} of {total:,} seeds were tried: noise of the others is still on; who tries all takes it off"
     ),
+    "finding.unguided": (
+        "no server half ties the substitute to the client: it may be mirrored or turned, and worse than a blind guess"
+    ),
     "finding.loses_to": "loses to {other}: it is under-trained",
     "finding.depends_on_batch": (
         "an image comes out otherwise without the others of its batch (they move it by {moved:.2g}, its MSE is "

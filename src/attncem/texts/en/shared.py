@@ -81,6 +81,7 @@ SHARED: dict[str, str] = {
     "threat.lacks.generator": "has no noise to guess: none is drawn with fewer than 256 random bits",
     "noise_guess.gaussian_alone": "draws are compared for channels of Gaussian noise alone",
     "noise_guess.few_features": "draws of fewer than 16 features, or of an odd number below 32, are not compared",
+    "threat.lacks.observed": "has observed no releases",
     "threat.lacks.members": "owns no images that were trained on",
     "threat.releases.many": "{count} releases",
     "threat.jitter": "{sight}, each with pixels off by up to {jitter}/255,",
