@@ -25,6 +25,7 @@ from attncem.config.attacks import (
     NearestNeighbourOptions,
     OptimisationOptions,
     RidgeOptions,
+    SeeingOptions,
 )
 from attncem.config.channels import (
     DropoutOptions,
@@ -35,12 +36,12 @@ from attncem.config.channels import (
     QuantiseOptions,
     TopKOptions,
 )
-from attncem.config.suites import Suite
+from attncem.config.suites import Suite, load_suite
 from attncem.ledger import Ledger
 from attncem.models.split import SplitModel
 from attncem.opening import open_encoder
 from attncem.progress import silent
-from attncem.results.audit import AuditResult
+from attncem.results.audit import AuditResult, Row
 from attncem.results.threats import THREATS
 from probing import DATA, LEAKY, SPEC, pictures, subject
 
@@ -206,6 +207,21 @@ def test_the_gain_is_that_of_the_same_images(fresh: AuditResult) -> None:
 def test_rows_that_ask_otherwise_are_no_base(tmp_path: Path) -> None:
     rows = {"ridge": RidgeOptions(strengths=(1.0,)), "ridge x4": RidgeOptions(releases=4)}
     assert audit(subject(LEAKY, STD), suite_of(rows), out=tmp_path, progress=silent).averaging == []
+    rows = {"ridge": RidgeOptions(num_releases=3), "ridge x4": RidgeOptions(releases=4)}
+    (found,) = audit(subject(LEAKY, STD), suite_of(rows), out=tmp_path, progress=silent).averaging
+    assert found.base == "ridge", "what it learns from is not what it asks"
+
+
+def test_every_row_of_the_standard_suite_that_asks_again_has_a_base() -> None:
+    rows = {
+        name: Row(name, options.name, "attack", "ok", "", options.model_dump(mode="json"), 0, options.releases or 1)
+        for name, options in load_suite("standard").suite.rows.items()
+        if isinstance(options, SeeingOptions)
+    }
+    once = {row.question: name for name, row in rows.items() if row.releases == 1}
+    often = {name: once.get(row.question) for name, row in rows.items() if row.releases > 1}
+    assert often == {name: name.split(" x")[0] for name in often}
+    assert {"ridge x4", "ridge x16", "ridge x64", "ridge x256", "ridge x16 jitter"} < set(often)
 
 
 # every attack can be asked so

@@ -72,7 +72,7 @@ STANDARD = {
     **{f"ridge x{releases}": RidgeOptions(releases=releases) for releases in (4, 16, 64, 256)},
     "ridge x16 jitter": RidgeOptions(releases=16, jitter=1, num_releases=1),
     "decoder small x16": DecoderOptions(
-        size="small", loss="mse", epochs=28, max_epochs=56, batch_size=16, lr=8e-3, releases=16, **DECODER
+        size="small", loss="mse", epochs=14, max_epochs=28, batch_size=16, lr=8e-3, releases=16, **DECODER
     ),
 }
 LEARNED = [row for row, options in STANDARD.items() if isinstance(options, DecoderOptions)]

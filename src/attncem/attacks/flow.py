@@ -102,7 +102,7 @@ class FlowAttack(DecodingAttack):
 def _training_options(options: FlowOptions) -> DecoderOptions:
     """What of it a decoder's training reads."""
     shared = options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
-    return DecoderOptions(size="global", **shared)
+    return DecoderOptions(size="global", mirror=True, **shared)
 
 
 class FlowMaterial(Material):

@@ -23,7 +23,7 @@ from attncem.attacks.base import Attack, OwnImages, State
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import SubstituteOptions
 from attncem.engine import seeded
-from attncem.models.decoders import DECODERS, GroupNormBlock
+from attncem.models.decoders import DECODERS, ResidualBlock
 from attncem.models.split import count_parameters
 from attncem.results.audit import Verdict
 from attncem.results.findings import finding
@@ -182,7 +182,7 @@ class Client(nn.Module):
             layers += [nn.Conv2d(width, width, 3, stride=2, padding=1), nn.SiLU()]
             size = -(-size // 2)
         grid = feature_shape[1:] if maps else (side, side)
-        layers += [nn.AdaptiveAvgPool2d(grid), GroupNormBlock(width)]
+        layers += [nn.AdaptiveAvgPool2d(grid), ResidualBlock(width)]
         if maps:
             layers.append(nn.Conv2d(width, feature_shape[0], 1))
         else:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.models.decoders import ImageShape, ToGrid, WholeView
+from attncem.models.decoders import ImageShape, ToGrid, WholeView, group_norm
 
 FIRST_TIME = 1e-3
 """Where sampling begins: at exactly 0 the field has learned the mean alone."""
@@ -98,7 +98,7 @@ class FlowNetwork(nn.Module):
         self.deep = _blocks(2 * width, 2 * width, 2 * blocks)
         self.up = nn.Conv2d(2 * width, width, 3, padding=1)
         self.after = _blocks(width, 2 * width, blocks)
-        self.end = nn.Sequential(_norm(width), nn.SiLU(), _silent(nn.Conv2d(width, 4 * colours, 3, padding=1)))
+        self.end = nn.Sequential(group_norm(width), nn.SiLU(), _silent(nn.Conv2d(width, 4 * colours, 3, padding=1)))
 
     def forward(self, seen: Tensor, time: Tensor, released: Tensor, mean: Tensor) -> Tensor:
         """F for every pixel, in float32; `seen` is r_t / √q, `mean` is M(z)."""
@@ -117,8 +117,8 @@ class ToldBlock(nn.Module):
 
     def __init__(self, width: int, told: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
-        self.norm = _norm(width)
+        self.first = nn.Sequential(group_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.norm = group_norm(width)
         self.told = nn.Linear(told, 2 * width)
         self.second = nn.Sequential(nn.SiLU(), _silent(nn.Conv2d(width, width, 3, padding=1)))
 
@@ -127,10 +127,6 @@ class ToldBlock(nn.Module):
         scale, shift = self.told(told)[:, :, None, None].chunk(2, 1)
         out: Tensor = x + self.second(self.norm(self.first(x)) * (1 + scale) + shift)
         return out
-
-
-def _norm(width: int) -> nn.Module:
-    return nn.GroupNorm(math.gcd(width, 8), width)
 
 
 def _silent(layer: nn.Conv2d) -> nn.Module:

@@ -113,6 +113,10 @@ class Picture(Record):
     mse: float
 
 
+_EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
+"""Options that do not make another attack of it; whether a budget was enough is in the verdict."""
+
+
 @dataclass(frozen=True)
 class Row(Record):
     """One line of an audit: what judged, how it ended, and what came out.
@@ -162,9 +166,8 @@ class Row(Record):
 
     @property
     def question(self) -> tuple[str, str]:
-        """Method and options but for how often it looks: rows that ask the same, once or often."""
-        looking = ("releases", "jitter", "num_releases")
-        asked = {key: value for key, value in self.options.items() if key not in looking}
+        """Method and options but for how often it looks and its budgets: rows that ask the same, once or often."""
+        asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
         return self.method, repr(sorted(asked.items()))
 
 
