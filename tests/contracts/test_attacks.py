@@ -83,7 +83,7 @@ CASES: dict[str, Any] = {
     "decoder ssim": learned(epochs=1, max_epochs=2, loss="mse_ssim"),
     "published": PublishedOptions(epochs=5, batch_size=16, lr=3e-3),
     "gan": GanOptions(decoder_epochs=1, epochs=2, batch_size=16, critic_steps=1, lr=1e-2),
-    "family": related(epochs=4, max_epochs=4),
+    "family": related(epochs=5, max_epochs=5),
     "flow": flowing(epochs=5, max_epochs=5),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),

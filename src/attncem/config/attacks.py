@@ -157,7 +157,7 @@ class PublishedOptions(SeeingOptions):
     """Weight decay, as part of the gradient."""
 
 
-class GanOptions(Options):
+class GanOptions(SeeingOptions):
     """The baseline's decoder trained on as the generator of a WGAN with gradient penalty: a budget that is given."""
 
     name: Literal["gan"] = "gan"
@@ -258,7 +258,7 @@ class NoiseGuessOptions(SeeingOptions):
     """Evaluation images that it is asked about at most; None: all."""
 
 
-class SubstituteOptions(Options):
+class SubstituteOptions(SeeingOptions):
     """A client of the attacker's own whose releases are made to look like the observed ones, and a decoder for it."""
 
     name: Literal["substitute"] = "substitute"
