@@ -180,6 +180,19 @@ def test_train_audit_and_report_on_the_gpu(config: str, tmp_path) -> None:
     assert attncem.report([run], out=tmp_path / "report.html").exists()
 
 
+@pytest.mark.parametrize("noise", ["fresh", "keyed"])
+def test_rows_that_ask_again_on_the_gpu(noise: str, tmp_path) -> None:
+    run = attncem.train("demo-none", [*TINY, f"channel.0.noise={noise}"], out=tmp_path / "run", progress=silent)
+    often = {"ridge x4": {"name": "ridge", "releases": 4}, "moved": {"name": "ridge", "releases": 4, "jitter": 1}}
+    rows = {"ridge": {"name": "ridge"}, **often}
+    result = attncem.audit(run, {"name": "again", "version": 1, "meaning": "again", "rows": rows}, progress=silent)
+    assert {row.outcome for row in result.rows} == {"ok"}
+    assert [item.helps for item in result.averaging] == [noise == "fresh", True]
+    assert result.plan.units is not None
+    errors = [rung.mse for rung in result.plan.units.components]
+    assert errors == sorted(errors, reverse=True)
+
+
 def test_bf16_training_stays_close_to_float32(tmp_path) -> None:
     accuracy = {}
     for precision in ("32-true", "bf16-mixed"):

@@ -412,6 +412,19 @@ def test_own_and_evaluation_images_are_seen_by_the_same_law() -> None:
     assert float(own.std()) == pytest.approx(STD / 3, rel=0.05)
 
 
+@pytest.mark.parametrize("noise", ["fresh", "keyed"])
+def test_own_images_move_as_the_victims_do(noise: str) -> None:
+    """Without noise of the channel, all that own and evaluation images are off by is the averaged jitter."""
+    case = Case(subject(LEAKY, 0.0, noise=noise), FULL).seeing(4, 8)
+    attack: Attack = ATTACKS["ridge"]()
+    x, _ = case.auxiliary.get(slice(None))
+    own = (case.oracle(attack, 0).release_auxiliary(torch.arange(len(x))) - LEAKY(x)).std()
+    handed_in = (case.oracle(attack, 0).release(x) - LEAKY(x)).std()
+    seen = (torch.cat(list(case.seen_by(attack, len(case.x)))) - LEAKY(case.x)).std()
+    expected = (288 / 12) ** 0.5 / 255 / 2  # of the mean of four uniform numbers in −8 … 8
+    assert [float(own), float(handed_in), float(seen)] == pytest.approx([expected] * 3, rel=0.05)
+
+
 def test_one_release_is_the_one_that_the_server_answers_to() -> None:
     case = Case(subject(LEAKY, STD), FULL)
     attack: Attack = ATTACKS["ridge"]()

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from attncem.config.suites import row_file
 from attncem.files import PARTIAL, explain_os_error, locked, read_bytes, read_record, write_atomic, write_record
-from attncem.results.audit import AuditPlan, AuditResult, Averaging, Row
+from attncem.results.audit import AuditPlan, AuditResult, Row
+from attncem.results.averaging import Averaging
 from attncem.results.joining import bases, join
 from attncem.statistics import bootstrap_mean
 from attncem.types import RunError

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from attncem.reporting import wording
 from attncem.reporting.load import Entry
-from attncem.results.audit import AuditResult, Averaging, Row
+from attncem.results.audit import AuditResult, Row
+from attncem.results.averaging import Averaging
 from attncem.texts import text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from attncem.results.averaging import Averaging
 from attncem.results.findings import Finding
 from attncem.results.record import Record
 from attncem.results.threats import ThreatModel
@@ -169,31 +170,6 @@ class Row(Record):
         """Method and options but for how often it looks and its budgets: rows that ask the same, once or often."""
         asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
         return self.method, repr(sorted(asked.items()))
-
-
-HELPS = 0.01
-"""Averaging helps where it takes off at least this part of the error, for sure; less is called flat."""
-
-
-@dataclass(frozen=True)
-class Averaging(Record):
-    """What asking again gave a row, beside ``base``, the row that asks the same as often as the threat model says.
-
-    ``gain`` is the part of the base's error that it takes off, with a 95 % interval of the paired bootstrap.
-    """
-
-    row: str
-    base: str
-    releases: int
-    jitter: int
-    gain: float
-    low: float
-    high: float
-
-    @property
-    def helps(self) -> bool:
-        """Whether more releases told more."""
-        return self.low > 0 and self.gain >= HELPS
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attncem.results.audit import AuditPlan, AuditResult, Averaging, Row, Score
+from attncem.results.audit import AuditPlan, AuditResult, Row, Score
+from attncem.results.averaging import Averaging
 from attncem.results.findings import Finding, finding, unique
 
 NEAR_CHANCE = 1.5
