@@ -27,12 +27,17 @@ _SMALLEST = 1e-4
 """Least deviation around the mean, in pixel values: without any error there is nothing to scale by."""
 
 
+_STARTS = 512
+"""Noises that samples start from; which of them is decided by the release."""
+
+
 class FlowAttack(DecodingAttack):
     """A decoder that sees the whole feature gives the mean; a conditional flow around it gives samples of p(x | z).
 
     `reconstruct` is the mean of the flow in one step (`FlowDecoder`), or the decoder's where own held-out images say
     that this is better. By the law of total variance the spread of exact samples is, on average, the error of the
-    exact mean: the two are set beside each other in the row. Every image's samples start from the same noise.
+    exact mean: the two are set beside each other in the row. Samples start from noises that the release
+    chooses by its bits, so that each image depends on its own release alone, and different images draw differently.
     """
 
     options_type = FlowOptions
@@ -78,10 +83,11 @@ class FlowAttack(DecodingAttack):
 
     @torch.no_grad()
     def samples(self, released: Tensor) -> Tensor:
-        """Images that may have been, [samples, B, …]; the noise is the same for every image."""
-        z, shape = self._standardise(released), (self.options.samples, *self._image_shape)
-        noise = torch.randn(shape, generator=make_generator(z.device, self._seed, "flow samples"), device=z.device)
-        starts = (each.expand(len(z), *self._image_shape) for each in noise)
+        """Images that may have been, [samples, B, …]."""
+        z, draws = self._standardise(released), make_generator(released.device, self._seed, "flow samples")
+        noise = torch.randn(_STARTS, *self._image_shape, generator=draws, device=z.device)
+        first = _mark(released) * self.options.samples
+        starts = (noise[(first + number) % _STARTS] for number in range(self.options.samples))
         return torch.stack([self._decoder.sample(z, start, self.options.steps) for start in starts])
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
@@ -97,6 +103,11 @@ class FlowAttack(DecodingAttack):
         """Mean and flow with these weights."""
         super().load(state)
         self._seed = int(state["seed"])
+
+
+def _mark(released: Tensor) -> Tensor:
+    """A number of each release alone, [B]: the sum of its bits taken as integers, which no order of adding changes."""
+    return released.float().contiguous().view(torch.int32).flatten(1).sum(1) % _STARTS
 
 
 def _training_options(options: FlowOptions) -> DecoderOptions:
