@@ -5,6 +5,7 @@ from __future__ import annotations
 from attncem.attacks.base import Attack
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
+from attncem.attacks.image_prior import ImagePriorAttack
 from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.rewhitening import RewhiteningAttack
@@ -24,6 +25,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,
     "substitute": SubstituteAttack,
+    "image_prior": ImagePriorAttack,
 }
 """Attacks by name."""
 
