@@ -12,6 +12,7 @@ from attncem.config.attacks import (
     FlowOptions,
     GanOptions,
     GreyOptions,
+    ImagePriorOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     NoiseGuessOptions,
@@ -99,6 +100,9 @@ FULL = {
     "white box": OptimisationOptions(**WHITE_BOX),
     "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
     "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
+    "image prior": ImagePriorOptions(
+        steps=100, max_steps=800, tolerance=0.02, lr=0.02, width=32, draws=4, tuning_images=25, images=100
+    ),
     "substitute": SubstituteOptions(
         steps=2000, batch_size=64, lr=1e-3, width=32, match=1.0, critic=0.1, cycle=0.3, server=0.3
     ),

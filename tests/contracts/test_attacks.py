@@ -26,6 +26,7 @@ from attncem.config.attacks import (
     FlowOptions,
     GanOptions,
     GreyOptions,
+    ImagePriorOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     NoiseGuessOptions,
@@ -91,6 +92,7 @@ CASES: dict[str, Any] = {
     "rewhitening": RewhiteningOptions(),
     "noise_guess": NoiseGuessOptions(seeds=100),
     "substitute": SubstituteOptions(steps=60, batch_size=16, width=8, lr=3e-3),
+    "image_prior": ImagePriorOptions(steps=30, max_steps=30, width=8),
 }
 """A line per attack; further lines, told apart by a second word, for its other forms, the cheapest last."""
 
@@ -120,6 +122,7 @@ ABILITIES = {
     "rewhitening": Ability(leaky=0.002, learns=True),
     "noise_guess": Ability(leaky=0.002, learns=True),
     "substitute": Ability(leaky=1.0, learns=True),
+    "image_prior": Ability(leaky=0.7, beats_ridge={"smooth": ImagePriorOptions(steps=300, max_steps=300, width=16)}),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to
 follow; one that follows the gradient does on `smooth`."""

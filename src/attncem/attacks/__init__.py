@@ -8,6 +8,7 @@ from attncem.attacks.family import FamilyAttack
 from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
 from attncem.attacks.flow import FlowAttack
 from attncem.attacks.gan import GanAttack
+from attncem.attacks.image_prior import ImagePriorAttack
 from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.published import PublishedAttack
@@ -32,6 +33,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,
     "substitute": SubstituteAttack,
+    "image_prior": ImagePriorAttack,
 }
 """Attacks by name."""
 

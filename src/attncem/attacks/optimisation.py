@@ -41,7 +41,7 @@ from attncem.types import TrainingError
 _BATCH = 250
 _HELD = 0.2
 """Largest part of the own images that is held out."""
-_BLUR = 0.1
+BLUR = 0.1
 """Part of a feature's deviation that counts as noise even where there is none."""
 _ROUNDING = 1 / (12 * 255**2)
 """MSE of rounding to 8 bits: below it nothing is left to gain."""
@@ -280,7 +280,7 @@ class View:
         noise, total = self.generator("noise"), torch.zeros_like(released[0], dtype=torch.float32)
         for part, seen in zip(x.split(_BATCH), released.float().split(_BATCH), strict=True):
             total += (self(part, noise)[0] - seen).square().sum(0)
-        blur = (_BLUR * Standardiser.of(released).std).square()
+        blur = (BLUR * Standardiser.of(released).std).square()
         return total / len(x) + blur
 
 

@@ -280,6 +280,34 @@ class SubstituteOptions(SeeingOptions):
     """Weight of the server's errors on the substitute's releases of labelled own images."""
 
 
+class ImagePriorOptions(SeeingOptions):
+    """Deep image prior: an untrained network for each release, fitted through the encoder until only noise is left."""
+
+    name: Literal["image_prior"] = "image_prior"
+    steps: int = Field(100, ge=1)
+    """First number of steps; doubled ones are tried on own held-out images, and the best is kept."""
+    max_steps: int = Field(800, ge=1)
+    """Largest number of steps."""
+    tolerance: float = Field(0.02, gt=0, lt=1)
+    """Part of the MSE on own images that the last doubling must gain, else it is called converged."""
+    lr: float = Field(0.02, gt=0)
+    """Rate of Adam."""
+    width: int = Field(32, ge=4)
+    """Channels inside the network."""
+    draws: int = Field(4, ge=1)
+    """Fresh draws that a step averages the loss over, where the channel is not additive noise alone."""
+    tuning_images: int = Field(25, ge=1)
+    """Own images held out to choose the steps; at most a fifth of all."""
+    images: int | None = Field(100, ge=1)
+    """Evaluation images that it is asked about at most; None: all."""
+
+    @model_validator(mode="after")
+    def _leave_room_to_double(self) -> Self:
+        if self.max_steps < self.steps:
+            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
+        return self
+
+
 AttackOptions = Annotated[
     GreyOptions
     | MeanImageOptions
@@ -294,7 +322,8 @@ AttackOptions = Annotated[
     | OptimisationOptions
     | RewhiteningOptions
     | NoiseGuessOptions
-    | SubstituteOptions,
+    | SubstituteOptions
+    | ImagePriorOptions,
     Field(discriminator="name"),
 ]
 """Options of any attack, told apart by ``name``."""

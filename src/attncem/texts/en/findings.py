@@ -29,6 +29,7 @@ FINDINGS: dict[str, str] = {
     "finding.unguided": (
         "no server half ties the substitute to the client: it may be mirrored or turned, and worse than a blind guess"
     ),
+    "finding.prior_not_converged": "not converged after {steps} steps: doubling them still gained, or was not tried",
     "finding.loses_to": "loses to {other}: it is under-trained",
     "finding.depends_on_batch": (
         "an image comes out otherwise without the others of its batch (they move it by {moved:.2g}, its MSE is "
