@@ -12,6 +12,7 @@ from attncem.attacks.base import Standardiser, State
 from attncem.attacks.convergence import cosine, for_epochs
 from attncem.attacks.decoder import DecoderTraining, Material
 from attncem.attacks.decoding import DecodingAttack, Shape
+from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import DecoderOptions, PublishedOptions
 from attncem.engine import adam, seeded
@@ -49,6 +50,14 @@ class PublishedAttack(DecodingAttack):
 
     def _tell(self, epochs: float, _: float) -> None:
         self.progress(self.options.name, epochs, self.options.epochs, {})
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the time of a step."""
+        batch = min(self.options.batch_size, own)
+        options = _training_options(self.options).model_copy(update={"batch_size": batch})
+        training = PublishedTraining(RawMaterial(trial, options, seed=0))
+        step = timed(lambda: training.step(self.options.lr)).times(batch / min(batch, trial.num_auxiliary))
+        return step.times(own // batch * self.options.epochs + images / batch / 3)  # a step goes through it three times
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
         """The same decoder untrained."""

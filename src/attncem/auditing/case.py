@@ -17,6 +17,8 @@ from attncem.attacks.ridge import RidgeAttack
 from attncem.attacks.seeing import Combine, Sight, mean_of
 from attncem.auditing.guards import digest
 from attncem.build import RunData
+from attncem.config.attacks import SeeingOptions
+from attncem.config.base import Options
 from attncem.data.batches import DeviceData
 from attncem.judges import Probe
 from attncem.metrics import accuracy
@@ -80,6 +82,10 @@ class Case:
         view = copy.copy(self)
         view.threat = threat
         return view
+
+    def for_row(self, options: Options) -> Case:
+        """The same as a row with these options sees it."""
+        return self.seeing(options.releases, options.jitter) if isinstance(options, SeeingOptions) else self
 
     def require_unchanged(self) -> None:
         """RunError where encoder or channel are not what they were when the evaluation images were released."""

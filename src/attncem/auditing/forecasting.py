@@ -54,7 +54,7 @@ def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> 
         return None
     images, own = len(case.image_index(judge)), len(case.auxiliary)
     try:
-        found = judge.forecast(case.oracle(judge, 0, own=_OWN), own, images)
+        found = judge.forecast(case.for_row(options).oracle(judge, 0, own=_OWN), own, images)
     except NotApplicable:
         return Seconds()
     except Exception:

@@ -21,7 +21,6 @@ from attncem.auditing.guards import company, require_images
 from attncem.auditing.judges import build_judge
 from attncem.auditing.sampling import sample_values
 from attncem.checkpoints import pack_tensors
-from attncem.config.attacks import SeeingOptions
 from attncem.config.base import Options
 from attncem.judges import Certificate, Probe
 from attncem.ledger import ImageScores, RowFiles
@@ -48,7 +47,7 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
     """Judge the case by what the options describe. Nothing but an interruption leaves this function as an error."""
     started = time.perf_counter()
     judge = build_judge(options, progress=progress)
-    case = case.seeing(options.releases, options.jitter) if isinstance(options, SeeingOptions) else case
+    case = case.for_row(options)
     row = Row(
         name=name,
         method=options.name,  # type: ignore[attr-defined]
