@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attncem.attacks import ATTACKS
 from attncem.attacks.oracle import Oracle
 from attncem.channels import build_channel
-from attncem.config.attacks import ImagePriorOptions, MeanImageOptions
+from attncem.config.attacks import ImagePriorOptions, MeanImageOptions, RewhiteningOptions
 from attncem.config.channels import GaussianOptions
 from attncem.metrics import mse
 from attncem.models.split import SplitModel
@@ -31,6 +31,7 @@ IDENTITY: dict[str, Any] = {
     "decoder ssim": learned(epochs=40, max_epochs=40, loss="mse_ssim"),
     "decoder global": learned(epochs=20, max_epochs=20, size="global", lr=1.5e-3),
     "decoder published": learned(epochs=80, max_epochs=80, size="published", lr=3e-3),
+    "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=20, powers=(1.0,)),
     "image_prior": ImagePriorOptions(steps=300, max_steps=300, width=16),
     "optimisation random": optimised(start="random", steps=100, max_steps=200),
 }
