@@ -9,7 +9,7 @@ import torch
 
 import attncem
 from attncem.attacks.decoder import DecoderTraining, Material
-from attncem.config.attacks import DecoderOptions
+from attncem.config.attacks import DecoderOptions, OptimisationOptions, PublishedOptions
 from attncem.config.suites import RowOptions, Suite, packaged_suites
 from attncem.engine import Engine, fastest_convolutions
 from attncem.models.decoders import DECODERS
@@ -17,16 +17,17 @@ from attncem.progress import silent
 from benchmarks.common import Row, Setting, Table, free_memory, milliseconds
 
 IMAGES = 10_000
+_STEPS = 20
 
 
 def audits(setting: Setting) -> list[Table]:
-    """Every attack of the suite `full`, each decoder for a fixed number of epochs."""
+    """Every attack of the suite `standard`, what is learned for a fixed number of epochs or steps."""
     epochs = 0.1 if setting.tiny else 2
     config = setting.config(setting.plain, IMAGES if setting.on_gpu else 1_000, epochs=2)
     run = attncem.train(config, out=setting.folder / "audited", progress=silent)
-    rows_of_suite = {name: _bounded(options, epochs) for name, options in packaged_suites()["full"].rows.items()}
+    rows_of_suite = {name: _bounded(options, epochs) for name, options in packaged_suites()["standard"].rows.items()}
     if setting.tiny:
-        rows_of_suite = {name: o for name, o in rows_of_suite.items() if getattr(o, "size", "small") == "small"}
+        rows_of_suite = {name: rows_of_suite[name] for name in packaged_suites()["quick"].rows}
     suite = Suite(name="benchmark", version=1, meaning="short", rows=rows_of_suite)
     result = attncem.audit(run, suite, on="validation" if setting.tiny else "test", progress=silent)
     ridge = next(row.seconds for row in result.attacks if row.method == "ridge")
@@ -35,16 +36,20 @@ def audits(setting: Setting) -> list[Table]:
     ]
     note = (
         f"{result.plan.num_auxiliary:,} images of the attacker's, {result.plan.num_evaluation:,} attacked; "
-        f"decoders {epochs:g} epochs without doubling; scoring included."
+        f"decoders {epochs:g} epochs without doubling, the white box {_STEPS} steps; scoring included."
     )
     return [Table("Audit", rows, note), Table("Step of a decoder", _decoder_steps(setting))]
 
 
 def _bounded(options: RowOptions, epochs: float) -> RowOptions:
     """The options with a fixed budget, where they have one."""
-    if not isinstance(options, DecoderOptions):
-        return options
-    return options.model_copy(update={"epochs": epochs, "max_epochs": epochs})
+    if isinstance(options, DecoderOptions):
+        return options.model_copy(update={"epochs": epochs, "max_epochs": epochs})
+    if isinstance(options, PublishedOptions):
+        return options.model_copy(update={"epochs": epochs})
+    if isinstance(options, OptimisationOptions):
+        return options.model_copy(update={"steps": _STEPS, "max_steps": _STEPS, "decoder_epochs": epochs})
+    return options
 
 
 def _decoder_steps(setting: Setting) -> list[Row]:

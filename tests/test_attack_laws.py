@@ -15,12 +15,18 @@ from torch import Tensor, nn
 from attncem.attacks import ATTACKS
 from attncem.attacks.oracle import Oracle
 from attncem.channels import build_channel
-from attncem.config.attacks import ImagePriorOptions, MeanImageOptions, RewhiteningOptions
+from attncem.config.attacks import (
+    GanOptions,
+    ImagePriorOptions,
+    MeanImageOptions,
+    PublishedOptions,
+    RewhiteningOptions,
+)
 from attncem.config.channels import GaussianOptions
 from attncem.metrics import mse
 from attncem.models.split import SplitModel
 from attncem.results.threats import THREATS
-from contracts.test_attacks import CASES, LEAKY, errors, fitted, learned, make_oracle, optimised
+from contracts.test_attacks import CASES, LEAKY, errors, fitted, flowing, learned, make_oracle, optimised, related
 
 NEAR_PERFECT = 0.02
 """Part of the mean image's error that may be left of the identity."""
@@ -31,6 +37,10 @@ IDENTITY: dict[str, Any] = {
     "decoder ssim": learned(epochs=40, max_epochs=40, loss="mse_ssim"),
     "decoder global": learned(epochs=20, max_epochs=20, size="global", lr=1.5e-3),
     "decoder published": learned(epochs=80, max_epochs=80, size="published", lr=3e-3),
+    "published": PublishedOptions(epochs=20, batch_size=16, lr=3e-3),
+    "gan": GanOptions(decoder_epochs=30, decoder_batch_size=16, epochs=3, batch_size=16, critic_steps=3, lr=1e-4),
+    "family": related(epochs=30, max_epochs=30, widths=(16,), fractions=(1.0,)),
+    "flow": flowing(epochs=20, max_epochs=20),
     "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=20, powers=(1.0,)),
     "image_prior": ImagePriorOptions(steps=300, max_steps=300, width=16),
     "optimisation random": optimised(start="random", steps=100, max_steps=200),
@@ -38,7 +48,7 @@ IDENTITY: dict[str, Any] = {
 """Every attack that queries the client, with a budget in which it can learn."""
 RETRIEVAL = {"nearest_neighbour"}
 """It answers with an own image: there is none that is equal."""
-SLOW = {"decoder published"}
+SLOW = {"decoder published", "gan"}
 
 
 @pytest.mark.parametrize(

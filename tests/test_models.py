@@ -190,13 +190,6 @@ def test_strong_decoder_is_strong_and_without_batch_norm(feature: tuple[int, ...
     assert [m for m in decoder.modules() if isinstance(m, nn.GroupNorm)]
 
 
-@pytest.mark.parametrize(("feature", "image"), list(product(FEATURES, IMAGES)))
-def test_global_decoder_has_no_batch_norm(feature: tuple[int, ...], image: tuple[int, int, int]) -> None:
-    with torch.device("meta"):
-        decoder = DECODERS["global"](feature, image)
-    assert not [m for m in decoder.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-
-
 def test_global_decoder_has_its_size() -> None:
     decoder = GlobalDecoder((8, 8, 8), (3, 32, 32))
     assert count_parameters(decoder) == 1_488_496
@@ -252,12 +245,13 @@ def test_a_global_decoder_finds_what_the_feature_keeps_far_away() -> None:
 
     def error(decoder: nn.Module) -> float:
         adam = torch.optim.Adam(decoder.parameters(), lr=3e-3)
-        for _ in range(40):
+        for _ in range(100):
             loss = nn.functional.mse_loss(decoder(grid), x)
             adam.zero_grad()
             loss.backward()
             adam.step()
-        return float(loss.detach() / x.var())
+        with torch.no_grad():
+            return float(nn.functional.mse_loss(decoder.eval()(grid), x) / x.var())
 
     with torch.random.fork_rng():
         torch.manual_seed(0)

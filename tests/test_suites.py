@@ -83,7 +83,14 @@ FULL = {
     "decoder strong": DecoderOptions(loss="mse", **STRONG),
     "decoder strong ssim": DecoderOptions(loss="mse_ssim", **STRONG),
     "baseline's gan": GanOptions(
-        **{"epochs": 10, "decoder_epochs": 50, "batch_size": 128, "lr": 5e-4, "critic_lr": 5e-3},
+        **{
+            "epochs": 10,
+            "decoder_epochs": 50,
+            "decoder_batch_size": 256,
+            "batch_size": 128,
+            "lr": 5e-4,
+            "critic_lr": 5e-3,
+        },
         **{"critic_steps": 10, "gradient_penalty": 10.0, "mse_weight": 1500.0},
     ),
     "decoder family": FamilyOptions(

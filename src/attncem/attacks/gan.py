@@ -40,7 +40,8 @@ class GanAttack(DecodingAttack):
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """The published training, then the critic's."""
-        start = PublishedAttack(progress=self.progress, epochs=self.options.decoder_epochs)
+        budget = {"epochs": self.options.decoder_epochs, "batch_size": self.options.decoder_batch_size}
+        start = PublishedAttack(progress=self.progress, **budget)
         start.fit(oracle, seed=seed)
         training = DecoderOptions(size="published", batch_size=self.options.batch_size)
         material = RawMaterial(oracle, training, seed)

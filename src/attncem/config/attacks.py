@@ -165,6 +165,8 @@ class GanOptions(SeeingOptions):
     """Epochs of generator and critic; published: 150."""
     decoder_epochs: float = Field(50.0, gt=0)
     """Epochs of the decoder that it starts from, trained as published."""
+    decoder_batch_size: int = Field(256, ge=1)
+    """Images per step of that decoder."""
     batch_size: int = Field(128, ge=1)
     """Images per step of generator and critic."""
     lr: float = Field(5e-4, gt=0)
