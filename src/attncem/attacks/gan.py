@@ -40,8 +40,8 @@ class GanAttack(DecodingAttack):
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """The published training, then the critic's."""
-        budget = {"epochs": self.options.decoder_epochs, "batch_size": self.options.decoder_batch_size}
-        start = PublishedAttack(progress=self.progress, **budget)
+        epochs, batch_size = self.options.decoder_epochs, self.options.decoder_batch_size
+        start = PublishedAttack(progress=self.progress, epochs=epochs, batch_size=batch_size)
         start.fit(oracle, seed=seed)
         training = DecoderOptions(size="published", batch_size=self.options.batch_size)
         material = RawMaterial(oracle, training, seed)
