@@ -63,7 +63,7 @@ STANDARD = {
     "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
     "decoder global": DecoderOptions(
         **DECODER
-        | {"size": "global", "loss": "mse", "epochs": 15, "max_epochs": 60, "batch_size": 256, "least_steps": 150}
+        | {"size": "global", "loss": "mse", "epochs": 15, "max_epochs": 60, "batch_size": 256, "least_steps": 75}
         | {"mirror": True, "lr": 1.5e-3, "weight_decay": 1e-3, "precision": "bf16-mixed"}
     ),
     **{f"ridge x{releases}": RidgeOptions(releases=releases) for releases in (4, 16, 64, 256)},
