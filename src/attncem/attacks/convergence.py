@@ -38,6 +38,7 @@ class Learner(Stepping, Protocol):
 
 
 L = TypeVar("L", bound=Learner)
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,17 @@ def until_converged(
     return Converged(best, verdict, [] if reliable else [_doubt(verdict, size)])
 
 
+def doubled(first: N, most: float) -> list[N]:
+    """The first size and its doubles, up to the largest that is allowed."""
+    sizes = [first]
+    while 2 * sizes[-1] <= most:
+        sizes.append(2 * sizes[-1])
+    return sizes
+
+
 def steps_of(budget: BudgetOptions, steps_per_epoch: int) -> tuple[int, int]:
     """Steps of the shortest course and of the longest: two budgets, where there is room, and all of them."""
-    sizes = [budget.epochs]
-    while 2 * sizes[-1] <= budget.max_epochs:
-        sizes.append(2 * sizes[-1])
+    sizes = doubled(budget.epochs, budget.max_epochs)
     totals = [max(2, round(size * steps_per_epoch)) for size in sizes]
     untils = [round((1 - budget.anneal) * total) for total in totals]
     taken = [untils[last] + sum(totals[: last + 1]) - sum(untils[: last + 1]) for last in range(len(sizes))]

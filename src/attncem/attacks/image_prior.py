@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, divide
+from attncem.attacks.convergence import doubled
 from attncem.attacks.optimisation import BLUR, View
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import ImagePriorOptions
@@ -62,10 +63,7 @@ class ImagePriorAttack(Attack):
 
     def _choose(self, x: Tensor, released: Tensor) -> None:
         """Doubled numbers of steps along one descent; the one with the lowest MSE is kept."""
-        budgets, steps = [], self.options.steps
-        while steps <= self.options.max_steps:
-            budgets.append(steps)
-            steps *= 2
+        budgets = doubled(self.options.steps, self.options.max_steps)
         parts = [self._descend(part, budgets, lambda _: None) for part in released.split(_TOGETHER)]
         errors = [float(mse(torch.cat(images), x).mean()) for images in zip(*parts, strict=True)]
         self.steps = budgets[min(range(len(budgets)), key=errors.__getitem__)]

@@ -177,7 +177,7 @@ class CleanOracle:
     """An oracle whose own images are encoded and not passed through the channel."""
 
     def __init__(self, whole: Oracle) -> None:
-        self._whole, self._encoder = whole, whole.encoder()
+        self._whole, self._encoder, self._x = whole, whole.encoder(), whole.auxiliary()[0]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
@@ -185,5 +185,4 @@ class CleanOracle:
     @torch.no_grad()
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Clean features of these own images."""
-        x, _ = self._whole.auxiliary()
-        return torch.cat([self._encoder(part) for part in x[index].split(_BATCH)])
+        return torch.cat([self._encoder(part) for part in self._x[index].split(_BATCH)])

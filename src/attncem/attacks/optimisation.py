@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, divide
+from attncem.attacks.convergence import doubled
 from attncem.attacks.decoder import DecoderAttack
 from attncem.attacks.floors import MeanImageFloor
 from attncem.attacks.forecast import Seconds, timed
@@ -89,9 +90,7 @@ class OptimisationAttack(Attack):
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds | None:
         """From the time of the start, and of one step of a few images: two numbers of steps at least, or all."""
         start = _start_attack(self.options, self.progress).forecast(trial, own, images)
-        steps = [self.options.steps]
-        while 2 * steps[-1] <= self.options.max_steps:
-            steps.append(2 * steps[-1])
+        steps = doubled(self.options.steps, self.options.max_steps)
         held = max(1, round(own * min(_HELD, self.options.tuning_images / own)))
         each = held * len(self.options.smoothness) * len(self.options.pulls)
         answer = images * self.options.restarts

@@ -19,17 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.attacks.base import Attack, OwnImages, State
+from attncem.attacks.base import OwnImages, Standardiser, State
+from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import SubstituteOptions
-from attncem.engine import seeded
+from attncem.engine import Engine, seeded
 from attncem.models.decoders import DECODERS, ResidualBlock
 from attncem.models.split import count_parameters
 from attncem.results.audit import Verdict
 from attncem.results.findings import finding
 from attncem.seeding import make_generator
 
-Shape = tuple[int, ...]
 _WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the kernels of the MMD, in mean squared distances of observed releases."""
 _LEAST = 1e-2
@@ -37,7 +37,7 @@ _LEAST = 1e-2
 _TELL_EVERY = 20
 
 
-class SubstituteAttack(Attack):
+class SubstituteAttack(DecodingAttack):
     """Trains client, decoder and critic together; `reconstruct` is the decoder."""
 
     options_type = SubstituteOptions
@@ -52,39 +52,20 @@ class SubstituteAttack(Attack):
             training.step(self.options.lr * min(1.0, 2 * (1 - step / self.options.steps)))
             if step % _TELL_EVERY == 0:
                 self.progress("substitute", step, self.options.steps, {})
-        self._scale, self._decoder = training.scale, training.decoder.eval()
+        self._standardise, self._decoder = training.scale, training.decoder.eval()
         self._image_shape = oracle.image_shape
         parts = (training.client, training.decoder)
         guided = training.server is not None
         self.verdict = Verdict(guided, num_parameters=sum(count_parameters(part) for part in parts))
         self.findings = [] if guided else [finding("unguided")]
 
-    @torch.no_grad()
-    def reconstruct(self, released: Tensor) -> Tensor:
-        """What the decoder makes of them."""
-        images: Tensor = self._decoder(self._scale(released)).clamp(0, 1)
-        return images
-
-    def state(self) -> State:
-        """The decoder's weights and the scale of releases."""
-        own = {f"decoder.{name}": tensor for name, tensor in self._decoder.state_dict().items()}
-        return {**own, **self._scale.tensors(), "image_shape": torch.tensor(self._image_shape)}
-
-    def load(self, state: State) -> None:
-        """A decoder with these weights."""
-        self._scale, self._image_shape = Scale(state["mean"], state["std"]), tuple(state["image_shape"].tolist())
-        with torch.random.fork_rng(devices=[]):
-            decoder = DECODERS["small"](tuple(state["mean"].shape), self._image_shape)  # type: ignore[arg-type]
-        own = {name.removeprefix("decoder."): t for name, t in state.items() if name.startswith("decoder.")}
-        decoder.load_state_dict(own)
-        self._decoder = decoder.to(state["mean"].device).eval()
+    def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
+        """The same decoder untrained."""
+        return DECODERS["small"](feature_shape, image_shape)  # type: ignore[arg-type]
 
 
-class Scale:
-    """(released − mean) / std with the mean of every entry and one deviation for all: what varies more stays so."""
-
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
-        self.mean, self.std = mean, std
+class Scale(Standardiser):
+    """Every entry less its mean, over one deviation for all: what varies more stays so."""
 
     @classmethod
     def of(cls, released: Tensor) -> Scale:
@@ -92,17 +73,9 @@ class Scale:
         released = released.float()
         return cls(released.mean(0), (released - released.mean(0)).square().mean().sqrt().clamp_min(1e-8))
 
-    def __call__(self, released: Tensor) -> Tensor:
-        """Scaled."""
-        return (released.float() - self.mean) / self.std
-
     def undone(self, scaled: Tensor) -> Tensor:
         """As the client releases them."""
         return scaled * self.std + self.mean
-
-    def tensors(self) -> State:
-        """All of it as tensors."""
-        return {"mean": self.mean, "std": self.std}
 
 
 class Training:
@@ -119,7 +92,7 @@ class Training:
         with seeded(oracle.device, seed, "substitute init"):
             self.client = Client(oracle.image_shape, shape, options.width).to(oracle.device)
             decoder = DECODERS["small"](shape, oracle.image_shape)  # type: ignore[arg-type]
-            self.decoder, self.critic = decoder.to(oracle.device), Critic(math.prod(shape)).to(oracle.device)
+            self.decoder, self.critic = Engine(oracle.device).place(decoder), Critic(math.prod(shape)).to(oracle.device)
         self._weights = [*self.client.parameters(), *self.decoder.parameters()]
         self._adam = torch.optim.Adam(self._weights, options.lr, betas=(0.5, 0.99))
         self._critic_adam = torch.optim.Adam(self.critic.parameters(), options.lr, betas=(0.5, 0.99))

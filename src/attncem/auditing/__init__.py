@@ -74,10 +74,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     known("on", on, ("test", "validation"))
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     with _ready(opened), shown(progress) as told:
-        known_features = _reference(reference, opened)
-        case = Case(
-            opened, adversary, on=on, seed=opened.config.seed if seed is None else seed, reference=known_features
-        )
+        drawn_from = opened.config.seed if seed is None else seed
+        case = Case(opened, adversary, on=on, seed=drawn_from, reference=_reference(reference, opened))
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
