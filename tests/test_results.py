@@ -128,10 +128,29 @@ def check_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert all(list(row["attacks"]) == list(measured.ROWS) for row in found["evidence"])
     assert found["chosen"] == measured.choose(found["selection"])
+    assert list(found["chosen"]) == list(measured.LEVELS)
+    for level, chosen in found["chosen"].items():
+        check_recommended(measured, found["selection"], level, chosen)
     scored = {name for row in found["evidence"] for scores in row["attacks"].values() for name in scores}
     assert scored == {*METRICS, "reliable"}
     page = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")
     assert measured.renewed(page, found) == page, "run scripts/front_ends_cifar10.py --page"
+
+
+def check_recommended(measured: ModuleType, rows: list[dict[str, Any]], level: str, chosen: dict[str, Any]) -> None:
+    """The configuration is what was chosen, and its second line says what was measured."""
+    file = ROOT / f"src/attncem/configs/recommended-{level}.yaml"
+    setting = tuple(chosen.values())
+    asked = load_config(None, [*measured.SETTING, *measured.overrides(setting), f"name=recommended-{level}"]).config
+    assert load_config(f"recommended-{level}").config == asked
+    undefended, row = (
+        next(row for row in rows if measured.key(row)[0] == of) for of in (measured.SELECTION[0], setting)
+    )
+    line = file.read_text(encoding="utf-8").splitlines()[1]
+    for one in (undefended, row):
+        scores = one["attacks"][one["strongest"]]
+        assert f"{100 * one['accuracy'][0]:.1f} %" in line
+        assert f"{scores['mse'][0]:.4f}" in line and f"{scores['structure'][0]:.4f})" in line
 
 
 def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:

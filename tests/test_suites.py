@@ -45,7 +45,7 @@ STRENGTHS = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 DECODER = {"tolerance": 0.02, "weight_decay": 1e-4, "ema_decay": 0.99, "anneal": 0.5, "validation_fraction": 0.1}
 STRONG = {"size": "strong", "epochs": 50.0, "max_epochs": 200.0, "batch_size": 64, "lr": 3e-4, **DECODER}
 WHITE_BOX = {
-    **{"start": "decoder", "decoder_epochs": 28.0, "restarts": 3, "draws": 4, "tuning_images": 64, "images": 1000},
+    **{"start": "decoder", "decoder_epochs": 28.0, "restarts": 1, "draws": 4, "tuning_images": 64, "images": 1000},
     **{"steps": 100, "max_steps": 400, "tolerance": 0.02, "lr": 0.03},
     **{"smoothness": (0.0, 1.0, 3.0, 10.0, 30.0), "pulls": (0.0, 1.0, 3.0, 10.0)},
 }
@@ -63,12 +63,12 @@ STANDARD = {
     "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
     "decoder global": DecoderOptions(
         **DECODER
-        | {"size": "global", "loss": "mse", "epochs": 15, "max_epochs": 60, "batch_size": 256, "least_steps": 75}
+        | {"size": "global", "loss": "mse", "epochs": 25, "max_epochs": 100, "batch_size": 256, "least_steps": 75}
         | {"mirror": True, "lr": 1.5e-3, "weight_decay": 1e-3, "precision": "bf16-mixed"}
     ),
     **{f"ridge x{releases}": RidgeOptions(releases=releases) for releases in (4, 16, 64, 256)},
     "ridge x16 jitter": RidgeOptions(releases=16, jitter=1, num_releases=1),
-    "decoder small x16": DecoderOptions(epochs=14, max_epochs=28, releases=16, **SMALL),
+    "decoder small x16": DecoderOptions(epochs=20, max_epochs=40, releases=16, **SMALL),
     "white box": OptimisationOptions(**WHITE_BOX),
 }
 LEARNED = [row for row, options in STANDARD.items() if isinstance(options, DecoderOptions)]
@@ -103,6 +103,7 @@ FULL = {
         **{"width": 64, "blocks": 2, "samples": 4, "steps": 10},
         **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
     ),
+    "white box restarts": OptimisationOptions(**WHITE_BOX | {"restarts": 3}),
     "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
     "rewhitening decoder": RewhiteningOptions(then="decoder", powers=(1.0,), shrinkage=1e-4, decoder_epochs=28),
     "image prior": ImagePriorOptions(
@@ -121,13 +122,13 @@ FULL = {
 PACKAGED = {
     "quick": (2, QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
     "standard": (
-        3,
+        4,
         STANDARD,
         "quick, the baseline's decoder as published, one that sees the whole feature, several releases, and white-box "
         "optimisation",
     ),
     "full": (
-        3,
+        4,
         FULL,
         "standard, decoders of other sizes and aims, a flow, a GAN, a substitute client, re-whitening and probes: for "
         "a GPU",

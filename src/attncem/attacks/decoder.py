@@ -23,6 +23,7 @@ from attncem.engine import Average, Engine, Precision, Trainable, adamw, seeded,
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
+from attncem.progress import Progress
 from attncem.seeding import derive_seed, make_generator
 
 _SSIM_SHARE = 0.1
@@ -70,6 +71,11 @@ class DecoderAttack(DecodingAttack):
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
         """A decoder of the same size."""
         return DECODERS[self.options.size](feature_shape, image_shape)  # type: ignore[arg-type]
+
+
+def small_decoder(epochs: float, progress: Progress) -> DecoderAttack:
+    """The suites' small decoder, as a part of another attack: its first budget doubles once."""
+    return DecoderAttack(progress=progress, epochs=epochs, max_epochs=2 * epochs, batch_size=256, least_steps=225)
 
 
 def _batch_size(options: DecoderOptions, count: int) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, divide
 from attncem.attacks.convergence import doubled
-from attncem.attacks.decoder import DecoderAttack
+from attncem.attacks.decoder import small_decoder
 from attncem.attacks.floors import MeanImageFloor
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
@@ -39,7 +39,8 @@ from attncem.results.findings import Finding, finding
 from attncem.seeding import derive_seed, make_generator
 from attncem.types import TrainingError
 
-_BATCH = 250
+_BATCH, _PIXELS = 250, 4_000_000
+"""Images that descend together: as many on a CPU, and on a GPU as have so many values."""
 _HELD = 0.2
 """Largest part of the own images that is held out."""
 BLUR = 0.1
@@ -50,6 +51,8 @@ _CORNER = 1e-3
 """Where the total variation goes over from squared to absolute differences of pixels."""
 _DISTURBANCE = 0.2
 """Deviation of the noise that further restarts add to the start."""
+_KEPT = 4
+"""Of the pairs of weights, one in so many is tried again with more steps."""
 _MOST_COPIES = 16
 """Releases of an image that one draw averages at most."""
 _TELL_EVERY = 20
@@ -77,6 +80,7 @@ class OptimisationAttack(Attack):
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Learn the start, measure the noise, and choose weights and steps on own images."""
         own = OwnImages(oracle)
+        self._batch = _batch(own.x)
         fraction = min(_HELD, self.options.tuning_images / len(own.x))
         known, held = divide(len(own.x), fraction, derive_seed(seed, "optimisation split"), own.x.device)
         released = own.release_all(make_generator(own.x.device, seed, "optimisation"))
@@ -92,14 +96,15 @@ class OptimisationAttack(Attack):
         start = _start_attack(self.options, self.progress).forecast(trial, own, images)
         steps = doubled(self.options.steps, self.options.max_steps)
         held = max(1, round(own * min(_HELD, self.options.tuning_images / own)))
-        each = held * len(self.options.smoothness) * len(self.options.pulls)
+        pairs = len(self.options.smoothness) * len(self.options.pulls)
+        tried = [held * (_narrowed(pairs) if number else pairs) * count for number, count in enumerate(steps)]
         answer = images * self.options.restarts
-        least, most = each * sum(steps[:2]) + answer * steps[0], each * sum(steps) + answer * steps[-1]
+        least, most = sum(tried[:2]) + answer * steps[0], sum(tried) + answer * steps[-1]
         return None if start is None else start + self._step(trial).times(least, most)
 
     def _step(self, trial: Oracle) -> Seconds:
         """One step of one image, tried on a batch."""
-        index = torch.arange(min(_BATCH, trial.num_auxiliary), device=trial.device)
+        index = torch.arange(min(_batch(trial.auxiliary()[0]), trial.num_auxiliary), device=trial.device)
         x, released, ones = trial.auxiliary()[0][index], trial.release_auxiliary(index), torch.ones(len(index))
         view = View(trial, self.options.draws, seed=0)
         objective = Objective(view, view.uncertainty(x, released), variance=1.0)
@@ -108,7 +113,7 @@ class OptimisationAttack(Attack):
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """For each image the restart with the lowest objective."""
-        return torch.cat([self._recovered(part) for part in released.split(_BATCH)])
+        return torch.cat([self._recovered(part) for part in released.split(self._batch)])
 
     def _recovered(self, released: Tensor) -> Tensor:
         centre, ones = self._start.centre(released), torch.ones(len(released), device=released.device)
@@ -125,38 +130,44 @@ class OptimisationAttack(Attack):
     # what own held-out images choose
 
     def _choose(self, x: Tensor, released: Tensor, centre: Tensor) -> None:
-        """Weights for doubled numbers of steps, until doubling gains little; the best of all are kept."""
-        curve: list[BudgetPoint] = []
-        steps, least, gain, reliable = self.options.steps, torch.inf, None, False
-        while not reliable and steps <= self.options.max_steps:
-            weights, error = self._best_weights(x, released, centre, steps)
+        """Weights for doubled numbers of steps, until doubling gains little; the best of all are kept.
+
+        More steps than the first number are tried with the better weights alone.
+        """
+        pairs = [Weights(*pair) for pair in itertools.product(self.options.smoothness, self.options.pulls)]
+        curve, least, gain, reliable = list[BudgetPoint](), math.inf, None, False
+        for steps in doubled(self.options.steps, self.options.max_steps):
+            errors = self._errors(pairs, x, released, centre, steps)
+            error = min(errors.values())
             gain = _gain(curve[-1].validation_error, error) if curve else None
-            reliable = gain is not None and gain < self.options.tolerance
             if error < least:
-                self.chosen, self.steps, least = weights, steps, error
+                self.chosen, self.steps, least = min(pairs, key=errors.__getitem__), steps, error
             curve.append(BudgetPoint(steps, error))
-            steps *= 2
+            reliable = gain is not None and gain < self.options.tolerance
+            if reliable:
+                break
+            pairs = sorted(pairs, key=errors.__getitem__)[: _narrowed(len(errors))] if len(curve) == 1 else pairs
         chosen = {"smoothness": self.chosen.smoothness, "pull": self.chosen.pull, "steps": self.steps}
         self.verdict = Verdict(reliable, gain, curve, chosen=chosen)
         self.findings = [] if reliable else [self._doubt(gain)]
 
-    def _best_weights(self, x: Tensor, released: Tensor, centre: Tensor, steps: int) -> tuple[Weights, float]:
-        """The pair of weights with the lowest MSE on these own images, and that MSE; all pairs share batches."""
-        pairs = [Weights(*pair) for pair in itertools.product(self.options.smoothness, self.options.pulls)]
+    def _errors(
+        self, pairs: list[Weights], x: Tensor, released: Tensor, centre: Tensor, steps: int
+    ) -> dict[Weights, float]:
+        """The MSE on these own images by pair of weights; all pairs share batches."""
         row = torch.arange(len(x), device=x.device).repeat(len(pairs))
         smoothness, pull = torch.tensor([(pair.smoothness, pair.pull) for pair in pairs], device=x.device).T
         each = smoothness.repeat_interleave(len(x)), pull.repeat_interleave(len(x))
-        tasks = Task(released[row], centre[row], *each).split(_BATCH)
+        tasks = Task(released[row], centre[row], *each).split(self._batch)
         images = []
         for number, task in enumerate(tasks):
             told = self._teller("optimisation weights", number, len(tasks), steps)
             start = next(self._start.points(task.centre))
             images.append(descend(self._objective, task, start, steps, self.options.lr, told))
         errors = mse(torch.cat(images), x[row]).view(len(pairs), len(x)).mean(1).nan_to_num(nan=torch.inf)
-        best = int(errors.argmin())
-        if not math.isfinite(float(errors[best])):
+        if not math.isfinite(float(errors.min())):
             raise TrainingError(f"optimisation diverged within {steps} steps: lower its lr={self.options.lr:g}")
-        return pairs[best], float(errors[best])
+        return dict(zip(pairs, errors.tolist(), strict=True))
 
     def _doubt(self, gain: float | None) -> Finding:
         values: dict[str, Any] = {"steps": self.steps, **vars(self.chosen)}
@@ -173,6 +184,16 @@ class OptimisationAttack(Attack):
                 self.progress(stage, part * steps + step, parts * steps, numbers)
 
         return told
+
+
+def _batch(x: Tensor) -> int:
+    """Images that descend together."""
+    return _BATCH if x.device.type == "cpu" else max(1, min(1000, _PIXELS // x[0].numel()))
+
+
+def _narrowed(pairs: int) -> int:
+    """How many pairs of weights are tried with more steps."""
+    return max(1, pairs // _KEPT)
 
 
 def _gain(before: float, after: float) -> float:
@@ -334,5 +355,5 @@ def _start_attack(options: OptimisationOptions, progress: Progress) -> Attack:
     if options.start == "ridge":
         return RidgeAttack(progress=progress)
     if options.start == "decoder":
-        return DecoderAttack(progress=progress, epochs=options.decoder_epochs, max_epochs=2 * options.decoder_epochs)
+        return small_decoder(options.decoder_epochs, progress)
     return MeanImageFloor(progress=progress)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
-from attncem.attacks.decoder import DecoderAttack
+from attncem.attacks.decoder import small_decoder
 from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.attacks import RewhiteningOptions
@@ -83,7 +83,7 @@ class RewhiteningAttack(Attack):
         if self.options.then == "ridge":
             return RidgeAttack(progress=self.progress)
         epochs = self.options.decoder_epochs
-        return DecoderAttack(progress=self.progress, epochs=epochs, max_epochs=2 * epochs)
+        return small_decoder(epochs, self.progress)
 
 
 def _clearly_less(errors: Tensor, than: Tensor) -> bool:
