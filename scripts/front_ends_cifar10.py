@@ -6,7 +6,7 @@
 `selection` trains every setting once and attacks it on validation images: the recommended configurations are chosen
 from it (`choose`). `evidence` trains the arms of the comparison with three seeds and attacks them on test images.
 Rows that the file holds already are left as they are, so that a stopped measurement goes on; every row is written at
-once. For a GPU: a row takes about a minute on an H200. With --page nothing is measured: the table of the page is
+once. For a GPU: a row takes about a minute on an H200. With --page nothing is measured: the tables of the page are
 written from the file.
 """
 
@@ -187,13 +187,31 @@ def told(row: dict[str, Any]) -> str:
     return f"{name:66} {100 * row['accuracy'][0]:.2f} %  {numbers}  {row['strongest']} {row['warnings']}"
 
 
+SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
-TABLE = re.compile(r"(?<=<!-- results: evidence -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
 def renewed(page: str, found: dict[str, Any]) -> str:
-    """The page with its table as the file has it."""
-    return TABLE.sub(lambda _: evidence_table(found), page)
+    """The page with its tables as the file has them."""
+    tables = {"evidence": evidence_table(found), "selection": selection_table(found)}
+    return TABLE.sub(lambda place: f"{place[1]}{tables[place[2]]}{place[3]}", page)
+
+
+def selection_table(found: dict[str, Any]) -> str:
+    """Every setting that was tried, the undefended first, then from the most accurate; what was chosen is named."""
+    head = ["front end", "surrogate, λ", "σ", "accuracy %", *(text(f"measure.{name}") for name in SELECTION_SHOWN)]
+    lines = [f"| {' | '.join([*head, 'chosen'])} |", "|---|---|" + "--:|" * (len(head) - 2) + "---|"]
+    rows = sorted(found["selection"], key=lambda row: (row["noise_std"] > 0, -row["accuracy"][0]))
+    names = {tuple(setting.values()): f"`recommended-{level}`" for level, setting in found["chosen"].items()}
+    for row in rows:
+        front_end, surrogate, weight, noise = setting = key(row)[0]
+        scores = row["attacks"][row["strongest"]]
+        numbers = [_decimal(name, [scores[name][0]]) for name in SELECTION_SHOWN]
+        method = surrogate if surrogate == "none" else f"{surrogate} {weight:g}"
+        cells = [front_end, method, f"{noise:g}", f"{100 * row['accuracy'][0]:.1f}", *numbers, names.get(setting, "")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def evidence_table(found: dict[str, Any]) -> str:
@@ -232,7 +250,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no row after so many")
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
-    parser.add_argument("--page", type=Path, help="measure nothing, write the table of this page")
+    parser.add_argument("--page", type=Path, help="measure nothing, write the tables of this page")
     options = parser.parse_args()
     if options.page is not None:
         page = options.page.read_text(encoding="utf-8")

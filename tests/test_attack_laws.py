@@ -26,7 +26,18 @@ from attncem.config.channels import GaussianOptions
 from attncem.metrics import mse
 from attncem.models.split import SplitModel
 from attncem.results.threats import THREATS
-from contracts.test_attacks import CASES, LEAKY, errors, fitted, flowing, learned, make_oracle, optimised, related
+from contracts.test_attacks import (
+    CASES,
+    LEAKY,
+    errors,
+    fitted,
+    flowing,
+    informed,
+    learned,
+    make_oracle,
+    optimised,
+    related,
+)
 
 NEAR_PERFECT = 0.02
 """Part of the mean image's error that may be left of the identity."""
@@ -40,6 +51,7 @@ IDENTITY: dict[str, Any] = {
     "published": PublishedOptions(epochs=20, batch_size=16, lr=3e-3),
     "gan": GanOptions(decoder_epochs=30, decoder_batch_size=16, epochs=3, batch_size=16, critic_steps=3, lr=1e-4),
     "family": related(epochs=30, max_epochs=30, widths=(16,), fractions=(1.0,)),
+    "informed": informed(epochs=20, max_epochs=20),
     "flow": flowing(epochs=20, max_epochs=20),
     "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=20, powers=(1.0,)),
     "image_prior": ImagePriorOptions(steps=300, max_steps=300, width=16),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attncem.attacks import build_attack
 from attncem.attacks.oracle import Oracle
 from attncem.channels import build_channel
-from attncem.config.attacks import FamilyOptions, FlowOptions, GanOptions, PublishedOptions
+from attncem.config.attacks import FamilyOptions, FlowOptions, GanOptions, InformedOptions, PublishedOptions
 from attncem.config.channels import DropoutOptions, GaussianOptions, LocalDPOptions, QuantiseOptions, TopKOptions
 from attncem.models.split import SplitModel
 from attncem.results.threats import THREATS
@@ -20,6 +20,7 @@ ATTACKS: dict[str, Any] = {
     "published": PublishedOptions(epochs=0.1),
     "gan": GanOptions(epochs=0.1, decoder_epochs=0.1, critic_steps=1),
     "family": FamilyOptions(epochs=0.1, max_epochs=0.1, widths=(8,), fractions=(0.1, 1), least_steps=20),
+    "informed": InformedOptions(epochs=0.1, max_epochs=0.1, least_steps=20),
     "flow": FlowOptions(epochs=0.1, max_epochs=0.1, width=8, blocks=1, samples=2, steps=1, least_steps=20),
 }
 CHANNELS: dict[str, Any] = {

@@ -13,6 +13,7 @@ from attncem.config.attacks import (
     GanOptions,
     GreyOptions,
     ImagePriorOptions,
+    InformedOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     NoiseGuessOptions,
@@ -97,6 +98,10 @@ FULL = {
         **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
         **{"widths": (32, 64, 96), "fractions": (0.01, 0.1, 0.3, 1.0)},
         **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
+    ),
+    "decoder informed": InformedOptions(
+        **{"epochs": 25, "max_epochs": 100, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
+        **{"picture": 0.01, "mirror": True, "batch_size": 256, "least_steps": 75, "precision": "bf16-mixed"},
     ),
     "flow": FlowOptions(
         **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},

@@ -27,6 +27,7 @@ from attncem.config.attacks import (
     GanOptions,
     GreyOptions,
     ImagePriorOptions,
+    InformedOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     NoiseGuessOptions,
@@ -70,6 +71,12 @@ def related(**options: Any) -> FamilyOptions:
     return FamilyOptions.model_validate({"lr": 3e-3, "tolerance": 0.02, **few, **options})
 
 
+def informed(**options: Any) -> InformedOptions:
+    """An informed decoder whose settings do not move with the defaults."""
+    few = {"batch_size": 16, "least_steps": 1, "picture": 0.01, "mirror": True}
+    return InformedOptions.model_validate({"lr": 1.5e-3, "tolerance": 0.02, **few, **options})
+
+
 CASES: dict[str, Any] = {
     "grey": GreyOptions(),
     "mean_image": MeanImageOptions(),
@@ -85,6 +92,7 @@ CASES: dict[str, Any] = {
     "published": PublishedOptions(epochs=5, batch_size=16, lr=3e-3),
     "gan": GanOptions(decoder_epochs=1, epochs=2, batch_size=16, critic_steps=1, lr=1e-2),
     "family": related(epochs=5, max_epochs=5),
+    "informed": informed(epochs=5, max_epochs=5),
     "flow": flowing(epochs=5, max_epochs=5),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
@@ -117,6 +125,7 @@ ABILITIES = {
     "published": Ability(leaky=0.4, learns=True, any_scale=False),
     "gan": Ability(leaky=0.8, learns=True, any_scale=False),
     "family": Ability(leaky=0.4, learns=True, beats_ridge={"signs": related(epochs=20, max_epochs=20, widths=(16,))}),
+    "informed": Ability(leaky=0.4, learns=True, beats_ridge={"signs": informed(epochs=10, max_epochs=10)}),
     "flow": Ability(leaky=0.4, learns=True, beats_ridge={"signs": flowing(epochs=10, max_epochs=10)}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
     "rewhitening": Ability(leaky=0.002, learns=True),

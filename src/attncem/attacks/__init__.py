@@ -9,6 +9,7 @@ from attncem.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, Ne
 from attncem.attacks.flow import FlowAttack
 from attncem.attacks.gan import GanAttack
 from attncem.attacks.image_prior import ImagePriorAttack
+from attncem.attacks.informed import InformedAttack
 from attncem.attacks.noise_guess import NoiseGuessAttack
 from attncem.attacks.optimisation import OptimisationAttack
 from attncem.attacks.published import PublishedAttack
@@ -28,6 +29,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "published": PublishedAttack,
     "gan": GanAttack,
     "family": FamilyAttack,
+    "informed": InformedAttack,
     "flow": FlowAttack,
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,

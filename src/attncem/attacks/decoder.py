@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Self
 
@@ -18,7 +19,7 @@ from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.capture import TOLERANCE, Step
-from attncem.config.attacks import DecoderOptions
+from attncem.config.attacks import BudgetOptions, DecoderOptions
 from attncem.engine import Average, Engine, Precision, Trainable, adamw, seeded, set_rate
 from attncem.metrics import mse, ssim
 from attncem.models.decoders import DECODERS
@@ -29,44 +30,75 @@ from attncem.seeding import derive_seed, make_generator
 _SSIM_SHARE = 0.1
 
 
-class DecoderAttack(DecodingAttack):
-    """A decoder of one of four sizes, trained with doubling budgets (`until_converged`)."""
+class ConvergingDecoder(DecodingAttack):
+    """A decoder trained with doubling budgets (`until_converged`); which one, and how, is the subclass's."""
 
-    options_type = DecoderOptions
+    options: BudgetOptions
     must_beat = ("ridge",)
-    options: DecoderOptions
+
+    @property
+    @abstractmethod
+    def stage(self) -> str:
+        """What it is called while it learns."""
+
+    @abstractmethod
+    def training_options(self) -> DecoderOptions:
+        """What of its options the training reads."""
+
+    @abstractmethod
+    def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> DecoderTraining:
+        """The decoder at its start."""
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Train with doubling budgets and keep the best decoder."""
-        material = Material(oracle, self.options, seed)
-        with seeded(material.device, seed, "decoder dropout"):
-            trunk = DecoderTraining(material)
+        with seeded(oracle.device, seed, "decoder dropout"):
+            trunk = self.begin(oracle, self.training_options(), seed)
             done = until_converged(
                 trunk,
-                DecoderTraining.copied,
+                type(trunk).copied,
                 self.options,
-                name=f"decoder {self.options.size}",
+                name=self.stage,
                 num_parameters=count_parameters(trunk.decoder),
                 tell=self._tell,
             )
         self.verdict, self.findings = done.verdict, done.findings
-        self._standardise, self._decoder = material.standardise, done.best.final.eval()
+        self._standardise, self._decoder = trunk.material.standardise, done.best.final.eval()
         self._image_shape = oracle.image_shape
 
     def _tell(self, epochs: float, error: float) -> None:
         numbers = {"mse": error} if math.isfinite(error) else {}
-        self.progress(f"decoder {self.options.size}", epochs, self.options.max_epochs, numbers)
+        self.progress(self.stage, epochs, self.options.max_epochs, numbers)
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
         """From the time of a step: two budgets at least, and all of them at most."""
-        train = own - min(max(1, round(self.options.validation_fraction * own)), own - 1)
-        batch = _batch_size(self.options, train)
-        material = Material(trial, self.options.model_copy(update={"batch_size": batch, "least_steps": 1}), seed=0)
-        learner = DecoderTraining(material).copied()
-        tried = _batch_size(material.options, len(material.train))
-        step = timed(lambda: learner.step(self.options.lr)).times(batch / tried)
+        options = self.training_options()
+        train = own - min(max(1, round(options.validation_fraction * own)), own - 1)
+        batch = _batch_size(options, train)
+        learner = self.begin(trial, options.model_copy(update={"batch_size": batch, "least_steps": 1}), 0).copied()
+        tried = _batch_size(learner.options, len(learner.material.train))
+        step = timed(lambda: learner.step(options.lr)).times(batch / tried)
         answer = step.times(images / batch / 3)  # a step goes through the network three times
-        return step.times(*steps_of(self.options, max(1, train // batch))) + answer
+        return step.times(*steps_of(options, max(1, train // batch))) + answer
+
+
+class DecoderAttack(ConvergingDecoder):
+    """A decoder of one of four sizes."""
+
+    options_type = DecoderOptions
+    options: DecoderOptions
+
+    @property
+    def stage(self) -> str:
+        """With its size."""
+        return f"decoder {self.options.size}"
+
+    def training_options(self) -> DecoderOptions:
+        """All of them."""
+        return self.options
+
+    def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> DecoderTraining:
+        """A decoder of this size."""
+        return DecoderTraining(Material(oracle, options, seed))
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
         """A decoder of the same size."""
@@ -193,14 +225,17 @@ class DecoderTraining:
         self.recorded(*self.material.batch())
 
     def _descend(self, released: Tensor, target: Tensor) -> None:
+        self.engine.descend(self._loss(released, target), [self.optimizer])
+        if self.average is not None:
+            self.average.update(self.decoder)
+
+    def _loss(self, released: Tensor, target: Tensor) -> Tensor:
         with self.engine.autocast():
             images = self.decoder(released).float()
         loss = F.mse_loss(images, target)
         if self.options.loss == "mse_ssim":
             loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())
-        self.engine.descend(loss, [self.optimizer])
-        if self.average is not None:
-            self.average.update(self.decoder)
+        return loss
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:

@@ -58,6 +58,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     device: str | None = None,
     reference: str | Path | RunDirectory | OpenRun | None = None,
     modules: Modules | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> AuditResult:
     """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is there.
@@ -66,14 +67,17 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker knows and
     owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
     `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
-    of a checkpoint, `out` another folder for the result. `reference` is an undefended run of the same data, in whose
+    of a checkpoint, `out` another folder for the result, `threads` those of torch on a CPU, if not as many as the run
+    had. `reference` is an undefended run of the same data, in whose
     features probes may measure.
     """
     chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
     wanted = select_rows(chosen.suite, only, skip)
     known("on", on, ("test", "validation"))
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads={threads}: at least 1 is needed")
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
-    with _ready(opened), shown(progress) as told:
+    with _ready(opened, threads or opened.config.threads), shown(progress) as told:
         drawn_from = opened.config.seed if seed is None else seed
         case = Case(opened, adversary, on=on, seed=drawn_from, reference=_reference(reference, opened))
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
@@ -109,10 +113,10 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
     return opened.directory.path / "audits"
 
 
-def _ready(opened: OpenRun) -> AbstractContextManager[object]:
+def _ready(opened: OpenRun, threads: int) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(memory_given_back(opened.device))
-    stack.enter_context(limited_threads(opened.config.threads))
+    stack.enter_context(limited_threads(threads))
     stack.enter_context(fastest_convolutions(opened.device))
     return stack
 

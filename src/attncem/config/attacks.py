@@ -205,6 +205,30 @@ class FamilyOptions(BudgetOptions):
     """Weight decay."""
 
 
+class InformedOptions(BudgetOptions):
+    """A global decoder that knows the client's front end: a copy of it is inside (AdamW)."""
+
+    name: Literal["informed"] = "informed"
+    epochs: float = Field(25.0, gt=0)
+    """First budget."""
+    max_epochs: float = Field(100.0, gt=0)
+    """Largest budget."""
+    lr: float = Field(1.5e-3, gt=0)
+    """Highest learning rate."""
+    picture: float = Field(0.01, ge=0)
+    """Weight of the error of the picture that the encoder has seen, in parts of that picture's own power."""
+    mirror: bool = True
+    """Whether it also has its images released mirrored, left to right: each is met as often so as as it is."""
+    batch_size: int = Field(256, ge=1)
+    """Images per step."""
+    least_steps: int = Field(75, ge=1)
+    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
+    precision: Literal["32-true", "bf16-mixed"] = "bf16-mixed"
+    """Numbers that it is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
+    weight_decay: float = Field(1e-3, ge=0)
+    """Weight decay."""
+
+
 class FlowOptions(BudgetOptions):
     """A conditional flow around the mean of a global decoder (AdamW): samples of p(x | release), and their mean.
 
@@ -320,6 +344,7 @@ AttackOptions = Annotated[
     | PublishedOptions
     | GanOptions
     | FamilyOptions
+    | InformedOptions
     | FlowOptions
     | OptimisationOptions
     | RewhiteningOptions

@@ -16,6 +16,8 @@ WHOLE_DROPOUT = 0.25
 """Part of the whole feature that a linear layer over it does not see in a training step."""
 SMALL_SIDE = 8
 """Sides of the image that a linear layer makes of the whole feature."""
+HALF, SECOND_WIDTH = 2, 48
+"""How much coarser than the image the second stage of an informed decoder works, and its channels."""
 
 
 class ToGrid(nn.Module):
@@ -157,26 +159,78 @@ class GlobalDecoder(nn.Module):
         self.linear = nn.Linear(self.view.length, math.prod(self.small_shape))
         for name, few, many in zip(("rows", "columns"), self.small_shape[1:], image_shape[1:], strict=True):
             self.register_buffer(name, _interpolation(few, many), persistent=False)
-        fine = [nn.SiLU(), nn.Conv2d(width, maps * factor**2, 3, padding=1), nn.PixelShuffle(factor)]
-        self.body = nn.Sequential(*(ResidualBlock(width, nn.BatchNorm2d) for _ in range(blocks)), *fine)
+        self.blocks = nn.Sequential(*(ResidualBlock(width, nn.BatchNorm2d) for _ in range(blocks)))
+        self.fine = _to_pixels(width, maps, factor)
 
     def forward(self, released: Tensor) -> Tensor:
         """Images in [0, 1]."""
+        maps, _ = self.maps(released)
+        return self.pixels(maps)
+
+    def pixels(self, maps: Tensor) -> Tensor:
+        """Level + strength · pattern, between 0 and 1."""
         colours = self.image_shape[0]
-        level, pattern, strength = self.maps(released).split([colours, colours, 1], 1)
+        level, pattern, strength = maps.split([colours, colours, 1], 1)
         return torch.sigmoid(level + F.softplus(strength) * pattern)
 
-    def maps(self, released: Tensor) -> Tensor:
-        """What both branches say of every pixel, added in float32 in any precision."""
+    def maps(self, released: Tensor) -> tuple[Tensor, Tensor]:
+        """What both branches say of every pixel, added in float32 in any precision; and the grid behind the blocks."""
         whole = self.dropout(self.view(released))
-        grid = self.stem(self.to_grid(released)) + self.everywhere(whole)[:, :, None, None]
+        grid = self.blocks(self.stem(self.to_grid(released)) + self.everywhere(whole)[:, :, None, None])
         small = self.linear(whole).float().view(-1, *self.small_shape)
-        return _fit_size(self.body(grid).float(), self.image_shape) + self._enlarged(small)
+        return _fit_size(self.fine(grid).float(), self.image_shape) + self._enlarged(small), grid
 
     def _enlarged(self, small: Tensor) -> Tensor:
         """Bilinear, as two small products: on a GPU many times as fast as torch's own, which leaves most of it idle."""
         with torch.autocast(small.device.type, enabled=False):
             return F.linear(F.linear(small.mT, self.rows).mT, self.columns)
+
+
+class InformedDecoder(GlobalDecoder):
+    """A global decoder that knows the client's front end, and has a copy of it inside.
+
+    It also says what picture the encoder has seen. A second stage, at half the image's resolution, corrects the image
+    by that picture, by what the front end leaves of the image, and by what the two differ in.
+    """
+
+    def __init__(
+        self,
+        feature_shape: tuple[int, ...],
+        image_shape: ImageShape,
+        front_end: nn.Module,
+        *,
+        width: int = 96,
+        blocks: int = 6,
+    ) -> None:
+        super().__init__(feature_shape, image_shape, width=width, blocks=blocks)
+        colours = image_shape[0]
+        self.front_end = front_end
+        self.to_picture = _to_pixels(width, colours, math.ceil(image_shape[1] / self.to_grid.grid[1]))
+        half = HALF if image_shape[1] % HALF == image_shape[2] % HALF == 0 else 1
+        self.correction = nn.Sequential(
+            nn.PixelUnshuffle(half),
+            nn.Conv2d(4 * colours * half**2, SECOND_WIDTH, 3, padding=1),
+            *(ResidualBlock(SECOND_WIDTH, nn.BatchNorm2d) for _ in range(2)),
+            *_to_pixels(SECOND_WIDTH, 2 * colours + 1, half),
+        )
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images in [0, 1]."""
+        images, _ = self.both(released)
+        return images
+
+    def both(self, released: Tensor) -> tuple[Tensor, Tensor]:
+        """Images, and the pictures that the encoder has seen of them."""
+        maps, grid = self.maps(released)
+        seen, images = _fit_size(self.to_picture(grid).float(), self.image_shape), self.pixels(maps)
+        again = self.front_end(images)
+        together = torch.cat([images, seen, again, seen - again], 1)
+        return self.pixels(maps + self.correction(together).float()), seen
+
+
+def _to_pixels(width: int, maps: int, factor: int) -> nn.Sequential:
+    """From a grid to maps that are finer by a factor."""
+    return nn.Sequential(nn.SiLU(), nn.Conv2d(width, maps * factor**2, 3, padding=1), nn.PixelShuffle(factor))
 
 
 def _interpolation(few: int, many: int) -> Tensor:

@@ -6,18 +6,21 @@ what the task hardly needs, in float32 whatever the precision of the networks. d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from attncem.config.base import Options
 from attncem.config.model import (
     BlockDCTOptions,
     BlurOptions,
+    FrontEndOptions,
     HighPassOptions,
     HighPassStandardiseOptions,
     LocalContrastOptions,
@@ -217,6 +220,19 @@ def front_end_of(encoder: nn.Module) -> FrontEnd | None:
     """The front end a client begins with, where it takes something out."""
     first = next((module for module in encoder.modules() if isinstance(module, FrontEnd)), None)
     return None if isinstance(first, NoFrontEnd) else first
+
+
+def described(front_end: FrontEnd) -> dict[str, Any]:
+    """All that makes a front end, as plain data."""
+    constants = {name: getattr(front_end, name).flatten().tolist() for name in ("mean", "std")}
+    return {"options": front_end.options.model_dump(mode="json"), "shape": list(front_end.shape), **constants}
+
+
+def from_description(facts: Mapping[str, Any]) -> FrontEnd:
+    """The front end that `described` told of."""
+    options: Any = TypeAdapter(FrontEndOptions).validate_python(facts["options"])
+    spec = DatasetSpec("", tuple(facts["shape"]), 0, tuple(facts["mean"]), tuple(facts["std"]))
+    return build_front_end(options, spec)
 
 
 @torch.no_grad()
