@@ -101,3 +101,23 @@ def test_importing_the_package_is_cheap() -> None:
 def test_names_without_computation_do_not_import_torch(name: str) -> None:
     code = f"import sys, attncem; attncem.{name}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+BFLOAT16_PRODUCT = """
+import os, attncem, torch
+product = torch.ones(512, 512, dtype=torch.bfloat16) @ torch.ones(512, 512, dtype=torch.bfloat16)
+print(float(product[0, 0]), os.environ.get("ONEDNN_MAX_CPU_ISA", "unset"))
+"""
+
+
+def test_bfloat16_does_not_end_the_process() -> None:
+    """Some virtual machines name matrix units that cannot be used: an illegal instruction ended such a process."""
+    done = subprocess.run([sys.executable, "-c", BFLOAT16_PRODUCT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == "512.0"
+
+
+def test_the_persons_own_choice_of_instructions_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    done = subprocess.run([sys.executable, "-c", BFLOAT16_PRODUCT], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["512.0", "AVX2"]

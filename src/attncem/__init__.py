@@ -9,7 +9,9 @@ Names are loaded when first used, so importing the package costs nothing.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -106,6 +108,23 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "report",
     "train",
 ]
+
+
+def _avoid_matrix_units_of_virtual_machines() -> None:
+    """Keep torch on a CPU off AMX inside a virtual machine, unless the person has chosen otherwise.
+
+    Some hypervisors name AMX and hide the table of its tiles (CPUID leaf 0x1D); bfloat16 products then end the process
+    by an illegal instruction. The library that torch calls reads this when it is first used.
+    """
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").partition("\n\n")[0].split()
+    except OSError:  # not Linux
+        return
+    if "amx_tile" in flags and "hypervisor" in flags:
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+
+_avoid_matrix_units_of_virtual_machines()
 
 
 def __getattr__(name: str) -> Any:
