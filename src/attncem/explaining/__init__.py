@@ -175,7 +175,7 @@ class _Explainer:
             attentions=[] if attention is None else attention[beside].tolist(),
             part=surrogate.part,
             shares=[] if shares is None else _part_shares(shares[-1], shares[beside]),
-            gates=[_gate(name, values[-1]) for name, values in rows.items() if name.startswith("gate_")],
+            gates=[gate_view(name, values[-1]) for name, values in rows.items() if name.startswith("gate_")],
             classes=self._class_rows(z, y, output.per_class),
             diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
         )
@@ -221,7 +221,8 @@ def _part_shares(image: Tensor, others: Tensor) -> list[PartShare]:
     return [PartShare(one, mean) for one, mean in zip(image.tolist(), means.tolist(), strict=True)]
 
 
-def _gate(name: str, values: Tensor) -> Gate:
+def gate_view(name: str, values: Tensor) -> Gate:
+    """A gate's values over the features, in a few numbers."""
     values = values.flatten()
     saturated = ((values < SATURATED) | (values > 1 - SATURATED)).float().mean()
     return Gate(name, float(values.mean()), float(values.min()), float(values.max()), float(saturated))
