@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -208,8 +209,7 @@ def _axes(rows: Tensor) -> tuple[Tensor, float]:
 
 
 def _tsne(rows: Tensor, seed: int) -> Tensor:
-    from sklearn.manifold import TSNE
-
+    TSNE = import_module("sklearn.manifold").TSNE  # by name: it is an extra without types
     # Fifty principal components first, as is usual; `exact`: the same on any number of threads.
     _, _, axes = torch.linalg.svd(rows, full_matrices=False)
     reduced = (rows @ axes[:50].T).numpy()
@@ -231,7 +231,8 @@ def _cloud(of: Of, points: Tensor, kept: float | None, unit: float | None = None
     unit = _unit(points) if unit is None else unit
     steps = (points / unit).round().long()
     share = None if kept is None else float(f"{kept:.4g}")
-    return Cloud(of, "pca" if kept is not None else "tsne", *steps.T.tolist(), float(f"{unit:.6g}"), share)
+    x, y = steps.T.tolist()
+    return Cloud(of, "pca" if kept is not None else "tsne", x, y, float(f"{unit:.6g}"), share)
 
 
 def _versions() -> dict[str, str]:
