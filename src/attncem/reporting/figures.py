@@ -28,36 +28,36 @@ from attncem.results.audit import Row, Score
 from attncem.texts import has_text, text
 
 NUM_COLORS = 8
-_INK, _MUTED, _GRID = "#010203", "#040506", "#070809"
-_VARIABLES = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--line)"} | {
+INK, MUTED, GRID = "#010203", "#040506", "#070809"
+_VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)"} | {
     f"#a0b0c{index}": f"var(--run-{index})" for index in range(NUM_COLORS)
 }
 _MARKERS = "osD^vPX*"
 _MAX_POINTS = 300
 
-_STYLE: Any = {
-    "axes.edgecolor": _MUTED,
+STYLE: Any = {
+    "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
-    "axes.labelcolor": _INK,
+    "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": _INK,
+    "axes.titlecolor": INK,
     "figure.facecolor": "none",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
     "svg.fonttype": "none",
     "svg.hashsalt": "attncem",
-    "text.color": _INK,
+    "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": _MUTED,
-    "xtick.labelcolor": _INK,
-    "ytick.color": _MUTED,
-    "ytick.labelcolor": _INK,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
 }
 
 
@@ -101,7 +101,7 @@ HEALTH = (
 _RARE = frozenset({"latched", "shut_off", "skipped"})
 """Not drawn where they are 0 throughout."""
 Kind = Literal["number", "share", "ratio"]
-_KINDS: dict[str, Kind] = {"plain_loss": "number", "effective_number": "number", "gradient_ratio": "ratio"}
+KINDS: dict[str, Kind] = {"plain_loss": "number", "effective_number": "number", "gradient_ratio": "ratio"}
 """What a health figure is where it is not a share."""
 _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
@@ -124,7 +124,7 @@ def health_curves(runs: Sequence[RunView]) -> list[Drawing]:
     for key in HEALTH:
         lines, title = _lines(runs, "train", key), text(f"figure.health.{key}")
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
-            svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=_KINDS.get(key, "share"))
+            svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=KINDS.get(key, "share"))
             drawings.append(Drawing(title, svg, describe_limit(key)))
     return drawings
 
@@ -163,9 +163,9 @@ def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
 
 def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -> str:
     told = []
-    with _drawing(key, text("figure.asking", name=name), (4.4, 2.5)) as (axes, finish):
+    with drawing(key, text("figure.asking", name=name), (4.4, 2.5)) as (axes, finish):
         for entry, line in group:
-            color, marker = _color(entry.color), _marker(entry.color)
+            color, marker = color_of(entry.color), marker_of(entry.color)
             x, y = [row.releases for row in line.still], [row.mse.mean for row in line.still]
             axes.plot(x, y, color=color, linewidth=1.4, marker=marker, markersize=3.5)
             axes.plot([row.releases for row in line.moved], [row.mse.mean for row in line.moved], "x", color=color)
@@ -194,7 +194,7 @@ def trade_off(entries: Sequence[Entry]) -> Drawing | None:
         return None
     title, floored = text("figure.trade_off"), next((point for point in points if floors(point.entry.audit)), points[0])
     shown = _shown_floors(points, floored)
-    with _drawing("trade-off", title, (8.4, 4.4)) as (axes, finish):
+    with drawing("trade-off", title, (8.4, 4.4)) as (axes, finish):
         for point in points:
             _draw(axes, point)
         axes.margins(x=0.12, y=0.14)
@@ -222,11 +222,11 @@ def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: floa
     """One bar for each image of a class, in order of size, the explained one coloured; ``line``: to compare with."""
     values = sorted([*others, own])
     place = values.index(own)
-    with _drawing(key, title, (4.8, 2.5)) as (axes, finish):
-        axes.bar(range(len(values)), values, color=_GRID, edgecolor=_MUTED, linewidth=0.4, width=0.9)
-        axes.bar([place], [own], color=_color(1), width=0.9)
+    with drawing(key, title, (4.8, 2.5)) as (axes, finish):
+        axes.bar(range(len(values)), values, color=GRID, edgecolor=MUTED, linewidth=0.4, width=0.9)
+        axes.bar([place], [own], color=color_of(1), width=0.9)
         if line is not None:
-            axes.axhline(line, color=_MUTED, linewidth=0.9, linestyle="--")
+            axes.axhline(line, color=MUTED, linewidth=0.9, linestyle="--")
         axes.set_axisbelow(True)
         axes.set_xticks([])
         axes.set_xlabel(text("figure.ranked.x", count=len(values)))
@@ -244,10 +244,10 @@ def _line(run: RunView, color: int, kind: str, key: str) -> Line:
 
 
 def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: Kind = "number") -> str:
-    with _drawing(key, title, (4.4, 2.5)) as (axes, finish):
+    with drawing(key, title, (4.4, 2.5)) as (axes, finish):
         for line in lines:
-            marker = _marker(line.color) if len(line.x) <= 12 else ""
-            axes.plot(line.x, line.y, color=_color(line.color), linewidth=1.4, marker=marker, markersize=3.5)
+            marker = marker_of(line.color) if len(line.x) <= 12 else ""
+            axes.plot(line.x, line.y, color=color_of(line.color), linewidth=1.4, marker=marker, markersize=3.5)
         axes.set_xlabel(xlabel)
         if kind == "share":
             axes.set_ylim(-0.03, 1.03)
@@ -266,8 +266,8 @@ def _draw(axes: Any, point: Point) -> None:
         mse.mean,
         xerr=[[max(x - 100 * accuracy.low, 0)], [max(100 * accuracy.high - x, 0)]],
         yerr=[[max(mse.mean - mse.low, 0)], [max(mse.high - mse.mean, 0)]],
-        color=_color(color),
-        marker=_marker(color),
+        color=color_of(color),
+        marker=marker_of(color),
         markersize=6,
         linewidth=1.2,
         capsize=2.5,
@@ -293,7 +293,7 @@ def _labels(axes: Any, points: Sequence[Point], shown: Sequence[Row]) -> None:
             point.entry.label,
             (left, height),
             xycoords="axes fraction",
-            color=_color(point.entry.color),
+            color=color_of(point.entry.color),
             ha="left" if rightwards else "right",
             va="center",
             fontweight="bold",
@@ -316,34 +316,36 @@ def _shown_floors(points: Sequence[Point], floored: Point) -> list[Row]:
 
 def _floor_lines(axes: Any, shown: Sequence[Row]) -> None:
     for index, row in enumerate(shown):
-        axes.axhline(row.mse.mean, color=_MUTED, linewidth=0.9, linestyle="--")
+        axes.axhline(row.mse.mean, color=MUTED, linewidth=0.9, linestyle="--")
         axes.annotate(
             text("figure.floor", name=row.name, mse=row.mse.mean),
             (0.005 + 0.2 * index, row.mse.mean),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2),
             textcoords="offset points",
-            color=_MUTED,
+            color=MUTED,
             fontsize=8,
         )
 
 
-def _color(index: int) -> str:
+def color_of(index: int) -> str:
+    """The marker colour of a run's place in the palette."""
     return f"#a0b0c{index % NUM_COLORS}"
 
 
-def _marker(index: int) -> str:
+def marker_of(index: int) -> str:
+    """The point's shape that goes with it."""
     return _MARKERS[(index + index // NUM_COLORS) % len(_MARKERS)]
 
 
 @contextmanager
-def _drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[str], str]]]:
+def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[str], str]]]:
     """Axes to draw on, and a function that, afterwards, turns them into SVG with a description.
 
     The figure never enters pyplot, so nothing global is kept and nothing has to be closed.
     """
     done: list[str] = []
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
