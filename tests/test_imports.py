@@ -70,7 +70,7 @@ WITHOUT_TORCH = (
     "metrics",
     "judges",
     "ledger",
-    "statistics",
+    "statistics/",
     "reporting/",
     "commands/",
     "cli",
