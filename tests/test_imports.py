@@ -72,7 +72,7 @@ WITHOUT_TORCH = (
     "metrics",
     "judges",
     "ledger",
-    "statistics",
+    "statistics/",
     "reporting/",
     "commands/",
     "cli",

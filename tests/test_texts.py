@@ -23,6 +23,7 @@ from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
 from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
+from attncem.results.comparison import Over, VerdictCode
 from attncem.results.findings import Finding
 from attncem.results.threats import Auxiliary, Need
 from attncem.texts import has_text, pattern, text
@@ -64,6 +65,8 @@ FILLED: dict[str, Iterable[str]] = {
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
     "command.checked.*": ("failed", "passed"),
+    "comparison.verdict.*": get_args(VerdictCode),
+    "comparison.*": get_args(Over),
     "figure.panel.*": [key for _, key in PANELS],
     "figure.panel.*.note": ["accuracy"],
     "figure.health.*": HEALTH,

@@ -1,0 +1,39 @@
+"""Intervals and tests over images (bootstrap) and over seeds (Student, exact permutations, fronts). NumPy and SciPy."""
+
+from __future__ import annotations
+
+from attncem.statistics.fronts import error_at, pareto, place
+from attncem.statistics.images import (
+    Interval,
+    bootstrap_mean,
+    bootstrap_ratio,
+    compare_apart,
+    compare_images,
+    difference_apart,
+)
+from attncem.statistics.seeds import (
+    adjust,
+    compare_arms,
+    permutation_p,
+    seed_summary,
+    smallest_p,
+    welch_interval,
+)
+
+__all__ = [
+    "Interval",
+    "adjust",
+    "bootstrap_mean",
+    "bootstrap_ratio",
+    "compare_apart",
+    "compare_arms",
+    "compare_images",
+    "difference_apart",
+    "error_at",
+    "pareto",
+    "permutation_p",
+    "place",
+    "seed_summary",
+    "smallest_p",
+    "welch_interval",
+]
