@@ -103,6 +103,7 @@ def test_manifest(kmeans_run: RunDirectory) -> None:
     assert manifest["feature_shape"] == [8, 4, 4]
     assert manifest["bytes_per_query"] == 4 * 8 * 4 * 4
     assert manifest["training_seconds"] > 0
+    assert 2**20 < manifest["peak_memory_bytes"] < 2**40
     assert manifest["cautions"] == []
     opened = open_run(kmeans_run)
     model, checkpoint = opened.model, opened.checkpoint

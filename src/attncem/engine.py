@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -198,9 +199,23 @@ def fastest_convolutions(device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
+def peak_memory(device: torch.device) -> int:
+    """Bytes at their most: on a GPU of this training's tensors, else of the whole process since it began (0: unknown)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # not on this platform
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
 @contextmanager
 def memory_given_back(device: torch.device) -> Iterator[None]:
-    """On a GPU, free at the end what refers to itself, as a captured step does: nothing else would in time."""
+    """On a GPU, count from here, and free at the end what refers to itself, as a captured step does."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     try:
         yield
     finally:

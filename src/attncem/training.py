@@ -44,6 +44,7 @@ from attncem.engine import (
     first_not_finite,
     limited_threads,
     memory_given_back,
+    peak_memory,
     resolve_device,
     seeded,
 )
@@ -244,7 +245,8 @@ class _Trainer:
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
-        self.run.update_manifest(status="finished", best=progress.best, training_seconds=seconds, **cost)
+        took = {"training_seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
+        self.run.update_manifest(status="finished", best=progress.best, **took, **cost)
         self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
 
     def _say_how_steps_are_taken(self) -> None:

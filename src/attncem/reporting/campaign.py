@@ -139,8 +139,8 @@ def standing(view: CampaignView) -> str:
     found = Counter(entry.view.state for entry in view.cells)
     total, done, failed = len(view.cells), found["done"], found["failed"]
     if done == total:
-        return text("campaign.standing.whole", total=total)
-    return text("campaign.standing.part", done=done, total=total, failed=failed, missing=total - done - failed)
+        return text("arms.how_far.whole", total=total)
+    return text("arms.how_far.part", done=done, total=total, failed=failed, missing=total - done - failed)
 
 
 def _marks(view: CampaignView, kind: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -155,8 +155,8 @@ def _marks(view: CampaignView, kind: str) -> dict[tuple[str, str], list[dict[str
 def short_verdict(item: Comparison) -> str:
     """A test's answer in a few words."""
     if item.adjusted_p is None:
-        return text("campaign.mark.too_few_seeds")
-    return text(f"campaign.mark.{item.verdict}", p=f"{item.adjusted_p:.3f}")
+        return text("arms.mark.too_few_seeds")
+    return text(f"arms.mark.{item.verdict}", p=f"{item.adjusted_p:.3f}")
 
 
 def _tone(item: Comparison) -> str:
@@ -167,20 +167,20 @@ def _tone(item: Comparison) -> str:
 def verdict(view: CampaignView, kind: str, reference: str) -> list[str]:
     """What the campaign shows, in a few sentences: the front, and what the tests could tell."""
     if not kind:
-        return [text("campaign.verdict.nothing")]
+        return [text("arms.verdict.nothing")]
     points = front(view, kind, "mse")
     said = []
     for place in ("surely", "possibly"):
         labels = [label for label, point in points.items() if point.standing == place]
         if labels:
-            said.append(text(f"campaign.verdict.front.{place}", arms=_listed(labels)))
+            said.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
     made = tests(view, kind, reference)
     if made:
         shown = sum(is_better(item) is not None for item in made.values())
         few = sum(item.verdict == "too_few_seeds" for item in made.values())
-        said.append(text("campaign.verdict.tests", count=len(made), reference=reference, shown=shown))
+        said.append(text("arms.verdict.tests", count=len(made), reference=reference, shown=shown))
         if few:
-            said.append(text("campaign.verdict.few", count=few))
+            said.append(text("arms.verdict.few", count=few))
     return said
 
 
@@ -191,7 +191,7 @@ _NAMED = 6
 def _listed(labels: Sequence[str]) -> str:
     rest = len(labels) - _NAMED
     named = ", ".join(labels[:_NAMED])
-    return named if rest <= 0 else text("campaign.and_more", named=named, count=rest)
+    return named if rest <= 0 else text("arms.and_more", named=named, count=rest)
 
 
 def risks(table: Table | None) -> dict[str, Any] | None:
@@ -205,8 +205,8 @@ def risks(table: Table | None) -> dict[str, Any] | None:
     names = list(dict.fromkeys(name for own in arms.values() for name in own["items"]))
     values = [item.value for own in arms.values() for item in own["items"].values()]
     low, span = min(values), max(max(values) - min(values), 1e-12)
-    shades = {id(item): 1 - (item.value - low) / span for own in arms.values() for item in own["items"].values()}
-    return {"arms": arms, "names": names, "shades": shades, "many": len(names) > tables.MANY_CLASSES}
+    many = len(names) > tables.MANY_CLASSES
+    return {"arms": arms, "names": names, "many": many, "shade": lambda item: 1 - (item.value - low) / span}
 
 
 __all__ = ["ACCURACY", "write_campaign_report", "write_figures", "write_tables"]

@@ -21,24 +21,24 @@ _PORTRAITS = 3_000_000
 _SHORT = 5
 """Digits of a number that is only drawn."""
 WORDS = (
-    "accuracy", "attack", "close", "seeds", "seed", "state", "reason", "audit", "training", "interval_seeds",
-    "interval_images", "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
-    "before_pixels", "before", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
-    "no_attention", "heaviest", "lightest", "strongest", "not_reliable", "settings", "average", "image_of",
+    "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
+    "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
+    "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
+    "no_attention", "strongest", "not_reliable", "image_of",
 )  # fmt: skip
-"""What the script says; under `campaign.script.NAME`."""
+"""What the script says; under `arms.script.NAME`."""
 
 
 def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
     """All of it, as plain data."""
     portraits, left_out = _portraits(view)
     return {
-        "words": {name: text(f"campaign.script.{name}") for name in WORDS},
-        "standings": {name: text(f"campaign.standing.{name}") for name in ("surely", "possibly", "not")},
+        "words": {name: text(f"arms.script.{name}") for name in WORDS},
+        "standings": {name: text(f"arms.standing.{name}") for name in ("surely", "possibly", "not")},
         "parts": {name: text(f"explain.column.{name}") for name in ("slot", "cluster", "component")},
         "gates": {name: text(f"explain.gate.{name}") for name in ("gate_dimension", "gate_snr", "gate_class")},
         "measures": [_measure(name) for name in ERRORS],
-        "accuracy_title": text("campaign.plot.accuracy"),
+        "accuracy_title": text("arms.plot.accuracy"),
         "arms": view.arms,
         "kinds": list(view.kinds),
         "groups": [_group(group) for group in view.groups],
@@ -111,7 +111,7 @@ def _cell(view: CampaignView, group: Group, entry: CellEntry) -> dict[str, Any]:
         "color": group.color,
         "seed": cell.seed,
         "point": {key: repr(value) for key, value in cell.point.items()},
-        "state": text(f"campaign.state.{state}"),
+        "state": text(f"arms.state.{state}"),
         "reason": entry.view.reason,
         "training": wording.seconds(entry.training_seconds),
         "command": f"attncem report {entry.view.path}",
@@ -153,7 +153,8 @@ def _portraits(view: CampaignView) -> tuple[list[dict[str, Any]], int]:
     """As many as there is room for, and how many are left out."""
     firsts = {group.arm: group.label for group in reversed(view.groups) if group.label in view.portraits}
     order = sorted(view.portraits, key=lambda label: label not in firsts.values())
-    kept, taken = {}, 0
+    kept: dict[str, dict[str, Any]] = {}
+    taken = 0
     for label in order:
         data = portrait_data(view, label)
         taken += len(json.dumps(data))

@@ -50,6 +50,14 @@ class CellEntry:
         return next((row for row in audit.attacks if row.name == name), None) if audit else None
 
     @property
+    def epochs(self) -> int | None:
+        """How many epochs it was asked to train; None where its configuration cannot be read."""
+        try:
+            return RunDirectory.open(self.view.path).config.training.epochs
+        except AttncemError:
+            return None
+
+    @property
     def training_seconds(self) -> float | None:
         """How long its training took; None where it is not finished."""
         seconds = self.manifest.get("training_seconds")
@@ -137,14 +145,14 @@ def _entry(view: CellView, problems: list[str]) -> CellEntry:
             manifest = RunDirectory.open(view.path).manifest
             audits = view.audits()
     except AttncemError as error:
-        problems.append(text("campaign.problem", cell=view.cell.id, reason=str(error)))
+        problems.append(text("arms.problem", cell=view.cell.id, reason=str(error)))
     return CellEntry(view, {kind_of(audit.plan): audit for audit in audits}, manifest)
 
 
 def kind_of(plan: AuditPlan) -> str:
     """What tells audits of one campaign apart, in a few words; two of one kind are the older and the newer."""
     releases = plan.threat.releases_per_input
-    asked = [text("campaign.kind.releases", count=releases)] if releases > 1 else []
+    asked = [text("arms.kind.releases", count=releases)] if releases > 1 else []
     return " · ".join([plan.suite, plan.threat.name, plan.evaluation, *asked, *plan.changed])
 
 
@@ -165,7 +173,7 @@ def _groups(entries: Sequence[CellEntry]) -> list[Group]:
 def _label(arm: str, point: Mapping[str, Any], varied: Sequence[str]) -> str:
     """The arm, and where in its grid: short names of keys, as far as they tell the points apart."""
     said = [f"{key.rsplit('.', 1)[-1]}={shown(point.get(key))}" for key in varied]
-    return " · ".join([arm, ", ".join(said)]) if said else arm
+    return f"{arm} ({', '.join(said)})" if said else arm
 
 
 def shown(value: Any) -> str:
@@ -181,7 +189,7 @@ def _portrait(group: Group, problems: list[str]) -> Portrait | None:
             try:
                 return read_record(Portrait, file)
             except AttncemError as error:
-                problems.append(text("campaign.problem", cell=entry.cell.id, reason=str(error)))
+                problems.append(text("arms.problem", cell=entry.cell.id, reason=str(error)))
     return None
 
 

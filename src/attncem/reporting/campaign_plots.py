@@ -145,15 +145,15 @@ def _trade_off(view: CampaignView, kind: str, measure: str) -> Plot:
                 linewidth=1,
             )
             values = {"accuracy": said(ACCURACY, x.seeds.mean), "value": said(measure, y.seeds.mean)}
-            told.append(text("campaign.plot.point", arm=row.group.label, **values))
-        axes.set_xlabel(text("campaign.plot.accuracy"))
+            told.append(text("arms.plot.point", arm=row.group.label, **values))
+        axes.set_xlabel(text("arms.plot.accuracy"))
         axes.set_ylabel(text(f"measure.{measure}"))
         if METRICS[measure].private == "lower":
             axes.invert_yaxis()
         _legend(axes, view, ink)
         return "; ".join(told)
 
-    title = text("campaign.plot.trade_off", measure=text(f"measure.{measure}"))
+    title = text("arms.plot.trade_off", measure=text(f"measure.{measure}"))
     return Plot(f"trade-off-{measure}", title, draw, (8.4, 4.4))
 
 
@@ -180,13 +180,13 @@ def cost_plots(view: CampaignView, kind: str) -> list[Plot]:
     def draw(axes: Any, ink: Ink) -> str:
         for group, spent, error in known:
             axes.plot(spent, error, marker_of(group.color), color=ink.of(group.color), markersize=5)
-        axes.set_xlabel(text("campaign.plot.seconds"))
+        axes.set_xlabel(text("arms.plot.seconds"))
         axes.set_ylabel(text("measure.mse"))
         axes.set_xlim(left=0)
-        said_points = (text("campaign.plot.cost", arm=group.label, seconds=x, mse=y) for group, x, y in known)
+        said_points = (text("arms.plot.cost", arm=group.label, seconds=x, mse=y) for group, x, y in known)
         return "; ".join(said_points)
 
-    return [Plot("training-cost", text("campaign.plot.costs"), draw, (5.6, 3.2))]
+    return [Plot("training-cost", text("arms.plot.costs"), draw, (5.6, 3.2))]
 
 
 def _seconds(group: Group) -> list[float]:
@@ -228,14 +228,25 @@ def _sensitivity(view: CampaignView, kind: str, key: str, measure: str) -> Plot 
                 linewidth=1.3,
                 elinewidth=0.8,
             )
-            numbers = (f"{shown(effect.value)}: {said(measure, effect.summary.mean)}" for effect in own)
-            told.append(text("figure.value.words", run=arm, values=", ".join(numbers)))
+            pairs = [(shown(effect.value), said(measure, effect.summary.mean)) for effect in own]
+            numbers = (text("arms.plot.value", key=value, value=mean) for value, mean in pairs)
+            told.append(text("arms.plot.line", arm=arm, values=", ".join(numbers)))
+        for color, mean in _beside(view, kind, key, measure):
+            axes.axhline(scale * mean, color=ink.of(color), linewidth=1, linestyle="--")
         _key_axis(axes, places, values, numeric=numeric)
         axes.set_xlabel(key)
         return "; ".join(told)
 
-    measured = text("campaign.plot.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
+    measured = text("arms.plot.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
     return Plot(f"sensitivity-{key.replace('.', '-')}-{measure}", measured, draw)
+
+
+def _beside(view: CampaignView, kind: str, key: str, measure: str) -> Iterator[tuple[int, float]]:
+    """The arms that have no such key and one point: a level to compare with."""
+    for color, arm in enumerate(view.arms):
+        own = [group for group in view.groups if group.arm == arm]
+        if len(own) == 1 and key not in own[0].point and (values := own[0].values(kind, measure)):
+            yield color, plain.fmean(values)
 
 
 def _key_axis(axes: Any, places: dict[str, float], values: Sequence[Any], *, numeric: bool) -> None:
@@ -274,9 +285,9 @@ def _heat(arm: str, pair: tuple[str, str], measure: str, own: dict[tuple[str, st
         axes.grid(visible=False)
         return ""
 
-    title = text("campaign.column.accuracy") if measure == ACCURACY else text("measure.mse")
+    title = text("arms.column.accuracy") if measure == ACCURACY else text("measure.mse")
     name = "-".join(["heat", arm, *(key.replace(".", "-") for key in pair), measure])
-    return Plot(name, f"{arm}: {title}", draw, (4.4, 3.4))
+    return Plot(name, text("arms.plot.heat", arm=arm, measure=title), draw, (4.4, 3.4))
 
 
 # over training
@@ -343,5 +354,5 @@ def _cloud(name: str, label: str, labels: Sequence[int], cloud: Cloud) -> Plot:
         axes.set_yticks([])
         return ""
 
-    method, of = text(f"campaign.method.{cloud.method}"), text(f"campaign.cloud.{cloud.of}")
-    return Plot(name, text("campaign.plot.cloud", arm=label, of=of, method=method), draw, (3.6, 3.4))
+    method, of = text(f"arms.method.{cloud.method}"), text(f"arms.cloud.{cloud.of}")
+    return Plot(name, text("arms.plot.cloud", arm=label, of=of, method=method), draw, (3.6, 3.4))

@@ -32,17 +32,15 @@ SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
 """Further numbers of a measure in a CSV file: over seeds, the interval over images, and how many seeds."""
 _SUMMARY = ("sd", "low", "high", "count")
 _COSTS = ("client_parameters", "client_macs", "server_parameters", "server_macs", "bytes_per_query")
-_MEMORY = ("peak_memory_bytes", "memory_bytes")
-"""Where a manifest may say how much memory the training took."""
 MANY_CLASSES = 12
 """With more classes than this the table shows the most exposed one of each arm alone."""
 COLUMNS = (
     "arm", "seeds", "accuracy", "attack", "cell", "seed", "state", "training", "reason", "audit", "reliable",
-    "attack_seconds", "kind", "reference", "measure", "difference", "p", "adjusted_p", "verdict", "epochs", "memory",
+    "attack_seconds", "reference", "measure", "difference", "p", "adjusted_p", "verdict", "epochs", "memory",
     "client_parameters", "client_macs", "server_parameters", "server_macs", "bytes_per_query", "ratio", "key", "value",
-    "class", "class_mse", "class_p05", "standing", "share", "exposed",
+    "class", "class_mse", "class_p05", "standing", "share",
 )  # fmt: skip
-"""Columns whose titles stand in the catalogue, under `campaign.column.NAME`."""
+"""Columns whose titles stand in the catalogue, under `arms.column.NAME`."""
 
 
 def column(key: str, *, words: bool = False, more: Sequence[str] = ()) -> Column:
@@ -50,7 +48,7 @@ def column(key: str, *, words: bool = False, more: Sequence[str] = ()) -> Column
     if key in METRICS:
         note = text(f"report.private.{METRICS[key].private}")
         return Column(key, text(f"measure.{key}"), note, words, more)
-    return Column(key, text(f"campaign.column.{key}"), "", words, more)
+    return Column(key, text(f"arms.column.{key}"), "", words, more)
 
 
 # items
@@ -120,14 +118,14 @@ def headline(view: CampaignView, kind: str, name: str = "headline") -> Table:
         column("attack", words=True),
         *(column(measure, more=SPREAD) for measure in ERRORS),
     ]
-    return Table(name, text("campaign.headline"), columns, [_headline_row(row) for row in arm_rows(view, kind)])
+    return Table(name, text("arms.headline"), columns, [_headline_row(row) for row in arm_rows(view, kind)])
 
 
 def _headline_row(row: ArmRow) -> list[Item]:
     measured = {measure: spread_item(measure, row.spreads.get(measure)) for measure in MEASURES}
-    note = text("campaign.unreliable", count=row.unreliable) if row.unreliable else ""
+    note = text("arms.unreliable", count=row.unreliable) if row.unreliable else ""
     planned = len(row.group.cells)
-    seeds = str(row.count) if row.count == planned else text("campaign.of", count=row.count, planned=planned)
+    seeds = str(row.count) if row.count == planned else text("arms.of", count=row.count, planned=planned)
     return [
         arm_item(row.group),
         Item(row.count, seeds),
@@ -157,7 +155,7 @@ def cells(view: CampaignView) -> Table:
         for entry in group.cells
         for kind in ([kind for kind in view.kinds if kind in entry.audits] or [""])
     ]
-    return Table("cells", text("campaign.cells"), columns, rows)
+    return Table("cells", text("arms.cells"), columns, rows)
 
 
 def _cell_row(group: Group, entry: CellEntry, kind: str, *, several: bool) -> list[Item]:
@@ -167,7 +165,7 @@ def _cell_row(group: Group, entry: CellEntry, kind: str, *, several: bool) -> li
         Item(cell.id, cell.id, cell=cell.id),
         Item(group.label, group.label, color=group.color),
         Item(cell.seed, str(cell.seed)),
-        Item(state, text(f"campaign.state.{state}"), tone=tone),
+        Item(state, text(f"arms.state.{state}"), tone=tone),
         *([word(kind)] if several else []),
         _score_item(entry, kind, ACCURACY),
         word(audit.strongest if audit else ""),
@@ -195,7 +193,7 @@ def attacks(view: CampaignView) -> Table:
         column("attack_seconds"),
     ]
     rows = [row for kind in view.kinds for row in _attack_rows(view, kind)]
-    return Table("attacks", text("campaign.attacks"), columns, rows)
+    return Table("attacks", text("arms.attacks"), columns, rows)
 
 
 def _attack_rows(view: CampaignView, kind: str) -> Iterable[list[Item]]:
@@ -207,14 +205,14 @@ def _attack_rows(view: CampaignView, kind: str) -> Iterable[list[Item]]:
                 continue
             scores = {key: of_scores([row.scores[key] for row in found if key in row.scores]) for key in ERRORS}
             reliable, seconds = sum(row.verdict.reliable for row in found), plain.fmean(row.seconds for row in found)
-            floor = text("campaign.floor") if found[0].kind == "floor" else ""
+            floor = text("arms.floor") if found[0].kind == "floor" else ""
             yield [
                 *([word(kind)] if len(view.kinds) > 1 else []),
                 word(name, small=floor),
                 Item(group.label, group.label, color=group.color),
                 Item(len(found), str(len(found))),
                 *(spread_item(key, scores[key]) for key in ERRORS),
-                Item(reliable / len(found), text("campaign.of", count=reliable, planned=len(found))),
+                Item(reliable / len(found), text("arms.of", count=reliable, planned=len(found))),
                 Item(seconds, wording.seconds(seconds)),
             ]
 
@@ -233,13 +231,13 @@ def comparisons(view: CampaignView, kind: str) -> Table:
     found = [(arm, item) for arm in view.arms for item in tests(view, kind, arm).values()]
     colors = {group.label: group.color for group in view.groups}
     rows = [_test_row(item, colors) for _, item in found]
-    return Table("tests", text("campaign.tests"), columns, rows, [arm for arm, _ in found])
+    return Table("tests", text("arms.tests"), columns, rows, [arm for arm, _ in found])
 
 
 def _test_row(item: Comparison, colors: Mapping[str, int]) -> list[Item]:
     measure = item.measure
     more = {"low": item.low, "high": item.high, "count_arm": item.count_a, "count_reference": item.count_b}
-    title = text("campaign.column.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
+    title = text("arms.column.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
     return [
         Item(item.b, item.b, color=colors[item.b]),
         Item(item.a, item.a, color=colors[item.a]),
@@ -247,7 +245,7 @@ def _test_row(item: Comparison, colors: Mapping[str, int]) -> list[Item]:
         Item(item.difference, said(measure, item.difference), interval(measure, item.low, item.high), more),
         number(item.p, 4),
         number(item.adjusted_p, 4),
-        Item(item.verdict, text(f"campaign.verdict.{item.verdict}")),
+        Item(item.verdict, text(f"arms.verdict.{item.verdict}")),
     ]
 
 
@@ -265,7 +263,7 @@ def costs(view: CampaignView, kind: str) -> Table:
     ]
     first = next((found for group in view.groups if (found := _training(group))), None)
     rows = [_cost_row(group, kind, first) for group in view.groups]
-    return Table("costs", text("campaign.costs"), columns, rows)
+    return Table("costs", text("arms.costs"), columns, rows)
 
 
 def _training(group: Group) -> SeedSummary | None:
@@ -278,25 +276,19 @@ def _cost_row(group: Group, kind: str, first: SeedSummary | None) -> list[Item]:
     ratio = own.mean / first.mean if own and first else None
     trained = next((entry for entry in group.cells if entry.manifest), None)
     manifest = trained.manifest if trained else {}
-    memory = next((manifest[name] for name in _MEMORY if isinstance(manifest.get(name), int)), None)
+    memory = manifest.get("peak_memory_bytes")  # absent in runs of older versions
     spent = wording.MISSING if own is None else wording.seconds(own.mean)
     varied = "" if own is None or own.sd is None else f"± {wording.seconds(own.sd)}"
     return [
         arm_item(group),
         Item(own and own.mean, spent, varied, summary_more(own) if own else {}),
         Item(ratio, wording.MISSING if ratio is None else f"{ratio:.2f} ×"),
-        word(manifest.get("epochs_done") or _epochs(trained)),
+        word(trained.epochs if trained else None),
         Item(memory, wording.count(memory)),
         *(Item(manifest.get(name), wording.count(manifest.get(name))) for name in _COSTS),
         spread_item(ACCURACY, spread(group.cells, kind, ACCURACY)),
         spread_item("mse", spread(group.cells, kind, "mse")),
     ]
-
-
-def _epochs(entry: CellEntry | None) -> int | None:
-    """The epoch of the best checkpoint."""
-    best = entry.manifest.get("best") if entry else None
-    return best.get("epoch") if isinstance(best, dict) else None
 
 
 def sensitivity(view: CampaignView, kind: str) -> Table:
@@ -308,7 +300,7 @@ def sensitivity(view: CampaignView, kind: str) -> Table:
         *(column(measure, more=_SUMMARY) for measure in MEASURES),
     ]
     rows = [row for key in view.keys for arm in view.arms for row in _effect_rows(view, kind, key, arm)]
-    return Table("sensitivity", text("campaign.sensitivity"), columns, rows)
+    return Table("sensitivity", text("arms.sensitivity"), columns, rows)
 
 
 def _effect_rows(view: CampaignView, kind: str, key: str, arm: str) -> Iterable[list[Item]]:
@@ -366,7 +358,9 @@ def _grid(
     rows = []
     for first, title in down:
         values = [own.get((first, second)) for second, _ in across]
-        items = [(None, wording.MISSING) if v is None else ((v - shades[0]) / shades[1], said(measure, v)) for v in values]
+        items = [
+            (None, wording.MISSING) if v is None else ((v - shades[0]) / shades[1], said(measure, v)) for v in values
+        ]
         rows.append((title, items))
     return {"across": [title for _, title in across], "rows": rows}
 
@@ -381,7 +375,7 @@ def classes(view: CampaignView, kind: str) -> Table:
         column(ACCURACY),
     ]
     rows = [row for group in view.groups for row in _class_rows(group, kind)]
-    return Table("classes", text("campaign.classes"), columns, rows)
+    return Table("classes", text("arms.classes"), columns, rows)
 
 
 def _class_rows(group: Group, kind: str) -> Iterable[list[Item]]:
@@ -423,13 +417,13 @@ def standings(view: CampaignView, kind: str) -> Table:
         [
             Item(label, label, color=colors[label]),
             Item(measure, text(f"measure.{measure}")),
-            Item(point.standing, text(f"campaign.standing.{point.standing}")),
+            Item(point.standing, text(f"arms.standing.{point.standing}")),
             Item(point.share, wording.percent(point.share, 0)),
         ]
         for measure in ERRORS
         for label, point in front(view, kind, measure).items()
     ]
-    return Table("front", text("campaign.front"), columns, rows)
+    return Table("front", text("arms.front"), columns, rows)
 
 
 def lacking(view: CampaignView) -> Table:
@@ -442,10 +436,10 @@ def lacking(view: CampaignView) -> Table:
     rows = [
         [
             Item(entry.cell.id, entry.cell.id, cell=entry.cell.id),
-            Item(entry.view.state, text(f"campaign.state.{entry.view.state}")),
+            Item(entry.view.state, text(f"arms.state.{entry.view.state}")),
             word(entry.view.reason),
         ]
         for entry in view.cells
         if entry.view.state != "done"
     ]
-    return Table("lacking", text("campaign.lacking"), columns, rows)
+    return Table("lacking", text("arms.lacking"), columns, rows)

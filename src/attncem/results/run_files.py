@@ -60,6 +60,7 @@ class Manifest(Record):
     device: str = ""
     best: BestFacts | None = None
     training_seconds: float = 0.0
+    peak_memory_bytes: int = 0
     cautions: list[str] = field(default_factory=list)
 
 
