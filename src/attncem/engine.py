@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import gc
-import sys
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -200,7 +200,7 @@ def fastest_convolutions(device: torch.device) -> Iterator[None]:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes at their most: on a GPU of this training's tensors, else of the whole process since it began (0: unknown)."""
+    """Bytes at their most: on a GPU of this training's tensors, else of the process since it began (0: unknown)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

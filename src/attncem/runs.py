@@ -7,6 +7,7 @@ metrics.jsonl             what was measured while training; byte-identical after
 timing.jsonl              wall-clock seconds per epoch
 checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
 best.json                 which checkpoint is the best by validation accuracy
+tensorboard/              the same numbers as events, where training.track asks for them
 audits/ID/                an audit: audit.json, and ROW.json, ROW.npz, pictures for each row
 """
 

@@ -70,6 +70,7 @@ from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
 from attncem.texts import text
+from attncem.tracking import check_tracker, tracked
 from attncem.types import ConfigError, RunError, TrainingError
 
 _EVALUATION_BATCH = 500
@@ -110,6 +111,7 @@ def train(
             resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
     resolved = _for_launch(resolved, begun=run is not None)
     check(resolved, custom_network=modules is not None)
+    check_tracker(resolved)
     device = resolve_device(resolved.device)
     others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
     with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
@@ -163,8 +165,8 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
     """Train to the end, telling `progress`, or else the terminal; the manifest says how it ended."""
     try:
         _say([f"caution: {caution}" for caution in trainer.cautions], progress)
-        with shown(progress) as told:
-            trainer.run_all(run, told)
+        with shown(progress) as told, tracked(run, trainer.config) as followed:
+            trainer.run_all(followed, told)
     except KeyboardInterrupt:
         run.update_manifest(status="stopped")
         raise

@@ -17,6 +17,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the run (default: runs/NAME-001, -002 ...)")
     parser.add_argument("--init_from", metavar="RUN_OR_FILE", help="start from a run's or .safetensors file's weights")
     parser.add_argument("--fast", metavar="WAY", help="short for training.fast: how steps are taken on a GPU")
+    parser.add_argument("--track", action="store_true", help="short for training.track=tensorboard (extra `track`)")
     parser.add_argument("--resume", metavar="RUN", help="go on with an interrupted run; takes no other option")
     parser.set_defaults(run=_train)
 
@@ -24,7 +25,9 @@ def add(verbs: Verbs) -> None:
 def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.load import load_config, parse_cli_overrides
 
-    overrides = parse_cli_overrides([*rest, *([f"training.fast={known.fast}"] if known.fast else [])])
+    short = [f"training.fast={known.fast}"] if known.fast else []
+    short += ["training.track=tensorboard"] if known.track else []
+    overrides = parse_cli_overrides([*rest, *short])
     config = known.config
     if known.resume is None:
         config = config or "demo"

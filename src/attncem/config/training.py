@@ -133,6 +133,8 @@ class TrainingOptions(Options):
     step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
+    track: Literal["tensorboard"] | None = None
+    """Write what is logged for another program too: tensorboard, into the run's folder (extra `track`)."""
     gradient_ratio_every: int | None = Field(None, ge=0)
     """Steps between two measurements of the penalty's gradient against the cross entropy's (0: never; null: 200,
     on a GPU 2000, where a measurement takes as long as some twenty captured steps)."""

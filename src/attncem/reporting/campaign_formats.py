@@ -14,7 +14,7 @@ from attncem.reporting.wording import MISSING
 
 @dataclass(frozen=True)
 class Column:
-    """One column. ``more`` are further numbers of each item, columns of their own in a CSV file: `KEY_sd`, …"""
+    """One column. ``more`` names further numbers of each item: in a CSV file they are columns, such as `KEY_sd`."""
 
     key: str
     title: str

@@ -215,8 +215,8 @@ def _sensitivity(view: CampaignView, kind: str, key: str, measure: str) -> Plot 
 
     def draw(axes: Any, ink: Ink) -> str:
         told = []
-        for color, arm, own in lines:
-            own = sorted(own, key=lambda effect: places[repr(effect.value)])
+        for color, arm, unordered in lines:
+            own = sorted(unordered, key=lambda effect: places[repr(effect.value)])
             sides = [_ends(effect.summary, effect.summary.mean, effect.summary.mean) for effect in own]
             axes.errorbar(
                 [places[repr(effect.value)] for effect in own],

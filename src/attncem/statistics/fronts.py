@@ -22,14 +22,15 @@ def pareto(
     """Where every point stands among the others; each is given by the pairs (x, y) of its seeds, more is better.
 
     A point's seeds are resampled with their pairs kept together. The spread of resampled means is widened by
-    √(n / (n − 1)), as that of n seeds around their own mean is too small by so much.
+    √(n / (n − 1)), as that of n seeds around their own mean is too small by so much. A point of one seed counts for the
+    others as it is, and is itself never more than `possibly` on the front or off it.
     """
     pairs = {name: _pairs(name, own) for name, own in points.items()}
     axes = {name: (seed_summary(own[:, 0]), seed_summary(own[:, 1])) for name, own in pairs.items()}
     standings = place({name: (_interval(x), _interval(y)) for name, (x, y) in axes.items()})
     shares = _shares(list(pairs.values()), np.random.default_rng(seed), num_resamples)
     return [
-        FrontPoint(name, *axes[name], standing=standings[name], share=share)
+        FrontPoint(name, *axes[name], standing=standings[name] if len(pairs[name]) > 1 else "possibly", share=share)
         for name, share in zip(points, shares, strict=True)
     ]
 
@@ -42,9 +43,8 @@ def _pairs(name: str, given: Sequence[tuple[float, float]]) -> NDArray[np.float6
 
 
 def _interval(axis: SeedSummary) -> Interval:
-    """Of one seed anything is possible."""
     if axis.low is None or axis.high is None:
-        return Interval(axis.mean, -np.inf, np.inf)
+        return Interval(axis.mean, axis.mean, axis.mean)
     return Interval(axis.mean, axis.low, axis.high)
 
 
