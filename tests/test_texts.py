@@ -18,13 +18,19 @@ import attncem
 from attncem.health import CAUSES
 from attncem.metrics import METRICS
 from attncem.probes import PROBES
+from attncem.reporting.campaign import READING
+from attncem.reporting.campaign_data import WORDS
+from attncem.reporting.campaign_formats import FORMATS
+from attncem.reporting.campaign_items import COLUMNS
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
 from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
-from attncem.results.comparison import Over, VerdictCode
+from attncem.results.campaign import State
+from attncem.results.comparison import Over, Standing, VerdictCode
 from attncem.results.findings import Finding
+from attncem.results.portrait import Method, Of
 from attncem.results.threats import Auxiliary, Need
 from attncem.texts import has_text, pattern, text
 from attncem.texts.en import PARTS, TEXTS
@@ -66,6 +72,18 @@ FILLED: dict[str, Iterable[str]] = {
     "command.go_on.*": ("train", "audit", "campaign"),
     "campaign.changed.*": ("added", "left_alone", "anew"),
     "command.checked.*": ("failed", "passed"),
+    "arms.column.*": COLUMNS,
+    "arms.script.*": WORDS,
+    "arms.save.*": FORMATS,
+    "arms.state.*": get_args(State),
+    "arms.standing.*": get_args(Standing),
+    "arms.verdict.*": get_args(VerdictCode),
+    "arms.verdict.front.*": ("surely", "possibly"),
+    "arms.mark.*": ("a_higher", "b_higher", "no_difference_shown"),
+    "arms.method.*": get_args(Method),
+    "arms.cloud.*": get_args(Of),
+    "arms.reading.*": READING,
+    "arms.reading.*.text": READING,
     "comparison.verdict.*": get_args(VerdictCode),
     "comparison.*": get_args(Over),
     "figure.panel.*": [key for _, key in PANELS],

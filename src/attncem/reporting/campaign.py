@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attncem import __version__
-from attncem.files import explain_os_error, write_atomic
+from attncem.files import write_atomic
 from attncem.reporting import campaign_plots as drawn
 from attncem.reporting import campaign_tables as tables
 from attncem.reporting import html
 from attncem.reporting.campaign_data import page_data
 from attncem.reporting.campaign_formats import FORMATS, Table
-from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, load_campaign
-from attncem.reporting.campaign_numbers import MEASURES, front, is_better, tests
+from attncem.reporting.campaign_load import ERRORS, CampaignView, load_campaign
+from attncem.reporting.campaign_numbers import MEASURES, against, front, is_better
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
 from attncem.results.campaign import State
@@ -25,7 +25,8 @@ from attncem.texts import text
 from attncem.types import RunError
 
 GENERATOR = "attncem-campaign"
-_ADVICE = "choose another folder"
+READING = ("cell", "mean", "tests", "strongest", "front")
+"""What is explained at the end of the page."""
 
 
 def write_campaign_report(
@@ -60,10 +61,12 @@ def write_figures(folder: Path | str, out: Path | str) -> list[Path]:
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
-    with explain_os_error(out, _ADVICE):
+    try:
         out.mkdir(parents=True, exist_ok=True)
         for name, data in files:
             write_atomic(out / name, data)
+    except OSError as error:
+        raise RunError(f"{out}: cannot be written: {error.strerror or error}; choose another folder") from error
     return [out / name for name, _ in files]
 
 
@@ -120,6 +123,8 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
         "risks": risks(made.get("classes")),
         "training": _drawn(drawn.training_plots(view)),
         "data": page_data(view, list(made.values())),
+        "formats": list(FORMATS),
+        "reading": READING,
         "num_colors": NUM_COLORS,
     }
 
@@ -147,7 +152,7 @@ def _marks(view: CampaignView, kind: str) -> dict[tuple[str, str], list[dict[str
     """What every test says about an arm and a measure, one for each reference arm."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for arm in view.arms:
-        for place, item in tests(view, kind, arm).items():
+        for place, item in against(view, kind, arm).items():
             found.setdefault(place, []).append({"reference": arm, "said": short_verdict(item), "tone": _tone(item)})
     return found
 
@@ -174,7 +179,7 @@ def verdict(view: CampaignView, kind: str, reference: str) -> list[str]:
         labels = [label for label, point in points.items() if point.standing == place]
         if labels:
             said.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
-    made = tests(view, kind, reference)
+    made = against(view, kind, reference)
     if made:
         shown = sum(is_better(item) is not None for item in made.values())
         few = sum(item.verdict == "too_few_seeds" for item in made.values())
@@ -207,6 +212,3 @@ def risks(table: Table | None) -> dict[str, Any] | None:
     low, span = min(values), max(max(values) - min(values), 1e-12)
     many = len(names) > tables.MANY_CLASSES
     return {"arms": arms, "names": names, "many": many, "shade": lambda item: 1 - (item.value - low) / span}
-
-
-__all__ = ["ACCURACY", "write_campaign_report", "write_figures", "write_tables"]

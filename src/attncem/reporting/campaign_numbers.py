@@ -69,7 +69,7 @@ def of_scores(scores: Sequence[Score]) -> Spread | None:
 # tests
 
 
-def tests(view: CampaignView, kind: str, reference: str) -> dict[tuple[str, str], Comparison]:
+def against(view: CampaignView, kind: str, reference: str) -> dict[tuple[str, str], Comparison]:
     """Every arm against the reference arm, by label and measure, with false discoveries controlled over them all.
 
     An arm is compared with the reference at the same point of the grid, as far as both know its keys.

@@ -16,12 +16,11 @@ from matplotlib.figure import Figure
 
 from attncem.health import finite
 from attncem.metrics import METRICS
+from attncem.reporting.campaign_items import said
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, Group, records, shown
 from attncem.reporting.campaign_numbers import arm_rows, effects, front, heat
-from attncem.reporting.campaign_tables import said
 from attncem.reporting.figures import (
     GRID,
-    HEALTH,
     INK,
     MUTED,
     NUM_COLORS,
@@ -44,8 +43,7 @@ WATCHED = (
     "effective_samples", "slot_entropy", "effective_number", "gate_dimension", "gate_snr", "gate_class",
     "gate_saturation", "gradient_ratio",
 )  # fmt: skip
-"""What is drawn of the surrogates over training."""
-assert set(WATCHED) <= set(HEALTH), "their titles are those of the run's report"
+"""What is drawn of the surrogates over training; some of a run's HEALTH, with its titles."""
 
 
 @dataclass(frozen=True)
