@@ -80,6 +80,9 @@ def _add_folder_verbs(verbs: Verbs) -> None:
             _add_engine(parser)
         if name == "report":
             parser.add_argument("--out", metavar="FILE", help="HTML file (default: FOLDER/report.html)")
+            parser.add_argument("--reference", metavar="ARM", help="what arms are tested against (default: the first)")
+            parser.add_argument("--tables", metavar="FOLDER", help="also write every table as CSV, Markdown and LaTeX")
+            parser.add_argument("--figures", metavar="FOLDER", help="also write every figure as SVG and PDF")
 
 
 def _add_archive_verbs(verbs: Verbs) -> None:
@@ -219,15 +222,14 @@ def _stop(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from importlib import import_module
+    from attncem.reporting.campaign import write_campaign_report, write_figures, write_tables
 
     folder = _folder(known.folder)
-    try:
-        write = import_module("attncem.reporting.campaign").write_campaign_report
-    except ModuleNotFoundError:
-        raise RunError(text("campaign.no_report", folder=folder)) from None
-    page = write(folder, Path(known.out or folder / "report.html"))
+    page = write_campaign_report(folder, Path(known.out or folder / "report.html"), reference=known.reference)
     show_line(text("command.report", path=page.resolve()), open_console())
+    for out, write in ((known.tables, write_tables), (known.figures, write_figures)):
+        if out is not None:
+            show_line(text("arms.wrote", count=len(write(folder, Path(out))), folder=out), open_console())
 
 
 def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ ARMS: dict[str, str] = {
         "Made {time} by attncem {version} from the campaign {sha}, which was planned {planned}. One file: it asks no "
         "other address for anything."
     ),
+    "arms.wrote": "{count} files in {folder}",
     "arms.problem": "{cell} could not be read whole: {reason}",
     "arms.kind.releases": "{count} releases",
     "arms.of": "{count} of {planned}",

@@ -28,7 +28,6 @@ CAMPAIGN: dict[str, str] = {
     "campaign.not_running": "{folder} is not running",
     "campaign.exported": "{path}: {count} cells, {amount}; {whole} of them whole, to go on elsewhere",
     "campaign.imported": "{folder}: {count} cells taken in, {skipped} left as they were",
-    "campaign.no_report": "this installation has no campaign reports: attncem report {folder}/runs/* compares its runs",
     "amount.seconds": "{value:.0f} s",
     "amount.minutes": "{value:.0f} min",
     "amount.hours": "{value:.1f} h",
