@@ -219,6 +219,33 @@ def test_the_front_is_where_none_is_better(view: CampaignView) -> None:
         assert front(view, KIND, measure)["none"].standing == "surely", "the most accurate"
 
 
+def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(copy: Path, tmp_path: Path, light: None) -> None:
+    for run in (copy / "runs").glob("gated_penalty_weight-4.0-*"):
+        for file in [*run.glob("audits/*/audit.json"), *run.glob("audits/*/joined.json")]:
+            data = json.loads(file.read_text())
+            data.get("plan", data)["accuracy"].update(mean=0.11, low=0.09, high=0.13)
+            file.write_text(json.dumps(data))
+    html = page_of(copy, tmp_path)
+    lines = verdict(load_campaign(copy), KIND, "none")
+    assert "gated (penalty_weight=4). What a model hides that has lost its use is not privacy." in lines[-2]
+    assert not any("gated (penalty_weight=4)" in line for line in lines if "front" in line or "Possibly" in line)
+    start = html.index("gated (penalty_weight=4)</a> <small>has lost its use</small>")
+    row = html[start : html.index("</tr>", start)]
+    assert row.count('class="mark yes"') == 0 and 'class="mark no"' in row, (
+        "its accuracy is lower, and nothing is better"
+    )
+    points = {data_of(html)["groups"][point["group"]]["label"]: point["lost"] for point in data_of(html)["points"][0]}
+    assert [label for label, is_lost in points.items() if is_lost] == ["gated (penalty_weight=4)"]
+
+
+def test_arms_on_other_images_are_no_comparison(copy: Path, tmp_path: Path, light: None) -> None:
+    assert "cautions-title" not in page_of(copy, tmp_path)
+    for file in [*copy.glob("runs/none-s0/audits/*/audit.json"), *copy.glob("runs/none-s0/audits/*/joined.json")]:
+        file.write_text(file.read_text().replace("d" * 64, "e" * 64))
+    words = words_of(page_of(copy, tmp_path))
+    assert "the rows differ in their" in words
+
+
 def test_a_key_is_judged_by_points_that_are_whole(copy: Path) -> None:
     before = effects(load_campaign(copy), KIND, "gated", "training.penalty_weight", "mse")
     assert [effect.value for effect in before] == [1.0, 4.0]

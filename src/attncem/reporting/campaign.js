@@ -103,6 +103,7 @@
     const parts = [facts];
     for (const audit of cell.audits) {
       parts.push(element("h3", {}, data.kinds[audit.kind]), element("p", {}, `${words.accuracy}: ${audit.accuracy}`), attackTable(audit));
+      if (audit.warnings.length) parts.push(element("ul", { class: "small" }, ...audit.warnings.map((it) => element("li", {}, it))));
     }
     if (!cell.audits.length) parts.push(element("p", {}, words.no_audit));
     parts.push(element("p", { class: "small" }, `${words.report_command} `, element("code", {}, cell.command)));
@@ -161,6 +162,7 @@
       element("strong", {}, group.label), line(words.accuracy, `${point.accuracy.said} %`), ...ends(point.accuracy),
       line(measure.title, error.said), ...ends(error), line(words.seeds, String(error.count)),
       line(words.standing, data.standings[error.standing]), element("small", {}, `${words.share} ${error.share}`),
+      ...(point.lost ? [element("small", { class: "no" }, words.lost)] : []),
       element("small", {}, words.click),
     ];
   };
@@ -171,7 +173,8 @@
     const points = data.points[kind].filter((it) => it[measure.name]);
     if (!points.length) { figure.replaceChildren(); return; }
     const [width, height, left, bottom, top, right] = [900, 460, 74, 52, 14, 16];
-    const spans = points.map((it) => [it.accuracy.seeds ?? it.accuracy.images, it[measure.name].seeds ?? it[measure.name].images]);
+    const both = (spread) => [...(spread.seeds ?? []), ...spread.images];
+    const spans = points.map((it) => [both(it.accuracy), both(it[measure.name])]);
     const seeds = points.flatMap((it) => data.groups[it.group].cells.map((id) => [id, data.cells[id].at[kind], data.groups[it.group].color])).filter(([, at]) => at && at[measure.name] !== undefined);
     const xs = range([...spans.flatMap(([x]) => x), ...seeds.map(([, at]) => at.accuracy)]);
     const ys = range([...spans.flatMap(([, y]) => y), ...seeds.map(([, at]) => at[measure.name])]);
@@ -208,7 +211,7 @@
       const bar = (spread, across, stroke, opacity) => drawn("line", across
         ? { x1: toX(spread[0]), x2: toX(spread[1]), y1: y, y2: y, style: `stroke: ${color}; stroke-width: ${stroke}; opacity: ${opacity}` }
         : { x1: x, x2: x, y1: toY(spread[0]), y2: toY(spread[1]), style: `stroke: ${color}; stroke-width: ${stroke}; opacity: ${opacity}` });
-      const faint = error.standing === "not" ? 0.45 : 1;
+      const faint = error.standing === "not" || point.lost ? 0.45 : 1;
       const mark = shape(group.color, x, y, { class: "mark", style: `stroke: ${color}; stroke-width: 2; fill: ${error.standing === "surely" ? color : "var(--card)"}` });
       const node = drawn("g", { class: "point", tabindex: "0", role: "button", "aria-label": `${group.label}: ${point.accuracy.said} %, ${measure.title} ${error.said}, ${data.standings[error.standing]}`, "data-label": group.label, style: `opacity: ${faint}` });
       if (point.accuracy.seeds) node.append(bar(point.accuracy.seeds, true, 1.2, 0.75));

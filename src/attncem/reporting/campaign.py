@@ -15,8 +15,8 @@ from attncem.reporting import campaign_tables as tables
 from attncem.reporting import html
 from attncem.reporting.campaign_data import page_data
 from attncem.reporting.campaign_formats import FORMATS, Table
-from attncem.reporting.campaign_load import ERRORS, CampaignView, load_campaign
-from attncem.reporting.campaign_numbers import MEASURES, against, front, is_better
+from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, load_campaign
+from attncem.reporting.campaign_numbers import MEASURES, against, cautions, front, is_better, lost
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
 from attncem.results.campaign import State
@@ -111,6 +111,7 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
         "standing": standing(view),
         "counts": counts(view),
         "verdict": verdict(view, lead, reference),
+        "cautions": cautions(view, lead),
         "tables": made,
         "headlines": [(kind, made[headline_name(n)], _marks(view, kind)) for n, kind in enumerate(view.kinds)],
         "measured": MEASURES,
@@ -149,11 +150,13 @@ def standing(view: CampaignView) -> str:
 
 
 def _marks(view: CampaignView, kind: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """What every test says about an arm and a measure, one for each reference arm."""
+    """What every test says about an arm and a measure, one for each reference arm; lost arms are never praised."""
+    useless = lost(view, kind)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for arm in view.arms:
         for place, item in against(view, kind, arm).items():
-            found.setdefault(place, []).append({"reference": arm, "said": short_verdict(item), "tone": _tone(item)})
+            tone = "" if place[0] in useless and item.measure != ACCURACY else _tone(item)
+            found.setdefault(place, []).append({"reference": arm, "said": short_verdict(item), "tone": tone})
     return found
 
 
@@ -173,12 +176,14 @@ def verdict(view: CampaignView, kind: str, reference: str) -> list[str]:
     """What the campaign shows, in a few sentences: the front, and what the tests could tell."""
     if not kind:
         return [text("arms.verdict.nothing")]
-    points = front(view, kind, "mse")
+    points, useless = front(view, kind, "mse"), lost(view, kind)
     said = []
     for place in ("surely", "possibly"):
-        labels = [label for label, point in points.items() if point.standing == place]
+        labels = [label for label, point in points.items() if point.standing == place and label not in useless]
         if labels:
             said.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
+    if useless:
+        said.append(text("arms.verdict.lost", arms=_listed([label for label in points if label in useless])))
     made = against(view, kind, reference)
     if made:
         shown = sum(is_better(item) is not None for item in made.values())

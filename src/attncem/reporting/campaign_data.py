@@ -11,7 +11,7 @@ from attncem.reporting import wording
 from attncem.reporting.campaign_formats import FORMATS, Table
 from attncem.reporting.campaign_items import digits, interval, mean_sd, said
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, CellEntry, Group
-from attncem.reporting.campaign_numbers import ArmRow, Spread, arm_rows, front
+from attncem.reporting.campaign_numbers import ArmRow, Spread, arm_rows, front, lost
 from attncem.results.audit import AuditResult, Row
 from attncem.results.portrait import Portrait
 from attncem.texts import text
@@ -24,7 +24,7 @@ WORDS = (
     "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
     "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
     "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
-    "no_attention", "strongest", "not_reliable", "image_of",
+    "no_attention", "strongest", "not_reliable", "image_of", "lost",
 )  # fmt: skip
 """What the script says; under `arms.script.NAME`."""
 
@@ -64,9 +64,10 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _points(view: CampaignView, kind: str) -> list[dict[str, Any]]:
     """The arms that have an accuracy and errors, in the order of the groups."""
-    fronts = {measure: front(view, kind, measure) for measure in ERRORS}
+    fronts, useless = {measure: front(view, kind, measure) for measure in ERRORS}, lost(view, kind)
     return [
-        {"group": number, "accuracy": _spread(ACCURACY, row.spreads[ACCURACY])} | _errors(row, fronts)
+        {"group": number, "lost": row.group.label in useless, "accuracy": _spread(ACCURACY, row.spreads[ACCURACY])}
+        | _errors(row, fronts)
         for number, row in enumerate(arm_rows(view, kind))
         if ACCURACY in row.spreads
     ]
@@ -137,6 +138,7 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
         "strongest": audit.strongest,
         "rows": [_row(row) for row in rows],
         "others": [[row.name, row.reason] for row in others],
+        "warnings": audit.warnings,
     }
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from attncem.metrics import METRICS
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, CellEntry, Group
-from attncem.results.audit import Score
+from attncem.reporting.health import comparison_findings, is_useless
+from attncem.results.audit import AuditResult, Score
 from attncem.results.comparison import Comparison, FrontPoint, SeedSummary
+from attncem.results.findings import unique
 from attncem.statistics import adjust, compare_arms, pareto, seed_summary
 
 MEASURES = (ACCURACY, *ERRORS)
@@ -64,6 +66,34 @@ def of_scores(scores: Sequence[Score]) -> Spread | None:
         return None
     low, high = plain.fmean(score.low for score in scores), plain.fmean(score.high for score in scores)
     return Spread(seed_summary([score.mean for score in scores]), low, high)
+
+
+# honesty
+
+
+def lost(view: CampaignView, kind: str) -> set[str]:
+    """Labels of arms that have lost their use: at least half of their seeds are near chance or far below the best arm.
+
+    Nothing that such a model hides is privacy.
+    """
+    best: dict[str, float] = {}
+    for group, _, audit in view.pairs(kind):
+        accuracies = group.values(kind, ACCURACY)
+        own = plain.fmean(accuracies) if accuracies else 0.0
+        best[audit.subject.dataset] = max(best.get(audit.subject.dataset, 0.0), own)
+    found: dict[str, list[bool]] = {}
+    for group, _, audit in view.pairs(kind):
+        found.setdefault(group.label, []).append(is_useless(audit, best[audit.subject.dataset]))
+    return {label for label, own in found.items() if 2 * sum(own) >= len(own)}
+
+
+def cautions(view: CampaignView, kind: str) -> list[str]:
+    """What forbids comparing arms: other images, suites or devices within the same seed."""
+    by_seed: dict[int, list[AuditResult]] = {}
+    for _, entry, audit in view.pairs(kind):
+        by_seed.setdefault(entry.cell.seed, []).append(audit)
+    found = [item for own in by_seed.values() for item in comparison_findings(own)]
+    return [item.text for item in unique(found)]
 
 
 # tests

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics as plain
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -31,6 +32,7 @@ from attncem.reporting.campaign_numbers import (
     effects,
     front,
     heat,
+    lost,
     of_scores,
     spread,
 )
@@ -53,16 +55,18 @@ def headline(view: CampaignView, kind: str, name: str = "headline") -> Table:
         column("attack", words=True),
         *(column(measure, more=SPREAD) for measure in ERRORS),
     ]
-    return Table(name, text("arms.headline"), columns, [_headline_row(row) for row in arm_rows(view, kind)])
+    useless = lost(view, kind)
+    rows = [_headline_row(row, is_lost=row.group.label in useless) for row in arm_rows(view, kind)]
+    return Table(name, text("arms.headline"), columns, rows)
 
 
-def _headline_row(row: ArmRow) -> list[Item]:
+def _headline_row(row: ArmRow, *, is_lost: bool) -> list[Item]:
     measured = {measure: spread_item(measure, row.spreads.get(measure)) for measure in MEASURES}
     note = text("arms.unreliable", count=row.unreliable) if row.unreliable else ""
     planned = len(row.group.cells)
     seeds = str(row.count) if row.count == planned else text("arms.of", count=row.count, planned=planned)
     return [
-        arm_item(row.group),
+        replace(arm_item(row.group), small=text("arms.lost") if is_lost else ""),
         Item(row.count, seeds),
         measured[ACCURACY],
         word(row.attack, small=note),
@@ -347,10 +351,10 @@ def standings(view: CampaignView, kind: str) -> Table:
         column("standing", words=True),
         column("share"),
     ]
-    colors = {group.label: group.color for group in view.groups}
+    colors, useless = {group.label: group.color for group in view.groups}, lost(view, kind)
     rows = [
         [
-            Item(label, label, color=colors[label]),
+            Item(label, label, text("arms.lost") if label in useless else "", color=colors[label]),
             Item(measure, text(f"measure.{measure}")),
             Item(point.standing, text(f"arms.standing.{point.standing}")),
             Item(point.share, wording.percent(point.share, 0)),

@@ -14,6 +14,7 @@ ARMS: dict[str, str] = {
     "arms.of": "{count} of {planned}",
     "arms.and_more": "{named} and {count} more",
     "arms.unreliable": "in {count} not converged",
+    "arms.lost": "has lost its use",
     "arms.floor": "a guess that looks at nothing",
     # how far
     "arms.how_far.whole": "All {total} cells are done.",
@@ -34,6 +35,10 @@ ARMS: dict[str, str] = {
     ),
     "arms.verdict.front.surely": "Surely on the front of accuracy and the strongest attack’s error: {arms}.",
     "arms.verdict.front.possibly": "Possibly on it, as far as the seeds tell: {arms}.",
+    "arms.verdict.lost": (
+        "Accuracy is near chance or far below the best arm’s in: {arms}. What a model hides that has lost its use is "
+        "not privacy."
+    ),
     "arms.verdict.tests": (
         "Of {count} tests against {reference}, {shown} show a difference (5\u00a0% false discoveries allowed)."
     ),
@@ -240,6 +245,7 @@ ARMS: dict[str, str] = {
         "Its surrogate treats all images of a class alike, or there is none: nothing to show of attention, slots or "
         "gates."
     ),
+    "arms.script.lost": "has lost its use: not privacy",
     "arms.script.strongest": "strongest",
     "arms.script.not_reliable": "not converged",
     "arms.script.image_of": "image of {{name}}",
