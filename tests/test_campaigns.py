@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def test_names_of_cells_are_folders_and_differ() -> None:
         ({"audits": [{}, {}]}, "the same audit stands there twice"),
         ({"audits": [{"suite": "quik"}]}, "quick"),
         ({"audits": [{"only": ["grei"]}]}, "did you mean grey"),
+        ({"audits": [{"threat": "trian"}]}, "did you mean train"),
         ({"grid": {"training.epochs": list(range(2, 102)), "model.width": list(range(1, 102))}}, "20200 cells"),
         ({"arm": {}}, "did you mean arms"),
     ],
@@ -127,6 +129,23 @@ def test_packaged_campaigns_can_be_planned(name: str) -> None:
     made = load_campaign(name)
     assert made.name == name
     assert expand(made)
+
+
+def test_the_documents_example_is_a_campaign() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "campaigns.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(expand(load_campaign(yaml.safe_load(example)))) == 21
+    assert "= 21 cells" in page
+
+
+def test_disk_is_foretold_from_the_networks(tmp_path: Path) -> None:
+    outlook = plan_campaign(campaign(seeds=2), out=tmp_path / "c")
+    one = plan_campaign(campaign(arms={"a": {}}), out=tmp_path / "c")
+    assert (outlook.checkpoints or 0) == 4 * (one.checkpoints or 0) > 0
+    assert one.checkpoints is not None
+    run(campaign(arms={"a": {}}, audits=[]), tmp_path / "c")
+    taken = costs.size_of(tmp_path / "c" / "runs" / "a-s0" / "checkpoints")
+    assert 0.3 < taken / one.checkpoints < 1.5
 
 
 # running

@@ -14,8 +14,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 from attncem.config.base import Options
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
 from attncem.config.overrides import plain
+from attncem.config.suggest import known
 from attncem.config.suites import load_suite, select_rows
 from attncem.config.yaml_text import parse_yaml
+from attncem.results.threats import THREATS, with_releases
 from attncem.types import ConfigError
 
 _OWN = ("name", "seed")
@@ -91,7 +93,8 @@ class CampaignAudit(Options):
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def rows(self) -> list[str]:
-        """The rows that are wanted; ConfigError names a suite, option or row that there is none of."""
+        """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
+        with_releases(THREATS[known("threat", self.threat, THREATS)], self.releases)
         return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
 
 
