@@ -71,7 +71,7 @@ def _status(runs: Sequence[RunView]) -> list[Finding]:
 
 def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
     """Whether all runs have the same images in the same parts."""
-    hashes = [(run.manifest.get("split") or {}).get("sha256", "") for run in runs]
+    hashes = [str((run.manifest.get("split") or {}).get("sha256") or "") for run in runs]
     names = [run.config.data.name for run in runs]
     if len(set(hashes)) == len(set(names)) == 1:
         return True, []
@@ -103,10 +103,10 @@ def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None,
     return audits, common, [*notes, *_leaders(audits)]
 
 
-def _kind(audit: AuditResult) -> tuple[str, int, str, str]:
+def _kind(audit: AuditResult) -> tuple[str, int, str, str, str]:
     """What must be the same for rows to be comparable."""
     plan = audit.plan
-    return plan.suite, plan.suite_version, repr(plan.changed), repr(plan.threat)
+    return plan.suite, plan.suite_version, repr(plan.changed), repr(plan.threat), plan.subject.data_sha256
 
 
 def _made(audit: AuditResult) -> str:

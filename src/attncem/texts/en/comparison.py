@@ -38,8 +38,8 @@ COMPARISON: dict[str, str] = {
         "no audit of its best weights on test images, so no attack is compared; attncem audit {run} makes one"
     ),
     "finding.compare_no_common_audit": (
-        "no audit of the same suite, version, options and threat model is there for all runs ({audits}), so no attack "
-        "is compared; one attncem audit for all of them makes it"
+        "no audit of the same suite, version, options, threat model and images is there for all runs ({audits}), so no "
+        "attack is compared; one attncem audit for all of them makes it"
     ),
     "finding.compare_other_audits": "all runs share {count} other kinds of audits; the newest is compared ({chosen})",
     "finding.compare_leaders_differ": (
