@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from attncem.files import write_json
 from attncem.results.comparison import LEVEL
-from attncem.statistics import adjust, bootstrap_mean, compare_arms, seed_summary, smallest_p, welch_interval
+from attncem.statistics import adjust, bootstrap_mean, compare_arms, pareto, seed_summary, smallest_p, welch_interval
 
 COMMAND = "python scripts/statistics_coverage.py results/statistics_coverage.json"
 TRIALS = 10_000
@@ -28,6 +28,8 @@ SEEDS = (3, 6)
 FAMILY, PLANTED = 20, 2
 """Comparisons in a family, and how many of them have a difference."""
 FAMILIES = 1000
+ARMS = {"private": (0.0, 4.0), "between": (2.0, 2.0), "accurate": (4.0, 0.0), "beaten": (1.9, 1.9)}
+"""True points of the fronts, in standard deviations of the seeds; all but the last, just beaten, are on the front."""
 DIFFERENCES = (0.0, 1.0, 2.0, 3.0)
 """What is planted, in standard deviations of the seeds."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -104,6 +106,20 @@ def discoveries(rng: np.random.Generator) -> dict[str, Any]:
     return {key: round(value, 4) for key, value in false.items()}
 
 
+def fronts(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
+    """How often standings are told, and the beaten arm surely on the front: by intervals, and by resamples alone."""
+    told, wrong = dict.fromkeys(("intervals", "resamples"), 0), dict.fromkeys(("intervals", "resamples"), 0)
+    for _ in range(FAMILIES):
+        values = {name: np.add(point, normal(rng, (seeds, 2))) for name, point in ARMS.items()}
+        for point in pareto({name: [(x, y) for x, y in own] for name, own in values.items()}):
+            by_share = "surely" if point.share >= 0.95 else "not" if point.share <= 0.05 else "possibly"
+            for key, standing in (("intervals", point.standing), ("resamples", by_share)):
+                told[key] += standing != "possibly"
+                wrong[key] += point.name == "beaten" and standing == "surely"
+    shares = {f"told_by_{key}": round(told[key] / FAMILIES / len(ARMS), 4) for key in told}
+    return {"seeds": seeds, **shares, **{f"wrong_by_{key}": round(wrong[key] / FAMILIES, 4) for key in wrong}}
+
+
 def measure() -> dict[str, Any]:
     """Everything, from one stream of random numbers."""
     rng = np.random.default_rng(0)
@@ -122,6 +138,7 @@ def measure() -> dict[str, Any]:
             "seeds": 6,
             "false_share": discoveries(rng),
         },
+        "fronts": [fronts(rng, seeds) for seeds in SEEDS],
     }
 
 
@@ -163,6 +180,18 @@ def families_table(found: dict[str, Any]) -> str:
     return "\n".join([*lines, *(_line([titles[key], f"{100 * shares[key]:.1f} %"]) for key in titles)])
 
 
+def fronts_table(found: dict[str, Any]) -> str:
+    """Seeds down, ways across."""
+    lines = [
+        _line(["seeds", *(f"{word} by {way}" for way in ("intervals", "resamples") for word in ("told", "wrong"))])
+    ]
+    lines.append(_rule(4))
+    for row in found["fronts"]:
+        cells = [row[f"{word}_by_{way}"] for way in ("intervals", "resamples") for word in ("told", "wrong")]
+        lines.append(_line([str(row["seeds"]), *(f"{100 * cell:.1f} %" for cell in cells)]))
+    return "\n".join(lines)
+
+
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -171,9 +200,22 @@ def _rule(numbers: int) -> str:
     return "|---|" + "--:|" * numbers
 
 
+TABLES = {
+    "coverage": coverage_table,
+    "findings": findings_table,
+    "families": families_table,
+    "fronts": fronts_table,
+}
+
+
 def renewed(page: str, found: dict[str, Any]) -> str:
     """The page with its tables as the file has them."""
-    tables = {"coverage": coverage_table, "findings": findings_table, "families": families_table}
+    tables = {
+        "coverage": coverage_table,
+        "findings": findings_table,
+        "families": families_table,
+        "fronts": fronts_table,
+    }
     return TABLE.sub(lambda place: f"{place[1]}{tables[place[2]](found)}{place[3]}", page)
 
 

@@ -176,7 +176,7 @@ def check_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["command"], found["trials"]) == (measured.COMMAND, measured.TRIALS)
     page = (ROOT / "docs/statistics.md").read_text(encoding="utf-8")
     assert measured.renewed(page, found) == page, "run scripts/statistics_coverage.py --page"
-    assert page.count("<!-- table: ") == 3
+    assert page.count("<!-- table: ") == 4
     truths = {(row["interval"], row["data"], row["seeds"]): row["coverage"] for row in found["coverage"]}
     assert truths["student", "normal", 3] == pytest.approx(0.95, abs=0.01)
     assert truths["bootstrap", "normal", 3] < 0.8, "the page warns of it"
@@ -191,6 +191,8 @@ def check_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
         told = [[[row[key] for key in keys] for row in rows[part]] for rows in (found, again)]
         assert told[0] == told[1]
     assert shape(found["families"]) == shape(again["families"])
+    assert [list(row) for row in found["fronts"]] == [list(row) for row in again["fronts"]]
+    assert all(row["wrong_by_intervals"] <= 0.01 for row in found["fronts"])
 
 
 def check_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
