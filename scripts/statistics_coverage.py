@@ -182,13 +182,11 @@ def families_table(found: dict[str, Any]) -> str:
 
 def fronts_table(found: dict[str, Any]) -> str:
     """Seeds down, ways across."""
-    lines = [
-        _line(["seeds", *(f"{word} by {way}" for way in ("intervals", "resamples") for word in ("told", "wrong"))])
-    ]
-    lines.append(_rule(4))
+    columns = [(word, way) for way in ("intervals", "resamples") for word in ("told", "wrong")]
+    lines = [_line(["seeds", *(f"{word}, by {way}" for word, way in columns)]), _rule(len(columns))]
     for row in found["fronts"]:
-        cells = [row[f"{word}_by_{way}"] for way in ("intervals", "resamples") for word in ("told", "wrong")]
-        lines.append(_line([str(row["seeds"]), *(f"{100 * cell:.1f} %" for cell in cells)]))
+        cells = [f"{100 * row[f'{word}_by_{way}']:.1f} %" for word, way in columns]
+        lines.append(_line([str(row["seeds"]), *cells]))
     return "\n".join(lines)
 
 
@@ -210,13 +208,7 @@ TABLES = {
 
 def renewed(page: str, found: dict[str, Any]) -> str:
     """The page with its tables as the file has them."""
-    tables = {
-        "coverage": coverage_table,
-        "findings": findings_table,
-        "families": families_table,
-        "fronts": fronts_table,
-    }
-    return TABLE.sub(lambda place: f"{place[1]}{tables[place[2]](found)}{place[3]}", page)
+    return TABLE.sub(lambda place: f"{place[1]}{TABLES[place[2]](found)}{place[3]}", page)
 
 
 def main() -> None:
