@@ -41,6 +41,7 @@ FLOORS = {
     "capture": 4,
     "initial": 5,
     "build": 5,
+    "campaign_folder": 5,
     "monitoring": 5,
     "attacks": 6,
     "probes": 6,
@@ -50,11 +51,12 @@ FLOORS = {
     "auditing": 7,
     "inference": 7,
     "reporting": 8,
-    "demonstration": 9,
     "explaining": 9,
-    "commands": 10,
-    "cli": 11,
-    "__main__": 12,
+    "campaigning": 10,
+    "demonstration": 11,
+    "commands": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 """Floor of every file or folder of the package; a new one gets its line here."""
 WITHOUT_TORCH = (
@@ -82,6 +84,8 @@ WITHOUT_TORCH = (
     "progress",
     "health",
     "demonstration",
+    "campaign_folder",
+    "campaigning/",
     "data/__init__",
     "data/specs",
     "data/sources",
@@ -204,6 +208,8 @@ JUDGING = (
         "pictures",
         "inference",
         "cli",
+        "campaign_folder",
+        "campaigning/",
     ),
 )
 """The half that judges models."""

@@ -4,6 +4,7 @@ audit.json          what was asked for, written before the first row
 ROW.json            the row, written last of its files: a row that has it is whole
 ROW.npz             scores of every image by measure, and `index`, their places among the evaluation images
 pictures/           originals and reconstructions of some images
+joined.json         the join of the rows, written when an audit ends: it needs no scores of images to be read
 ROW.safetensors     what the strongest attack had learned
 """
 
@@ -32,6 +33,7 @@ from attncem.statistics import bootstrap_mean
 from attncem.types import RunError
 
 PLAN = "audit.json"
+JOINED = "joined.json"
 PICTURES = "pictures"
 LARGEST_STATE = 64 * 2**20
 """A state of more bytes than this is not kept."""
@@ -123,6 +125,13 @@ class Ledger:
         rows = self.rows()
         averaging = [self._averaging(row, base) for row, base in bases(self.plan, rows)]
         return join(self.plan, rows, self._common_errors(rows), str(self.path), averaging)
+
+    def conclude(self) -> AuditResult:
+        """The join of the rows on disk, written down beside them."""
+        result = self.result()
+        with explain_os_error(self.path, _ADVICE):
+            write_record(self.path / JOINED, replace(result, folder=""))
+        return result
 
     def _joined(self, rows: Sequence[Row]) -> AuditResult:
         return join(self.plan, rows, self._common_errors(rows), str(self.path))
@@ -243,4 +252,14 @@ def read_audit(path: Path) -> AuditResult:
     folder = path.parent if path.name == PLAN else path
     if path.suffix == ".json" and path.name != PLAN:
         raise RunError(f"{path} is an audit of attncem 0.1, which is no longer read: attncem audit RUN makes it anew")
-    return Ledger.open(folder).result()
+    return joined(folder)
+
+
+def joined(folder: Path) -> AuditResult:
+    """The audit in a folder: as it was joined when it ended, where its rows are still the same; else joined anew."""
+    ledger = Ledger.open(folder)
+    if (folder / JOINED).exists():
+        kept = read_record(AuditResult, folder / JOINED)
+        if kept.rows == ledger.rows():
+            return replace(kept, folder=str(folder))
+    return ledger.result()

@@ -84,7 +84,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
             _run_rows(case, chosen.suite, wanted, ledger, told)
-        return ledger.result()
+            return ledger.conclude()
 
 
 def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:

@@ -45,7 +45,7 @@ class Suite(Options):
     def _check_names(cls, rows: dict[str, RowOptions]) -> dict[str, RowOptions]:
         if not rows:
             raise ValueError("there must be at least one")
-        taken: dict[str, str] = {}
+        taken = {name: f"{name}.json of every audit" for name in ("audit", "joined")}
         for row in rows:
             file = row_file(row)
             if not file:

@@ -11,7 +11,7 @@ from typing import Any
 
 from attncem.config.run import RunConfig
 from attncem.fingerprints import fingerprint
-from attncem.ledger import ledgers, old_audits
+from attncem.ledger import joined, ledgers, old_audits
 from attncem.results.audit import AuditPlan, AuditResult
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
@@ -108,7 +108,7 @@ def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResul
             continue
         key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))
         if key not in newest or plan.suite_version >= newest[key].plan.suite_version:
-            newest[key] = ledger.result()
+            newest[key] = joined(ledger.path)
     anew = {(plan.suite, plan.threat.name) for plan in (audit.plan for audit in newest.values())}
     old = [said for file in old_audits(root) if (said := _old(file, directory.path.name, anew))]
     return list(newest.values()), [*left_out, *old]

@@ -1,0 +1,204 @@
+"""Campaigns: many runs as one declaration. Arms × the points of a grid × seeds are its cells, each with its audits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from attncem.config.base import Options
+from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
+from attncem.config.overrides import plain
+from attncem.config.suites import load_suite, select_rows
+from attncem.config.yaml_text import parse_yaml
+from attncem.types import ConfigError
+
+_OWN = ("name", "seed")
+"""Keys of a run that the campaign itself sets, for every cell another."""
+ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)]
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+
+def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """One entry for every dotted key; what stands later wins."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        below = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
+        for key, item in below.items():
+            found.pop(key, None)
+            found[key] = item
+    return found
+
+
+def _refuse_own(keys: Mapping[str, Any]) -> None:
+    if own := next((key for key in keys if key in _OWN), None):
+        instead = "give seeds instead" if own == "seed" else "arms have names"
+        raise ValueError(f"{own} cannot be set here, every cell has its own: {instead}")
+
+
+class _Settings(Options):
+    """What is laid over a configuration."""
+
+    set: dict[str, Any] = Field({})
+    """Options of the run, by dotted key, e.g. `training.epochs: 20`."""
+    grid: Grid = Field({})
+    """Lists of values by dotted key; every combination is run."""
+
+    @field_validator("set", mode="before")
+    @classmethod
+    def _flatten(cls, value: Any) -> Any:
+        return _flat(value) if isinstance(value, Mapping) else value
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> _Settings:
+        _refuse_own(self.set)
+        _refuse_own(self.grid)
+        return self
+
+
+class ArmOptions(_Settings):
+    """One of the things that are compared: a configuration, and what is laid over it."""
+
+    config: str | None = None
+    """Packaged configuration or YAML file, relative to the campaign's file; null: the campaign's."""
+
+
+class CampaignAudit(Options):
+    """An audit of every run of a campaign."""
+
+    suite: str | dict[str, Any] = "quick"
+    """Packaged suite, YAML file relative to the campaign's file, or the suite itself."""
+    set: dict[str, Any] = Field({})
+    """Options of the suite's rows, e.g. `decoder.epochs: 5`."""
+    threat: str = "train"
+    """What the adversary knows, owns and sees."""
+    releases: int | None = Field(None, ge=1)
+    """Releases of each image that it sees; null: as the threat model says."""
+    on: Literal["test", "validation"] = "test"
+    """Images that the runs are judged on."""
+    weights: str = "best"
+    """Checkpoint: best, last or its name."""
+    only: list[str] = Field([])
+    """These rows or methods alone."""
+    skip: list[str] = Field([])
+    """Not these rows or methods."""
+    reference: str | None = None
+    """An arm: its run of the same seed is the undefended reference of probes."""
+
+    @property
+    def key(self) -> str:
+        """A name for what is asked, under which a finished one is found again."""
+        asked = self.model_dump(mode="json", exclude_defaults=True)  # an option that is new one day changes no key
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
+
+    def rows(self) -> list[str]:
+        """The rows that are wanted; ConfigError names a suite, option or row that there is none of."""
+        return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
+
+
+class Campaign(_Settings):
+    """Arms × the points of their grids × seeds, each trained and audited."""
+
+    model_config = ConfigDict(title="campaign")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    """Name of the campaign, used for its folder and in its report."""
+    meaning: str = ""
+    """What it shall show, in a line."""
+    config: str = "demo-none"
+    """Packaged configuration or YAML file of every arm that names none."""
+    arms: dict[ArmName, ArmOptions] = Field(min_length=1)
+    """What is compared, by name."""
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
+    """How many seeds (from 0 on), or a list of them."""
+    audits: list[CampaignAudit] = Field([CampaignAudit()])
+    """Audits of every run; an empty list: training alone."""
+    equal_time_to: str | None = None
+    """An arm whose training time all others get: their epochs are scaled once, by measured seconds an epoch."""
+    portraits: bool = True
+    """Whether to keep what the report's explain pages show, for the first seed of every arm and point."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: int | list[int]) -> int | list[int]:
+        if isinstance(seeds, list) and len(set(seeds)) < len(seeds):
+            raise ValueError("a seed stands there twice")
+        return seeds
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Campaign:
+        named = {"equal_time_to": self.equal_time_to}
+        named |= {f"audits.{place}.reference": audit.reference for place, audit in enumerate(self.audits)}
+        for key, arm in named.items():
+            if arm is not None and arm not in self.arms:
+                raise ValueError(f"{key}={arm}: no arm of this name; arms: {', '.join(self.arms)}")
+        keys = [audit.key for audit in self.audits]
+        if len(set(keys)) < len(keys):
+            raise ValueError("audits: the same audit stands there twice")
+        return self
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds, in order."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+PACKAGED[Campaign] = "campaigns"
+
+
+def packaged_campaigns() -> dict[str, str]:
+    """Names of the packaged campaigns, each with its first comment line."""
+    return packaged_names(packaged_folder(Campaign))
+
+
+def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: Sequence[str] = ()) -> Campaign:
+    """A packaged name, YAML file, mapping or campaign, with ``KEY=VALUE`` laid over it.
+
+    Keys are those of a campaign (``seeds=3``), or else of a run (``training.epochs=2``), which are then set for every
+    arm and win over its own. Files are found relative to the campaign's file; a suite that is a file is taken in.
+    """
+    own, settings = _split(overrides)
+    found = load(Campaign, source, own).config
+    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
+    arms = {name: _with(arm, settings, config=_beside(arm.config, beside)) for name, arm in found.arms.items()}
+    audits = [_taken_in(audit, beside) for audit in found.audits]
+    changes = {"config": _beside(found.config, beside), "arms": arms, "audits": audits}
+    return load(Campaign, {**plain(found), **plain(changes)}).config
+
+
+def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Overrides of the campaign's own keys, and those of the runs."""
+    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in Campaign.model_fields]
+    own = [text for text in own if not text.startswith("set.")]
+    others = [text.removeprefix("set.") for text in overrides if text not in own]
+    if bare := next((text for text in others if "=" not in text), None):
+        raise ConfigError(f"{bare}: not an override; expected key=value, e.g. seeds=3 or training.epochs=3")
+    pairs = (text.partition("=") for text in others)
+    return own, {key.strip(): parse_yaml(value, f"the value of {key}") for key, _, value in pairs}
+
+
+def _with(arm: ArmOptions, settings: Mapping[str, Any], **changes: Any) -> ArmOptions:
+    return arm.model_copy(update={"set": _flat({**arm.set, **settings}), **changes})
+
+
+def _is_file(text: str) -> bool:
+    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
+
+
+def _beside(config: str | None, folder: Path) -> str | None:
+    """The absolute path of a file that stands beside the campaign's; packaged names stay."""
+    return config if config is None or not _is_file(config) else str((folder / Path(config).expanduser()).resolve())
+
+
+def _taken_in(audit: CampaignAudit, beside: Path) -> CampaignAudit:
+    """The audit with its suite as data where that was a file: the campaign needs the file no more."""
+    suite = audit.suite
+    if isinstance(suite, str) and _is_file(suite):
+        suite = plain(load_suite(_beside(suite, beside) or suite).suite)
+    made = audit.model_copy(update={"suite": suite})
+    made.rows()
+    return made
