@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from attncem.campaign_folder import CampaignFolder, CellView
 from attncem.config.campaigns import CampaignAudit
 from attncem.config.suites import load_suite
-from attncem.files import explain_os_error, read_record, write_record
+from attncem.files import explain_os_error, read_record, write_atomic
 from attncem.ledger import joined
 from attncem.results.audit import AuditResult, Row, Score
 from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
 from attncem.runs import RunDirectory
-from attncem.types import RunError
+from attncem.types import SCHEMA_VERSION, RunError
 
+_NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
 _DIGITS = 6
 """Digits after the point of a measure: far below its interval."""
 
@@ -27,8 +30,15 @@ def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
     if os.path.lexists(file) and not _is_of(file, table.campaign):
         raise RunError(f"{file} exists already and holds something else; choose another name")
     with explain_os_error(file, "the campaign is as it was; choose another file"):
-        write_record(file, table)
+        write_atomic(file, results_text(table).encode())
     return table
+
+
+def results_text(table: CampaignTable) -> str:
+    """The file's text: JSON with a line for every interval, so that a change of one is a change of one line."""
+    data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
 def _is_of(file: Path, campaign: str) -> bool:
@@ -50,7 +60,9 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
     views = folder.views()
     done = [view for view in views if view.state == "done"]
     if not done:
-        raise RunError(f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is")
+        raise RunError(
+            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
+        )
     found = {view.cell.id: _audits(folder, view) for view in done}
     name = folder.campaign.name
     asked = [

@@ -11,27 +11,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attncem.campaign_folder import CampaignFolder, PlannedCell, held, is_free
-from attncem.campaigning.choosing import candidate
-from attncem.campaigning.concluding import RESULT, conclude
+from attncem.campaigning.choosing import Candidate, candidate
+from attncem.campaigning.concluding import conclude, judged
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
-from attncem.campaigning.expansion import planned_cell
-from attncem.campaigning.tuning import Asked, Tuner, needs_optuna, open_journal
+from attncem.campaigning.expansion import plan_cell
+from attncem.campaigning.tuning import Tried, Tuner, needs_optuna, open_journal
 from attncem.config.load import dump_config, load
 from attncem.config.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
 from attncem.config.suggest import known
 from attncem.files import explain_os_error, write_atomic
-from attncem.ledger import joined
 from attncem.progress import Progress, shown, tell
-from attncem.results.audit import AuditResult
 from attncem.results.search import SearchResult
-from attncem.runs import free_path
 from attncem.texts import text
-from attncem.types import AttncemError, ConfigError, RunError
+from attncem.types import ConfigError, RunError
 
 ASKED = "search.yaml"
 _PAUSE = 1.0
@@ -80,11 +76,13 @@ def _begin(
             raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
         return _asked_in(Path(source)), Path(source)
     asked = load_search(source, overrides)
-    folder = free_path(Path("runs"), asked.name) if out is None else Path(out)
+    folder = Path("campaigns") / asked.name if out is None else Path(out)
     if (folder / ASKED).is_file():
         before = _asked_in(folder)
         if before.model_copy(update={"budget": asked.budget}) != asked:
-            raise RunError(f"{folder} holds another search; choose another --out, or go on with attncem search {folder}")
+            raise RunError(
+                f"{folder} holds another search; choose another --out, or go on with attncem search {folder}"
+            )
     elif folder.exists() and not is_free(folder):
         raise RunError(f"{folder} exists already and is left as it is; choose another --out")
     return asked, folder
@@ -106,22 +104,13 @@ def _check_share(asked: Search, budget: Budget) -> None:
 def check_space(asked: Search) -> None:
     """Refuse a space that holds what no run can have: every method with each key at its ends or choices."""
     campaign = asked.campaign()
-    planned_cell(campaign, UNDEFENDED, {}, asked.seed)
+    plan_cell(campaign, UNDEFENDED, {}, asked.seed)
     for method in asked.methods:
         values = {key: own.ends if isinstance(own, Range) else own for key, own in asked.space_of(method).items()}
         first = {key: some[0] for key, some in values.items()}
         for key, some in values.items():
             for value in some:
-                planned_cell(campaign, method, {**first, key: value}, asked.seed)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A trial of a tuner and the cell it is."""
-
-    tuner: Tuner
-    asked: Asked
-    cell_id: str
+                plan_cell(campaign, method, {**first, key: value}, asked.seed)
 
 
 class _Searching:
@@ -147,7 +136,7 @@ class _Searching:
 
     def _known(self) -> list[PlannedCell]:
         """The undefended model, and every trial so far whose configuration is one."""
-        cells = [planned_cell(self.campaign, UNDEFENDED, {}, self.asked.seed)]
+        cells = [plan_cell(self.campaign, UNDEFENDED, {}, self.asked.seed)]
         for tried in self.tried():
             try:
                 cells.append(self._planned(tried))
@@ -157,17 +146,14 @@ class _Searching:
 
     def _planned(self, tried: Tried) -> PlannedCell:
         values = dict(tried.asked.values)
-        return planned_cell(self.campaign, tried.asked.method, values, self.asked.seed, name=tried.cell_id)
+        return plan_cell(self.campaign, tried.asked.method, values, self.asked.seed, tried.cell_id)
 
     def _written(self, folder: Path) -> CampaignFolder:
         return CampaignFolder.adopt(folder, self.campaign, list(self.cells.values()))
 
     def tried(self) -> list[Tried]:
         """All trials, study by study."""
-        return [self._tried(tuner, asked) for tuner in self.tuners for asked in tuner.trials()]
-
-    def _tried(self, tuner: Tuner, asked: Asked) -> Tried:
-        return Tried(tuner, asked, f"{asked.method}-{asked.number:03d}")
+        return [tried for tuner in self.tuners for tried in tuner.tried()]
 
     def run(self, engine: Engine, progress: Progress) -> bool:
         """Work until the budget is spent; True: somebody asked it to stop."""
@@ -220,7 +206,7 @@ class _Searching:
         return 60 * (self.budget.minutes or 0.0) * self.workers / studies
 
     def _spent(self, tuner: Tuner) -> float:
-        cells = [self._tried(tuner, asked).cell_id for asked in tuner.trials()]
+        cells = [tried.cell_id for tried in tuner.tried()]
         if self.budget.trials is not None:
             return len(cells)
         now = time.monotonic()
@@ -228,7 +214,7 @@ class _Searching:
         return at_work + sum(self.seconds.get(cell_id, 0.0) for cell_id in cells)
 
     def _try(self, engine: Engine, tuner: Tuner, progress: Progress) -> None:
-        tried = self._tried(tuner, tuner.ask())
+        tried = tuner.ask()
         try:
             self.cells[tried.cell_id] = self._planned(tried)
         except ConfigError as error:
@@ -248,22 +234,27 @@ class _Searching:
                 raise RunError(f"the undefended model has no result, so no accuracy can be judged: {ended.error}")
             return
         self._log(ended.cell_id, elapsed, ended.error or "")
-        self._tell(ended.cell_id)
+        found = self._tell(ended.cell_id)
         done = sum(tried.asked.state != "open" for tried in self.tried())
-        tell(progress, text(f"search.ended.{'done' if state == 'done' else 'failed'}", cell=ended.cell_id, done=done))
+        if found is None:
+            tell(progress, text("search.ended.failed", cell=ended.cell_id, reason=ended.error, done=done))
+        else:
+            numbers = {"accuracy": 100 * found.accuracy, "error": found.error}
+            tell(progress, text("search.ended.done", cell=ended.cell_id, done=done, **numbers))
 
     def _log(self, cell_id: str, seconds: float, reason: str) -> None:
         self.seconds[cell_id] = seconds
         self.folder.log("tried", cell=cell_id, seconds=round(seconds, 3), reason=reason)
 
-    def _tell(self, cell_id: str) -> None:
-        """Hand what a trial found to its study."""
+    def _tell(self, cell_id: str) -> Candidate | None:
+        """Hand what a trial found to its study; None: it failed."""
         tried = self.open.pop(cell_id)
         if self._state(cell_id) != "done":
             tried.tuner.fail(tried.asked.number)
-            return
+            return None
         found = candidate(cell_id, judged(self.folder, cell_id))
         tried.tuner.tell(tried.asked.number, found.accuracy, found.error)
+        return found
 
     def _state(self, cell_id: str) -> str:
         return self.folder.view(self.folder.cell(cell_id)).state
@@ -271,13 +262,5 @@ class _Searching:
 
 def _hopeless(tuner: Tuner) -> bool:
     """Whether its last trials all failed."""
-    states = [asked.state for asked in tuner.trials() if asked.state != "open"]
+    states = [tried.asked.state for tried in tuner.tried() if tried.asked.state != "open"]
     return len(states) >= _GIVEN_UP and set(states[-_GIVEN_UP:]) == {"failed"}
-
-
-def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
-    """The audit that a trial is judged by."""
-    (name,) = folder.finished(cell_id).audits.values()
-    audit = joined(folder.run_path(cell_id) / "audits" / name)
-    assert audit.plan.evaluation == "validation", "the test images must choose nothing"
-    return audit

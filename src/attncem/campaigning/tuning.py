@@ -40,6 +40,19 @@ class Asked:
     objectives: tuple[float, float] | None
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A trial, the study that asked for it, and the cell it is."""
+
+    tuner: Tuner
+    asked: Asked
+
+    @property
+    def cell_id(self) -> str:
+        """The name of its cell."""
+        return f"{self.asked.method}-{self.asked.number:03d}"
+
+
 def needs_optuna() -> None:
     """ConfigError where optuna is not installed."""
     try:
@@ -78,7 +91,7 @@ class Tuner:
             storage=journal, study_name=name, directions=["maximize", "maximize"], load_if_exists=True
         )
 
-    def ask(self) -> Asked:
+    def ask(self) -> Tried:
         """What to try next."""
         self._study.sampler = self._sampler()
         trial = self._study.ask()
@@ -93,7 +106,7 @@ class Tuner:
                 trial.suggest_float(name, *values.ends, log=values.log)
         asked = self._asked(self._study.trials[trial.number])
         assert asked is not None
-        return asked
+        return Tried(self, asked)
 
     def tell(self, number: int, accuracy: float, error: float) -> None:
         """What a trial found."""
@@ -105,9 +118,9 @@ class Tuner:
 
         self._study.tell(number, state=TrialState.FAIL)
 
-    def trials(self) -> list[Asked]:
+    def tried(self) -> list[Tried]:
         """All that was tried, in order; without trials that were cut off before it was known what to try."""
-        return [asked for trial in self._study.trials if (asked := self._asked(trial)) is not None]
+        return [Tried(self, asked) for trial in self._study.trials if (asked := self._asked(trial)) is not None]
 
     @property
     def _only(self) -> str | None:
@@ -129,7 +142,7 @@ class Tuner:
             )
 
     def _asked(self, trial: FrozenTrial) -> Asked | None:
-        method = self._only or trial.params.get(_METHOD)
+        method = str(self._only or trial.params.get(_METHOD))
         if method not in self._spaces:
             return None
         names = {key: self._parameter(method, key) for key in self._spaces[method]}

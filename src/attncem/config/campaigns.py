@@ -162,12 +162,16 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
     arm and win over its own. Files are found relative to the campaign's file; a suite that is a file is taken in.
     """
     own, settings = _split(overrides)
-    found = load(Campaign, source, own).config
+    return located(load(Campaign, source, own).config, source, settings)
+
+
+def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
+    """The campaign with its files found beside the file it is from, where it is from one, and settings for every arm."""
     beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
-    arms = {name: _with(arm, settings, config=_beside(arm.config, beside)) for name, arm in found.arms.items()}
-    audits = [_taken_in(audit, beside) for audit in found.audits]
-    changes = {"config": _beside(found.config, beside), "arms": arms, "audits": audits}
-    return load(Campaign, {**plain(found), **plain(changes)}).config
+    arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
+    audits = [_taken_in(audit, beside) for audit in campaign.audits]
+    changes = {"config": _beside(campaign.config, beside), "arms": arms, "audits": audits}
+    return load(Campaign, {**plain(campaign), **plain(changes)}).config
 
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from attncem.config.base import Options
-from attncem.config.campaigns import ArmName, ArmOptions, Campaign, CampaignAudit, load_campaign
+from attncem.config.campaigns import ArmName, ArmOptions, Campaign, CampaignAudit, located
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
 from attncem.config.overrides import plain
 from attncem.types import ConfigError
@@ -50,7 +50,7 @@ class Range(Options):
         return [int(self.low), int(self.high)] if self.integer else [self.low, self.high]
 
 
-Space = dict[str, Range | list[Any]]
+Space = dict[str, Range | Annotated[list[Any], Field(min_length=1)]]
 """Options of the run that are searched, by dotted key: a range, or a list of choices."""
 
 
@@ -113,12 +113,9 @@ class Search(Options):
             raise ValueError(f"methods.{UNDEFENDED}: this name is taken, give its options under {UNDEFENDED}")
         if self.undefended.space:
             raise ValueError("undefended.space: it is trained once and has nothing to search")
-        for name, method in self.methods.items():
+        for name in self.methods:
             if not self.space_of(name):
                 raise ValueError(f"methods.{name}: has no space, nor has the search: there is nothing to choose")
-            for key, values in method.space.items():
-                if isinstance(values, list) and not values:
-                    raise ValueError(f"methods.{name}.space.{key}: the list of choices is empty")
         parse_budget(self.budget)
         return self
 
@@ -172,16 +169,14 @@ def parse_budget(text: str) -> Budget:
 def load_search(source: str | Path | Mapping[str, Any] | Search, overrides: Sequence[str] = ()) -> Search:
     """A packaged name, YAML file, mapping or search, with ``KEY=VALUE`` laid over it; files are found beside it."""
     search = load(Search, source, overrides).config
-    file = Path(source) if isinstance(source, str | Path) else Path()
-    campaign = load_campaign(search.campaign(), beside=file.expanduser().parent)
+    campaign = located(search.campaign(), source)
     methods = {
         name: method.model_copy(update={"config": campaign.arms[name].config})
         for name, method in search.methods.items()
     }
     undefended = search.undefended.model_copy(update={"config": campaign.arms[UNDEFENDED].config})
-    audit = plain(campaign.audits[0])
-    changes = {"config": campaign.config, "methods": methods, "undefended": undefended, "audit": audit}
-    return load(Search, {**plain(search), **plain(changes)}).config
+    changes = {"methods": methods, "undefended": undefended, "audit": campaign.audits[0]}
+    return load(Search, {**plain(search), **plain(changes), "config": campaign.config}).config
 
 
 def choice_text(value: Any) -> str:

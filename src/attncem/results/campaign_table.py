@@ -14,7 +14,8 @@ Interval = list[float]
 @dataclass(frozen=True)
 class AskedAudit(Record):
     """One audit of every cell: suite and version, the options of its rows that are not the defaults, the adversary,
-    the images and weights, and the devices it ran on. What an older file did not keep is absent."""
+    the images and weights, and the devices it ran on. What an older file did not keep is absent.
+    """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     suite: str | None = None

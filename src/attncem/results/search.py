@@ -13,7 +13,8 @@ TrialState = Literal["done", "failed", "unfinished"]
 @dataclass(frozen=True)
 class SearchTrial(Record):
     """One setting that was tried: its cell, the values searched, and on validation images its accuracy and the error
-    that its strongest attack is left with, the geometric mean of MSE and structure error."""
+    that its strongest attack is left with, the geometric mean of MSE and structure error.
+    """
 
     cell: str
     method: str
@@ -28,7 +29,8 @@ class SearchTrial(Record):
 @dataclass(frozen=True)
 class MethodFound(Record):
     """What a method got and gave: trials and seconds spent on it, the cells that no other of its cells beats in both,
-    from the most accurate on, and the best cell of every accuracy level that it reaches."""
+    from the most accurate on, and the best cell of every accuracy level that it reaches.
+    """
 
     name: str
     trials: int

@@ -55,7 +55,7 @@ class RayEngine(PolledEngine[Any]):
     def _about(self, job: Any) -> str:
         try:
             self._ray.get(job, timeout=0)
-        except Exception as error:  # noqa: BLE001 - whatever ended it, in a word
+        except Exception as error:
             return f"its task ({type(error).__name__}: {str(error).strip().splitlines()[-1]})"
         return "its task"
 

@@ -1,0 +1,38 @@
+"""Where many runs are worked on: the options that campaigns and searches share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attncem.campaigning.engines import EngineOptions
+
+_ON_A_CLUSTER = 16
+"""Jobs at once on a cluster where nobody says how many."""
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """The options --engine and --workers, and what a cluster needs to know."""
+    many = f"runs at once (default: one per core; on a cluster {_ON_A_CLUSTER})"
+    parser.add_argument("--workers", type=int, metavar="N", help=many)
+    parser.add_argument("--engine", default="local", help="where: local, slurm or ray (default: local)")
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="slurm, ray: GPUs of each run (default: 0)")
+    parser.add_argument("--partition", metavar="NAME", help="slurm: partition of the jobs")
+    parser.add_argument("--minutes", type=int, metavar="M", help="slurm: time limit of a job, which then goes on anew")
+    parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: one of this machine alone)")
+
+
+def engine_options(known: argparse.Namespace) -> EngineOptions:
+    """What was given, as an engine takes it."""
+    from attncem.campaigning.engines import EngineOptions
+
+    default = (os.cpu_count() or 1) if known.engine == "local" else _ON_A_CLUSTER
+    return EngineOptions(
+        workers=default if known.workers is None else known.workers,
+        partition=known.partition,
+        gpus=known.gpus,
+        minutes=known.minutes,
+        address=known.address,
+    )
