@@ -166,7 +166,7 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
 
 
 def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
-    """The campaign with its files found beside the file it is from, where it is from one, and settings for every arm."""
+    """The campaign with its files found beside the one it is from, if it is from one, and settings for every arm."""
     beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
     arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
     audits = [_taken_in(audit, beside) for audit in campaign.audits]
