@@ -143,7 +143,7 @@ class CampaignFolder:
         return CellView(cell, state, reason, self.run_path(cell.id))
 
     def _state(self, cell: Cell) -> tuple[State, str]:
-        if is_held(self._cell_lock(cell.id)):
+        if self.is_worked_on(cell.id):
             return "running", ""
         if failure := self.failure(cell.id):
             return "failed", failure.reason
@@ -236,6 +236,10 @@ class CampaignFolder:
         """Hold a cell for the process that works on it."""
         with locked(self._cell_lock(cell_id), f"{cell_id} is being worked on by another process"):
             yield
+
+    def is_worked_on(self, cell_id: str) -> bool:
+        """Whether a process works on a cell."""
+        return bool(is_held(self._cell_lock(cell_id)))
 
     def _cell_lock(self, cell_id: str) -> Path:
         return self.path / CELLS / f"{cell_id}.lock"

@@ -74,7 +74,7 @@ def write_new(path: Path, data: bytes) -> None:
     with explain_os_error(path, "choose another folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _written_beside(path, data) as temporary:
-            _name_new(temporary, path)
+            name_new(temporary, path)
         sync_folder(path.parent)
 
 
@@ -103,7 +103,7 @@ def _write_through(handle: Any, data: bytes) -> None:
     os.fsync(handle.fileno())
 
 
-def _name_new(temporary: Path, path: Path) -> None:
+def name_new(temporary: Path, path: Path) -> None:
     """Give a written file its name, unless another has it."""
     try:
         os.link(temporary, path)

@@ -69,6 +69,13 @@ def tell(progress: Progress, text: str) -> None:
         line(text)
 
 
+def forget(progress: Progress, name: str) -> None:
+    """Take away the bars of what has this name and is over, where the reporter draws bars."""
+    take_away = getattr(progress, "forget", None)
+    if take_away is not None:
+        take_away(name)
+
+
 def format_numbers(numbers: Mapping[str, float]) -> str:
     """Numbers in one short line."""
     return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
@@ -83,6 +90,10 @@ class _Bars:
         if stage not in self._tasks:
             self._tasks[stage] = self._bars.add_task(stage, total=total, numbers="")
         self._bars.update(self._tasks[stage], completed=done, total=total, numbers=format_numbers(numbers))
+
+    def forget(self, name: str) -> None:
+        for stage in [stage for stage in self._tasks if stage.partition(":")[0].endswith(f" {name}")]:
+            self._bars.remove_task(self._tasks.pop(stage))
 
     def line(self, text: str) -> None:
         show_line(text, self._bars.console)

@@ -9,6 +9,7 @@ chosen/             the best configuration of every method and accuracy level, r
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,8 +62,9 @@ def search(
         folder.mkdir(parents=True, exist_ok=True)
     with held(folder), shown(progress) as told:
         write_atomic(folder / ASKED, dump_config(asked).encode())
-        work = _Searching(asked, allowed, folder, options or EngineOptions())
-        with ENGINES[engine](work.folder, options or EngineOptions(), told) as workers:
+        settings = options or EngineOptions(workers=os.cpu_count() or 1)
+        work = _Searching(asked, allowed, folder, settings.workers)
+        with ENGINES[engine](work.folder, settings, told) as workers:
             stopped = work.run(workers, told)
         return conclude(asked, allowed, work.folder, work.tried(), complete=not stopped)
 
@@ -116,8 +118,8 @@ def check_space(asked: Search) -> None:
 class _Searching:
     """A search at work."""
 
-    def __init__(self, asked: Search, budget: Budget, folder: Path, options: EngineOptions) -> None:
-        self.asked, self.budget, self.workers = asked, budget, options.workers
+    def __init__(self, asked: Search, budget: Budget, folder: Path, workers: int) -> None:
+        self.asked, self.budget, self.workers = asked, budget, workers
         self.campaign = asked.campaign()
         journal = open_journal(folder)
         spaces = {name: asked.space_of(name) for name in asked.methods}

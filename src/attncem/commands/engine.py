@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,13 +23,14 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: one of this machine alone)")
 
 
-def engine_options(known: argparse.Namespace) -> EngineOptions:
-    """What was given, as an engine takes it."""
+def engine_options(known: argparse.Namespace) -> EngineOptions | None:
+    """What was given, as an engine takes it; None: on this machine, as many as fit."""
     from attncem.campaigning.engines import EngineOptions
 
-    default = (os.cpu_count() or 1) if known.engine == "local" else _ON_A_CLUSTER
+    if known.engine == "local" and known.workers is None:
+        return None
     return EngineOptions(
-        workers=default if known.workers is None else known.workers,
+        workers=_ON_A_CLUSTER if known.workers is None else known.workers,
         partition=known.partition,
         gpus=known.gpus,
         minutes=known.minutes,

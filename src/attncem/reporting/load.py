@@ -103,7 +103,7 @@ def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResul
         plan = ledger.plan
         if plan.evaluation != "test":
             continue
-        if plan.subject.fingerprint != mark:
+        if mark is not None and plan.subject.fingerprint != mark:  # results without weights are what they are
             left_out.append(_other(plan, ledger.path.name, config.name))
             continue
         key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))

@@ -92,3 +92,19 @@ class Finished(Record):
     audits: dict[str, str] = field(default_factory=dict)
     equal_time: EqualTime | None = None
     failures: int = 0
+
+
+@dataclass(frozen=True)
+class ArchiveMember(Record):
+    """A file in an archive of a campaign."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ArchiveList(Record):
+    """Every file in an archive of a campaign: its archive.json."""
+
+    members: list[ArchiveMember]

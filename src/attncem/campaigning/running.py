@@ -1,0 +1,233 @@
+"""run_campaign(): work on every cell that is not done, several at once; go on wherever it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from attncem.campaign_folder import CampaignFolder, CellView, held
+from attncem.campaigning.costs import Forecast, spent
+from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
+from attncem.campaigning.expansion import needs
+from attncem.campaigning.planning import Asked, Source, find, look
+from attncem.config.suggest import known
+from attncem.files import explain_os_error
+from attncem.progress import Progress, forget, shown, tell
+from attncem.results.campaign import Cell, Failure
+from attncem.texts import text
+from attncem.types import ConfigError, RunError
+
+_ROOM = 64 * 2**20
+"""Bytes that must be free before a campaign begins."""
+_POLL = 0.5
+"""Seconds between two looks at whether somebody asked it to stop."""
+_PATIENCE = 60.0
+"""Seconds that `stop_campaign` waits for the end."""
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """What became of a campaign. ``stopped`` says that somebody asked it to end before it was done."""
+
+    folder: CampaignFolder
+    cells: list[CellView]
+    stopped: bool = False
+
+    @property
+    def failed(self) -> list[CellView]:
+        """The cells that failed."""
+        return [view for view in self.cells if view.state == "failed"]
+
+    @property
+    def done(self) -> bool:
+        """Whether every cell is complete."""
+        return all(view.state == "done" for view in self.cells)
+
+
+def run_campaign(
+    source: Source,
+    overrides: Sequence[str] = (),
+    *,
+    out: str | Path | None = None,
+    engine: str = "local",
+    options: EngineOptions | None = None,
+    retry: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> CampaignResult:
+    """Train and audit every cell that is not done; what is finished is never made again.
+
+    `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
+    campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
+    others go on; `retry` names failed cells to try again, an empty list all of them.
+    """
+    kind = ENGINES[known("engine", engine, ENGINES)]
+    asked = find(source, overrides, out)
+    with ExitStack() as stack:
+        with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
+            asked.path.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(held(asked.path))
+        _check_room(asked.path)
+        told = stack.enter_context(shown(progress))
+        folder = _settle(asked, told)
+        folder.clear_stop()
+        _forgive(folder, retry)
+        return _Run(folder, kind, options or default_options(folder), told).to_its_end()
+
+
+def default_options(folder: CampaignFolder) -> EngineOptions:
+    """A process for every core, or for as many cores as a run has threads; no more than cells."""
+    cores = os.cpu_count() or 1
+    threads = max(folder.config(cell.id).threads for cell in folder.plan.cells[:1])
+    return EngineOptions(workers=max(1, min(len(folder.plan.cells), cores // threads)))
+
+
+def stop_campaign(path: str | Path) -> bool:
+    """Ask the process that runs a campaign to end, and wait until it has; False: none runs it."""
+    folder = CampaignFolder.open(path)
+    if not folder.is_running():
+        return False
+    folder.ask_to_stop()
+    deadline = time.monotonic() + _PATIENCE
+    while folder.is_running():
+        if time.monotonic() > deadline:
+            raise RunError(f"{folder.path} was asked to stop and is still running: does it run on another machine?")
+        time.sleep(_POLL / 5)
+    return True
+
+
+def _check_room(path: Path) -> None:
+    free = shutil.disk_usage(path).free
+    if free < _ROOM:
+        raise RunError(f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; make room, or choose --out")
+
+
+def _settle(asked: Asked, told: Progress) -> CampaignFolder:
+    """The folder with the campaign that is asked for; what changed is told."""
+    if asked.campaign is None and asked.existing is not None:
+        return asked.existing
+    assert asked.campaign is not None
+    if asked.existing is None:
+        return CampaignFolder.create(asked.path, asked.campaign, asked.cells)
+    for line in look(asked).changes:
+        tell(told, line)
+    return CampaignFolder.adopt(asked.path, asked.campaign, asked.cells)
+
+
+def _forgive(folder: CampaignFolder, retry: Sequence[str] | None) -> None:
+    """Have failed cells tried again: those that are named, or all."""
+    if retry is None:
+        return
+    failed = {view.cell.id for view in folder.views() if view.state == "failed"}
+    for name in retry:
+        if folder.cell(name).id not in failed:
+            raise ConfigError(f"{name} has not failed: there is nothing to try again")
+    for name in retry or failed:
+        folder.forgive(name)
+
+
+@dataclass
+class _Run:
+    """One go at a campaign: which cells wait, which are at work, how many ended."""
+
+    folder: CampaignFolder
+    kind: type[Engine]
+    options: EngineOptions
+    told: Progress
+    waiting: dict[str, Cell] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    forecast: Forecast = field(default_factory=Forecast)
+
+    def to_its_end(self) -> CampaignResult:
+        """Until nothing is left that can be done, or somebody asks to stop."""
+        views = self.folder.views()
+        self.forecast = Forecast.of(views)
+        for view in views:
+            if view.state in ("done", "failed"):
+                (self.done if view.state == "done" else self.failed).add(view.cell.id)
+            else:
+                self.waiting[view.cell.id] = view.cell
+        self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
+        self._say()
+        stopped = False
+        if self.waiting:
+            with self.kind(self.folder, self.options, self.told) as engine:
+                stopped = self._work(engine)
+        self.folder.clear_stop()
+        self.folder.log("stopped" if stopped else "ended", done=len(self.done), failed=len(self.failed))
+        return CampaignResult(self.folder, self.folder.views(), stopped)
+
+    def _work(self, engine: Engine) -> bool:
+        """Hand out cells and take note of how they end; True: somebody asked to stop."""
+        while True:
+            for cell_id in list(self._ready()):
+                self.waiting.pop(cell_id)
+                self.running.add(cell_id)
+                self.folder.log("begun", cell=cell_id)
+                engine.submit(cell_id)
+                self._say()
+            if self.running:
+                for ended in engine.wait(_POLL):
+                    self._note(ended)
+            elif any(map(self.folder.is_worked_on, self.waiting)):  # by what was left of an earlier go
+                time.sleep(_POLL)
+            else:
+                return False
+            if self.folder.asked_to_stop:
+                return True
+
+    def _ready(self) -> Iterable[str]:
+        """Cells that can be begun now: there is room, what they need is done, and nobody else works on them."""
+        room = self.options.workers - len(self.running)
+        ready = (cell_id for cell_id, cell in self.waiting.items() if self._can_begin(cell))
+        return [cell_id for _, cell_id in zip(range(room), ready, strict=False)]
+
+    def _can_begin(self, cell: Cell) -> bool:
+        needed = needs(self.folder.campaign, self.folder.plan, cell)
+        return self.done.issuperset(needed) and not self.folder.is_worked_on(cell.id)
+
+    def _note(self, ended: Ended) -> None:
+        """Write down how a cell ended."""
+        self.running.remove(ended.cell_id)
+        forget(self.told, ended.cell_id)
+        if ended.error is None:
+            self.done.add(ended.cell_id)
+            cost = spent(self.folder.run_path(ended.cell_id))
+            self.forecast.learn(self.folder.cell(ended.cell_id).arm, cost)
+            self.folder.log("done", cell=ended.cell_id, seconds=cost.seconds)
+        else:
+            self.failed.add(ended.cell_id)
+            failure = self._failure(ended)
+            self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
+            tell(self.told, text("campaign.failed", cell=failure.id, stage=failure.stage, reason=failure.reason))
+        self._say()
+
+    def _failure(self, ended: Ended) -> Failure:
+        """What the cell wrote down itself, or that its process could not."""
+        return self.folder.failure(ended.cell_id) or self.folder.fail(ended.cell_id, "process", str(ended.error))
+
+    def _say(self) -> None:
+        """How far it is: done of all, and how many run, have failed, and how long it may take."""
+        numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
+        if (left := self._minutes_left()) is not None:
+            numbers["minutes left"] = left
+        self.told(self._stage, len(self.done), len(self.folder.plan.cells), numbers)
+
+    @property
+    def _stage(self) -> str:
+        return text("campaign.stage", name=self.folder.plan.name)
+
+    def _minutes_left(self) -> float | None:
+        """From cells that are done; of those at work half is taken to be left."""
+        parts: Mapping[str, float] = {**dict.fromkeys(self.waiting, 1.0), **dict.fromkeys(self.running, 0.5)}
+        costs = {name: self.forecast.cell(self.folder.cell(name).arm) for name in parts}
+        known_costs = [cost.seconds * parts[name] for name, cost in costs.items() if cost is not None]
+        if len(known_costs) < len(parts):
+            return None
+        return sum(known_costs) / 60 / max(1, min(self.options.workers, len(parts)))

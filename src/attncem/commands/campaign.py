@@ -1,0 +1,296 @@
+"""attncem campaign: plan, run, status, retry, stop, export, import, results, list and report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.commands.base import VerbParser, Verbs, table, verb
+from attncem.commands.engine import add_engine, engine_options
+from attncem.progress import open_console, show_line
+from attncem.texts import text
+from attncem.types import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attncem.campaign_folder import CellView
+    from attncem.campaigning import CampaignResult, Outlook
+
+_SOURCE = "packaged campaign (attncem campaign list), YAML file, or the folder of one that was begun"
+_OUT = "the campaign's folder; one that is there goes on (default: campaigns/NAME)"
+
+
+def add(verbs: Verbs) -> None:
+    """The verb `campaign` with its own verbs."""
+    parser = verb(verbs, "campaign", "Train and audit many runs from one file, and go on wherever that was.")
+    parser.epilog = "Exit code 3: cells failed; the others are done. What a file holds: docs/campaigns.md"
+    own = parser.add_subparsers(dest="action", required=True, metavar="VERB", parser_class=VerbParser)
+    for adds in (_add_plan, _add_run, _add_folder_verbs, _add_archive_verbs):
+        adds(own)
+    listing = own.add_parser("list", help="list the packaged campaigns")
+    listing.set_defaults(run=_list, takes_overrides=False)
+
+
+def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
+    parser = verbs.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
+    parser.set_defaults(takes_overrides=overrides)
+    if overrides:
+        parser.usage = f"attncem campaign {name} [options] CAMPAIGN [KEY=VALUE ...]"
+        parser.epilog = "KEY=VALUE: an option of the campaign (seeds=3), or of every run (training.epochs=2)."
+        parser.add_argument("source", metavar="CAMPAIGN", help=_SOURCE)
+        parser.add_argument("--out", metavar="FOLDER", help=_OUT)
+    return parser
+
+
+def _add_plan(verbs: Verbs) -> None:
+    parser = _new(
+        verbs, "plan", "Say what would run, how long, how much disk, what is there. Writes nothing.", overrides=True
+    )
+    parser.set_defaults(run=_plan)
+
+
+def _add_run(verbs: Verbs) -> None:
+    parser = _new(verbs, "run", "Run every cell that is not done, several at once.", overrides=True)
+    add_engine(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_folder_verbs(verbs: Verbs) -> None:
+    meanings = {
+        "status": ("List the cells and how far each is.", _status),
+        "retry": ("Try cells that failed again.", _retry),
+        "stop": ("End a campaign that is running; it can go on later.", _stop),
+        "report": ("Write the campaign's report.", _report),
+    }
+    for name, (meaning, run) in meanings.items():
+        parser = _new(verbs, name, meaning)
+        parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
+        parser.set_defaults(run=run)
+        if name == "retry":
+            parser.add_argument("cells", nargs="*", metavar="CELL", help="cells that failed (default: all of them)")
+            add_engine(parser)
+        if name == "report":
+            parser.add_argument("--out", metavar="FILE", help="HTML file (default: FOLDER/report.html)")
+
+
+def _add_archive_verbs(verbs: Verbs) -> None:
+    parser = _new(verbs, "export", "Put the results into one archive; cells that are not done travel whole.")
+    parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
+    parser.add_argument("archive", metavar="ARCHIVE", help="new .zip file")
+    parser.add_argument("--results-only", action="store_true", help="leave out what unfinished cells need to go on")
+    parser.set_defaults(run=_export)
+    parser = _new(verbs, "results", "Write what every cell found into one small JSON file.")
+    parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
+    parser.add_argument("out", metavar="OUT.json", help="new file, or one with results of the same campaign")
+    parser.set_defaults(run=_results)
+    parser = _new(verbs, "import", "Take an archive in; what is there is never overwritten.")
+    parser.add_argument("archive", metavar="ARCHIVE", help="a .zip file of attncem campaign export")
+    parser.add_argument("folder", metavar="FOLDER", help="new folder, or that of the same campaign")
+    parser.set_defaults(run=_import)
+
+
+# plan and run
+
+
+def _plan(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning import plan_campaign
+
+    _show_outlook(plan_campaign(_source(known.source), _overrides(rest), out=known.out), open_console())
+
+
+def _run(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    return _run_on(known, _source(known.source), _overrides(rest), out=known.out)
+
+
+def _retry(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    return _run_on(known, _folder(known.folder), retry=known.cells)
+
+
+def _run_on(
+    known: argparse.Namespace,
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    out: str | None = None,
+    retry: Sequence[str] | None = None,
+) -> int:
+    from attncem.campaigning import run_campaign
+
+    options = engine_options(known)
+    result = run_campaign(source, overrides, out=out, engine=known.engine, options=options, retry=retry)
+    _show_result(result, open_console())
+    return 3 if result.failed else 0
+
+
+def _overrides(rest: Sequence[str]) -> list[str]:
+    from attncem.config.campaigns import Campaign
+    from attncem.config.load import parse_cli_overrides
+    from attncem.config.run import RunConfig
+    from attncem.config.suggest import option_tree
+
+    own, runs = option_tree(Campaign), option_tree(RunConfig)
+    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
+
+
+def _source(word: str) -> str | Path:
+    """A folder as a path, so that it is not taken for a packaged name."""
+    return Path(word) if Path(word).is_dir() else word
+
+
+def _folder(word: str) -> Path:
+    from attncem.campaign_folder import PLANNED
+
+    if not (Path(word) / PLANNED).is_file():
+        raise RunError(f"{word} is not a campaign's folder: {PLANNED} is missing")
+    return Path(word)
+
+
+def _show_outlook(outlook: Outlook, console: Console) -> None:
+    _show_cells(outlook.cells, console)
+    lines = [text("campaign.heading", name=outlook.name, count=len(outlook.cells), folder=outlook.folder)]
+    lines += [outlook.meaning] if outlook.meaning else []
+    lines += [_states(outlook.cells)]
+    lines += outlook.changes if outlook.begun else []
+    if outlook.states.keys() == {"done"}:
+        lines += [text("campaign.nothing_left")]
+    else:
+        lines += _costs(outlook)
+    for line in lines:
+        show_line(line, console)
+
+
+def _costs(outlook: Outlook) -> list[str]:
+    free, to_come = _bytes(outlook.free_bytes), outlook.to_come
+    if to_come is None:
+        return [text("campaign.time.unknown"), text("campaign.disk.unknown", free=free)]
+    return [
+        text("campaign.time", amount=_seconds(to_come.seconds), basis=outlook.basis),
+        text("campaign.disk", amount=_bytes(to_come.bytes), free=free),
+    ]
+
+
+def _show_result(result: CampaignResult, console: Console) -> None:
+    from attncem.campaigning.expansion import needs
+
+    folder = result.folder
+    show_line(_states(result.cells), console)
+    for view in result.failed:
+        failure = folder.failure(view.cell.id)
+        stage = failure.stage if failure else "read"
+        show_line(text("campaign.failed", cell=view.cell.id, stage=stage, reason=view.reason), console)
+    failed = {view.cell.id for view in result.failed}
+    for view in result.cells:
+        lacking = failed.intersection(needs(folder.campaign, folder.plan, view.cell))
+        if view.state == "planned" and lacking:
+            show_line(text("campaign.waits", cell=view.cell.id, names=", ".join(sorted(lacking))), console)
+    show_line(_next(result, len(failed)), console)
+
+
+def _next(result: CampaignResult, failed: int) -> str:
+    """What to do now."""
+    folder = result.folder.path
+    if result.stopped:
+        return text("campaign.stopped", folder=folder)
+    if failed:
+        return text("campaign.next.retry", folder=folder, count=failed)
+    return text("campaign.next.report", folder=folder) if result.done else text("campaign.next.run", folder=folder)
+
+
+# one folder
+
+
+def _status(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.campaigning import plan_campaign
+
+    outlook = plan_campaign(_folder(known.folder))
+    _show_outlook(outlook, open_console())
+    return 3 if outlook.states["failed"] else 0
+
+
+def _stop(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning import stop_campaign
+
+    folder = _folder(known.folder)
+    ended = stop_campaign(folder)
+    show_line(text("campaign.ended", folder=folder) if ended else text("campaign.not_running", folder=folder))
+
+
+def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from importlib import import_module
+
+    folder = _folder(known.folder)
+    try:
+        write = import_module("attncem.reporting.campaign").write_campaign_report
+    except ModuleNotFoundError:
+        raise RunError(text("campaign.no_report", folder=folder)) from None
+    page = write(folder, Path(known.out or folder / "report.html"))
+    show_line(text("command.report", path=page.resolve()), open_console())
+
+
+def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning.archive import export_campaign
+
+    made = export_campaign(_folder(known.folder), Path(known.archive), results_only=known.results_only)
+    amount = _bytes(made.path.stat().st_size)
+    show_line(text("campaign.exported", path=made.path, count=made.cells, amount=amount, whole=made.whole))
+
+
+def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning.results import write_results
+
+    made = write_results(_folder(known.folder), known.out)
+    show_line(text("campaign.results", path=known.out, count=len(made.cells), missing=len(made.unfinished)))
+
+
+def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning.archive import import_campaign
+
+    made = import_campaign(Path(known.archive), Path(known.folder))
+    folder = Path(known.folder)
+    show_line(text("campaign.imported", folder=folder, count=len(made.taken), skipped=len(made.left)))
+    show_line(text("campaign.next.run", folder=folder))
+
+
+def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.config.campaigns import packaged_campaigns
+
+    rows = list(packaged_campaigns().items())
+    if not rows:
+        raise ConfigError(text("campaign.none"))
+    open_console().print(table(text("campaign.list.columns"), rows))
+
+
+# words
+
+
+def _show_cells(cells: Sequence[CellView], console: Console) -> None:
+    rows = [(view.cell.id, view.state, _audits(view), view.reason.partition("\n")[0]) for view in cells]
+    console.print(table(text("campaign.cells.columns"), rows))
+
+
+def _audits(view: CellView) -> str:
+    from attncem.ledger import count_audits
+
+    return "" if view.state == "planned" else count_audits(view.path / "audits")
+
+
+def _states(cells: Sequence[CellView]) -> str:
+    from collections import Counter
+
+    counts = Counter(view.state for view in cells)
+    return ", ".join(text("campaign.state", count=count, state=state) for state, count in counts.most_common())
+
+
+def _seconds(amount: float) -> str:
+    if amount < 90:
+        return text("amount.seconds", value=amount)
+    return text("amount.minutes", value=amount / 60) if amount < 5400 else text("amount.hours", value=amount / 3600)
+
+
+def _bytes(amount: int) -> str:
+    if amount < 2**20:
+        return text("amount.kib", value=amount / 2**10)
+    return text("amount.mib", value=amount / 2**20) if amount < 2**30 else text("amount.gib", value=amount / 2**30)
