@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import subprocess
 import sys
@@ -15,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from attncem import demonstration
+from attncem.campaigning.engines.local import Workers
 from attncem.config.attacks import GreyOptions, MeanImageOptions
 from attncem.config.suites import Suite
 from attncem.demonstration import run_demo
+from attncem.progress import Progress, tell
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError, DataError, RunError
 
@@ -113,14 +113,17 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert not (tmp_path / "demo").exists()
 
 
-def test_a_workers_warning_reaches_the_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
-    channel: queue.Queue[Any] = queue.Queue()
-    monkeypatch.setattr(demonstration, "_events", channel)
-    worker, events = demonstration._Teller(), Events()
-    worker("train demo", 1, 2, {"ce": 1.0})
-    worker.line("warning: demo")
-    channel.put(None)
-    demonstration._listen(channel, events)
+def speak(progress: Progress) -> str:
+    """What a worker may say."""
+    progress("train demo", 1, 2, {"ce": 1.0})
+    tell(progress, "warning: demo")
+    return "done"
+
+
+def test_a_workers_warning_reaches_the_reporter() -> None:
+    events = Events()
+    with Workers(1, events, "the test") as pool:
+        assert pool.submit(speak, tells=True).result() == "done"
     assert events.all == [("train demo", 1, 2, {"ce": 1.0})]
     assert events.lines == ["warning: demo"]
 
@@ -142,10 +145,10 @@ def until(is_so: Callable[[], object], seconds: float) -> None:
 )
 def test_an_error_ends_all_workers_at_once(work: tuple[Any, ...], error: type[Exception], said: str) -> None:
     began = time.monotonic()
-    with pytest.raises(error, match=said), demonstration._workers(2, Events()) as submit:
-        submit(time.sleep, 600)
-        broken = submit(*work)
-        waiting = submit(time.sleep, 600)
+    with pytest.raises(error, match=said), Workers(2, Events(), "the test") as pool:
+        pool.submit(time.sleep, 600)
+        broken = pool.submit(*work)
+        waiting = pool.submit(time.sleep, 600)
         broken.result()
     assert waiting.done()
     assert time.monotonic() - began < 60

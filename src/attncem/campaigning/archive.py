@@ -8,12 +8,14 @@ pictures. A cell that is not done travels with all that going on needs. noise.ke
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from typing import IO, Any
 
 from attncem.campaign_folder import ASKED, CELLS, FAILURES, LOG, PLANNED, PORTRAIT, RUNS, CampaignFolder, held, is_free
 from attncem.campaigning.expansion import needs
+from attncem.campaigning.planning import standing
 from attncem.campaigning.thinning import thinned_audit, thinned_metrics
 from attncem.files import (
     PARTIAL,
@@ -160,15 +163,16 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
 
 
 def _facts(source: Path | bytes) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
     with _opened(source) as data:
-        digest = hashlib.file_digest(data, "sha256").hexdigest()
-        return data.tell(), digest
+        while chunk := data.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
 
 
 @contextmanager
 def _opened(source: Path | bytes) -> Iterator[IO[bytes]]:
-    import io
-
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as data:
         yield data
 
@@ -177,12 +181,12 @@ def _opened(source: Path | bytes) -> Iterator[IO[bytes]]:
 
 
 def import_campaign(archive: Path, folder: Path) -> Imported:
-    """Take an archive into a new folder, or into that of the same campaign, where it only adds cells that are not there.
+    """Take an archive into a new folder, or into that of the same campaign: there only cells are added.
 
     Everything is checked before anything is written: names, kinds, sizes and hashes. Nothing in it is executed.
     """
     with _readable(archive) as file:
-        members = _checked(archive, file)
+        members = _checked(archive, file, folder)
         plan = _plan(archive, file, members)
         if not is_free(folder):
             return _add(archive, file, members, plan, CampaignFolder.open(folder))
@@ -196,11 +200,11 @@ def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
             yield file
     except FileNotFoundError:
         raise RunError(f"{archive} is missing") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
         raise RunError(f"{archive} is damaged, or no archive of a campaign: {error}") from error
 
 
-def _checked(archive: Path, file: zipfile.ZipFile) -> dict[str, ArchiveMember]:
+def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, ArchiveMember]:
     """The members, each as the list says and nothing beside them; every byte is read once."""
     infos = file.infolist()
     listed = _listing(archive, file, infos)
@@ -209,7 +213,7 @@ def _checked(archive: Path, file: zipfile.ZipFile) -> dict[str, ArchiveMember]:
     if {info.filename for info in infos} != {LISTING, *listed}:
         raise RunError(f"{archive} is damaged: its members are not those of its list")
     total = sum(member.bytes for member in listed.values())
-    free = shutil.disk_usage(_standing(archive)).free
+    free = shutil.disk_usage(standing(folder)).free
     if total > free or any(not 0 <= member.bytes <= _LARGEST_MEMBER for member in listed.values()):
         raise RunError(f"{archive} would take {total >> 20} MiB, and {free >> 20} are free")
     for info in infos:
@@ -370,8 +374,3 @@ def _extract(file: zipfile.ZipFile, members: Iterable[ArchiveMember], folder: Pa
             _copy(source, handle, member)
             handle.flush()
             os.fsync(handle.fileno())
-
-
-def _standing(path: Path) -> Path:
-    whole = path.absolute()
-    return next(folder for folder in (whole, *whole.parents) if folder.is_dir())

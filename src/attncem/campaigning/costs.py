@@ -82,8 +82,8 @@ class Forecast:
         return Cost(fmean(cost.seconds for cost in known), round(fmean(cost.bytes for cost in known)))
 
     def left(self, views: Sequence[CellView]) -> Cost | None:
-        """What the cells that are not done will cost; None until one is done."""
-        open_cells = [view for view in views if view.state != "done"]
+        """What the cells will cost that are neither done nor given up; None until one is done."""
+        open_cells = [view for view in views if view.state not in ("done", "failed")]
         if open_cells and not self.basis:
             return None
         lefts = [(self.cell(view.cell.arm) or Cost()).less(spent(view.path)) for view in open_cells]

@@ -34,9 +34,10 @@ class Asked:
 class Outlook:
     """What a campaign would do.
 
-    ``cells`` are as they are now; ``begun`` says whether the folder holds a campaign already. ``left_alone`` are cells that lie in the folder and are no longer asked for,
-    ``anew`` those that are run under another name beside an older run, whose settings were others. ``to_come`` is what
-    is still to be spent, foretold from ``basis`` cells that are done; None: none is done yet.
+    ``cells`` are as they are now; ``begun`` says whether the folder holds a campaign already. ``left_alone`` are cells
+    that lie in it and are no longer asked for, ``anew`` those that are run under another name beside an older run,
+    whose settings were others. ``to_come`` is what is still to be spent, foretold from ``basis`` cells that are done;
+    None: none is done yet.
     """
 
     name: str
@@ -115,7 +116,7 @@ def look(asked: Asked) -> Outlook:
         anew=[name for name in added if any(name.startswith(f"{old}-") for old in left)],
         to_come=forecast.left(views),
         basis=forecast.basis,
-        free_bytes=shutil.disk_usage(_standing(asked.path)).free,
+        free_bytes=shutil.disk_usage(standing(asked.path)).free,
     )
 
 
@@ -130,7 +131,7 @@ def _views(asked: Asked) -> list[CellView]:
     return [plan.view(planned.cell) for planned in asked.cells]
 
 
-def _standing(path: Path) -> Path:
+def standing(path: Path) -> Path:
     """The nearest folder above that is there."""
     whole = path.absolute()
     return next(folder for folder in (whole, *whole.parents) if folder.is_dir())

@@ -154,10 +154,7 @@ def _show_outlook(outlook: Outlook, console: Console) -> None:
     lines += [outlook.meaning] if outlook.meaning else []
     lines += [_states(outlook.cells)]
     lines += outlook.changes if outlook.begun else []
-    if outlook.states.keys() == {"done"}:
-        lines += [text("campaign.nothing_left")]
-    else:
-        lines += _costs(outlook)
+    lines += [text("campaign.nothing_left")] if outlook.states.keys() == {"done"} else _costs(outlook)
     for line in lines:
         show_line(line, console)
 
