@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +21,7 @@ from attncem.campaigning.choosing import error_of
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.searching import check_space, search
 from attncem.campaigning.tuning import JOURNAL, Tuner, open_journal
+from attncem.cli import main
 from attncem.config.load import load_config
 from attncem.config.search import (
     Budget,
@@ -30,6 +33,7 @@ from attncem.config.search import (
     packaged_searches,
     parse_budget,
 )
+from attncem.files import read_record
 from attncem.progress import silent
 from attncem.results.campaign import Cell
 from attncem.results.search import SearchResult
@@ -218,7 +222,7 @@ def test_a_study_of_several_methods_chooses_among_them(tmp_path: Path) -> None:
 class Pretended(Engine):
     """Every cell is done, or fails, as soon as somebody waits for it; `after` cells it is as if it were killed."""
 
-    states: dict[str, str] = {}
+    states: ClassVar[dict[str, str]] = {}
     fails: tuple[str, ...] = ()
     after = 10**9
 
@@ -258,7 +262,7 @@ def judged(folder: CampaignFolder, cell_id: str) -> Any:
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
     class Fresh(Pretended):
-        states: dict[str, str] = {}
+        states: ClassVar[dict[str, str]] = {}
 
     def view(self: CampaignFolder, cell: Cell) -> CellView:
         return CellView(cell, Fresh.states.get(cell.id, "planned"), "", self.run_path(cell.id))  # type: ignore[arg-type]
@@ -358,7 +362,7 @@ def test_failed_trials_count_and_a_method_that_only_fails_is_given_up(
 
 def test_without_the_undefended_model_nothing_can_be_judged(pretended: type[Pretended], tmp_path: Path) -> None:
     pretended.fails = ("undefended",)
-    with pytest.raises(RunError, match="the undefended model has no result.*it broke"):
+    with pytest.raises(RunError, match=r"the undefended model has no result.*it broke"):
         run(tmp_path / "search")
 
 
@@ -406,3 +410,67 @@ def test_an_audit_on_test_images_is_never_taken(tmp_path: Path, monkeypatch: pyt
         concluding.judged(folder, "kmeans-000")  # type: ignore[arg-type]
     assert Search.model_validate(TINY).campaign().audits[0].on == "validation"
     assert error_of({"mse": 1, "structure": 1}) == 1
+
+
+# the command, and real trials
+
+REAL: dict[str, Any] = {
+    **TINY,
+    "methods": {"kmeans": TINY["methods"]["kmeans"]},
+    "audit": {"suite": "quick", "only": ["mean image", "ridge"]},
+    "budget": 3,
+}
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "search")
+    for words, said in (
+        (["search", "search-dmeo"], "did you mean 'search-demo'"),
+        (["search", "search-demo", "--budget", "soon", "--out", out], "budget='soon'"),
+        (["search", "search-demo", "--engine", "lokal", "--out", out], "engine"),
+        (["search", "search-demo", "--out", out, "levls={}"], "levls"),
+        (["search", str(tmp_path)], "search"),
+    ):
+        assert main(words) == 2, words
+        assert said in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
+def test_the_command_shows_methods_and_levels(
+    pretended: type[Pretended], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(TINY))
+    assert main(["search", str(file), "--budget", "4", "--out", str(tmp_path / "search"), "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "kmeans" in shown and "gated" in shown and "Every method had the same share of 4 trials" in shown
+    pretended.fails = ("gated",)
+    pretended.states.clear()
+    assert main(["search", str(file), "--budget", "4", "--out", str(tmp_path / "other"), "--workers", "1"]) == 3
+
+
+@pytest.mark.slow
+def test_a_real_search_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    (tmp_path / "real.yaml").write_text(json.dumps(REAL))
+    words = [sys.executable, "-m", "attncem", "search", str(tmp_path / "real.yaml"), "--workers", "1", "--out"]
+    killed = tmp_path / "killed"
+    for cells in (1, 3):
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen([*words, str(killed)], stdout=log, stderr=log)
+        deadline = time.monotonic() + 120
+        while len(list(killed.glob("runs/*/metrics.jsonl"))) < cells:
+            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+    for folder in (killed, tmp_path / "whole"):
+        subprocess.run([*words, str(folder)], check=True, timeout=200, capture_output=True)
+    after, whole = (read_record(SearchResult, folder / "search.json") for folder in (killed, tmp_path / "whole"))
+    assert [(t.cell, t.values, t.accuracy, t.error, t.state) for t in after.trials] == [
+        (t.cell, t.values, t.accuracy, t.error, t.state) for t in whole.trials
+    ]
+    assert len(after.trials) == 3 and after.methods[0].front == whole.methods[0].front
+    plans = [json.loads(file.read_text()) for file in killed.glob("runs/*/audits/*/audit.json")]
+    assert len(plans) == 4 and {plan["evaluation"] for plan in plans} == {"validation"}
+    for file in after.files.values():
+        assert load_config(file).config.surrogate.name == "kmeans"
