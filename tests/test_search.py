@@ -425,11 +425,11 @@ REAL: dict[str, Any] = {
 def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "search")
     for words, said in (
-        (["search", "search-dmeo"], "did you mean 'search-demo'"),
+        (["search", "search-dmeo"], "did you mean search-demo?"),
         (["search", "search-demo", "--budget", "soon", "--out", out], "budget='soon'"),
         (["search", "search-demo", "--engine", "lokal", "--out", out], "engine"),
         (["search", "search-demo", "--out", out, "levls={}"], "levls"),
-        (["search", str(tmp_path)], "search"),
+        (["search", str(tmp_path)], "is not a search's folder"),
     ):
         assert main(words) == 2, words
         assert said in capsys.readouterr().err

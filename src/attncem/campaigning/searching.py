@@ -77,6 +77,8 @@ def _begin(
         if out is not None or overrides:
             raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
         return _asked_in(Path(source)), Path(source)
+    if isinstance(source, Path) and source.is_dir():
+        raise RunError(f"{source} is not a search's folder: {ASKED} is missing")
     asked = load_search(source, overrides)
     folder = Path("campaigns") / asked.name if out is None else Path(out)
     if (folder / ASKED).is_file():
