@@ -158,7 +158,7 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
     with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(LISTING, json.dumps(head, ensure_ascii=False))
         for (name, source), fact in zip(made, listed, strict=True):
-            with file.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member, _opened(source) as data:
+            with file.open(name, "w", force_zip64=True) as member, _opened(source) as data:
                 _copy(data, member, fact)
 
 

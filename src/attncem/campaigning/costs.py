@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from attncem.campaign_folder import CellView
+from attncem.config.run import RunConfig
 from attncem.ledger import ledgers
 from attncem.runs import RunDirectory
 from attncem.types import AttncemError
+
+_CHECKPOINTS = 3
+"""A run keeps so many at most: the two newest, and the best."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,34 @@ def size_of(folder: Path) -> int:
             except FileNotFoundError:  # a running campaign replaces files
                 continue
     return sizes
+
+
+def checkpoint_bytes(configs: Iterable[RunConfig]) -> int | None:
+    """What the checkpoints of runs will take together, from the sizes of their networks; None where one is not known.
+
+    A run keeps three at most, each of the weights and as many numbers of the optimiser.
+    """
+    known: dict[tuple[str, str], int] = {}
+    total = 0
+    for config in configs:
+        key = (config.model.model_dump_json(), config.data.model_dump_json())
+        try:
+            total += known[key] if key in known else known.setdefault(key, _CHECKPOINTS * 2 * _weight_bytes(config))
+        except AttncemError:  # what is wrong is told when the run is begun
+            return None
+    return total
+
+
+def _weight_bytes(config: RunConfig) -> int:
+    import torch
+
+    from attncem.build import build_model
+    from attncem.data.readers import dataset_spec
+
+    ours = "/" not in config.model.name  # networks of other libraries may need real weights to be taken apart
+    with torch.device("meta" if ours else "cpu"):
+        model = build_model(config, dataset_spec(config.data))
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
 
 
 class Forecast:
