@@ -109,6 +109,8 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
         ({"budget": "soon"}, "budget"),
         ({"levels": {}}, "levels"),
         ({"trails": 3}, "trails"),
+        ({"set": {"seed": 3}}, "seed cannot be set here"),
+        ({"methods": {"a/b": TINY["methods"]["kmeans"]}}, "a/b"),
     ],
 )
 def test_a_mistake_in_a_file_is_named(change: dict[str, Any], said: str) -> None:

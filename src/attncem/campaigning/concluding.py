@@ -14,6 +14,7 @@ from attncem.files import explain_os_error, write_atomic, write_record
 from attncem.ledger import joined
 from attncem.results.audit import AuditResult
 from attncem.results.search import MethodFound, SearchResult, SearchTrial, TrialState
+from attncem.types import RunError
 
 if TYPE_CHECKING:
     from attncem.campaigning.tuning import Tried
@@ -57,6 +58,8 @@ def conclude(
 
 def _undefended(folder: CampaignFolder) -> Candidate:
     (cell,) = (cell for cell in folder.plan.cells if cell.arm == UNDEFENDED)
+    if folder.view(cell).state != "done":
+        raise RunError(f"stopped before the undefended model was done; go on with: attncem search {folder.path}")
     return candidate(cell.id, judged(folder, cell.id))
 
 

@@ -58,7 +58,8 @@ def _show(result: SearchResult, console: Console) -> None:
     console.print(table(text("search.methods.columns"), _methods(result)))
     console.print(table(text("search.levels.columns"), _levels(result)))
     show_line(text("search.undefended", accuracy=100 * result.undefended), console)
-    show_line(text("search.equal" if result.equal_budget else "search.unequal", budget=result.budget), console)
+    key = "equal" if result.equal_budget else "unequal"
+    show_line(text(f"search.budget.{key}", budget=result.budget), console)
     if not result.complete:
         show_line(text("search.stopped", folder=result.folder), console)
     show_line(text("search.folder", folder=result.folder), console)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from attncem.config.base import Options
-from attncem.config.campaigns import ArmName, ArmOptions, Campaign, CampaignAudit, located
+from attncem.config.campaigns import Campaign, CampaignAudit, Settings, located
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
 from attncem.config.overrides import plain
 from attncem.types import ConfigError
@@ -59,7 +59,7 @@ class MethodOptions(Options):
 
     config: str | None = None
     """Packaged configuration or YAML file, relative to the search's file; null: the search's."""
-    set: dict[str, Any] = Field({})
+    set: Settings = Field({})
     """Options of the run, by dotted key."""
     space: Space = Field({})
     """What is searched for this method, beside the space of all."""
@@ -83,11 +83,11 @@ class Search(Options):
     """What is looked for, in a line."""
     config: str = "demo-none"
     """Packaged configuration or YAML file of every method that names none."""
-    set: dict[str, Any] = Field({})
+    set: Settings = Field({})
     """Options of every run, by dotted key."""
     space: Space = Field({})
     """What is searched for every method."""
-    methods: dict[ArmName, MethodOptions] = Field(min_length=1)
+    methods: dict[str, MethodOptions] = Field(min_length=1)
     """What is tuned, by name."""
     undefended: MethodOptions = MethodOptions()
     """The model that accuracies are compared with, trained once before the first trial; it has no space."""
@@ -126,16 +126,14 @@ class Search(Options):
     def campaign(self) -> Campaign:
         """The campaign whose cells the trials are."""
         arms = {UNDEFENDED: self.undefended, **self.methods}
-        return Campaign(
-            name=self.name,
-            meaning=self.meaning,
-            config=self.config,
-            set=self.set,
-            arms={name: ArmOptions(config=arm.config, set=arm.set) for name, arm in arms.items()},
-            seeds=[self.seed],
-            audits=[CampaignAudit.model_validate(plain(self.audit))],
-            portraits=False,
-        )
+        asked: dict[str, Any] = {
+            **{key: getattr(self, key) for key in ("name", "meaning", "config", "set")},
+            "arms": {name: {"config": arm.config, "set": arm.set} for name, arm in arms.items()},
+            "seeds": [self.seed],
+            "audits": [plain(self.audit)],
+            "portraits": False,
+        }
+        return load(Campaign, asked).config
 
 
 PACKAGED[Search] = "searches"

@@ -11,8 +11,8 @@ SEARCH: dict[str, str] = {
     "search.level": "{level} (within {points:g} points)",
     "search.undefended": "Undefended: {accuracy:.1f} %. All numbers are of validation images, one seed; "
     "the attack error is the geometric mean of MSE and structure error under the strongest attack.",
-    "search.equal": "Every method had the same share of {budget}.",
-    "search.unequal": "{budget} were spent where they gained most: the methods had different shares.",
+    "search.budget.equal": "Every method had the same share of {budget}.",
+    "search.budget.unequal": "{budget} were spent where they gained most: the methods had different shares.",
     "search.stopped": "Stopped before the budget was spent; go on with: attncem search {folder}",
     "search.folder": "trials, and the whole result in search.json: {folder}",
 }
