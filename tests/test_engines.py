@@ -18,6 +18,8 @@ from attncem.campaigning.engines import polled as polling
 from attncem.campaigning.engines.polled import PolledEngine, needed
 from attncem.campaigning.engines.slurm import JOBS, SlurmEngine
 from attncem.campaigning.expansion import expand
+from attncem.cli import _parser, main
+from attncem.commands.engine import engine_options
 from attncem.config.campaigns import load_campaign
 from attncem.progress import silent
 from attncem.types import ConfigError
@@ -114,6 +116,34 @@ def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine.*slrum.*slurm"):
         run_campaign(TINY, out=tmp_path / "campaign", engine="slrum", progress=silent)
     assert not (tmp_path / "campaign").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--partition", "gpu"], "--partition is for --engine slurm, not for local"),
+        (["--engine", "slurm", "--address", "auto"], "--address is for --engine ray"),
+        (["--engine", "ray", "--minutes", "5"], "--minutes is for --engine slurm"),
+        (["--engine", "slurm", "--gpus", "-1"], "gpus=-1: at least 0"),
+        (["--engine", "slurm", "--minutes", "0"], "minutes=0: at least 1"),
+        (["--workers", "0"], "workers=0: at least 1"),
+    ],
+)
+def test_options_that_an_engine_has_no_use_for_are_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in (["campaign", "run", "demo"], ["search", "search-demo"]):
+        assert main([*verb, "--out", str(tmp_path / "out"), *words]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_given_reaches_the_engine() -> None:
+    words = ["campaign", "run", "demo", "--engine", "slurm", "--partition", "gpu", "--gpus", "2", "--minutes", "30"]
+    known, _ = _parser().parse_known_args(words)
+    assert engine_options(known) == EngineOptions(workers=16, partition="gpu", gpus=2, minutes=30)
+    known, _ = _parser().parse_known_args(["search", "search-demo"])
+    assert engine_options(known) is None, "as many as fit"
 
 
 def test_a_library_that_is_there_is_given() -> None:

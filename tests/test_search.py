@@ -19,6 +19,7 @@ from attncem.campaign_folder import CampaignFolder, CellView
 from attncem.campaigning import concluding, searching
 from attncem.campaigning.choosing import error_of
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
+from attncem.campaigning.expansion import plan_cell
 from attncem.campaigning.searching import check_space, search
 from attncem.campaigning.tuning import JOURNAL, Tuner, open_journal
 from attncem.cli import main
@@ -151,6 +152,16 @@ def test_files_are_found_beside_the_search(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "search.yaml").write_text(given)
     monkeypatch.chdir("/")
     assert Path(load_search(tmp_path / "search.yaml").config) == tmp_path / "own.yaml"
+
+
+def test_overrides_reach_the_runs_of_every_method() -> None:
+    found = load_search("search-demo", ["training.epochs=20", "equal_budget=false", "seed=3"])
+    assert not found.equal_budget and found.seed == 3
+    cells = [plan_cell(found.campaign(), arm, {}, 3) for arm in ("undefended", "kmeans", "gated")]
+    assert [planned.config.training.epochs for planned in cells] == [20, 20, 20]
+    assert found.methods["gated"].set["surrogate.name"] == "gated", "its own settings stay"
+    with pytest.raises(ConfigError, match=r"channel\.noise_std: it is searched for kmeans"):
+        load_search("search-demo", ["channel.noise_std=0.1"])
 
 
 def test_choices_may_be_anything_and_come_back_as_they_were() -> None:

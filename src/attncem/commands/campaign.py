@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import VerbParser, Verbs, table, verb
+from attncem.commands.base import VerbParser, Verbs, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import open_console, show_line
 from attncem.texts import text
@@ -127,12 +127,8 @@ def _run_on(
 
 def _overrides(rest: Sequence[str]) -> list[str]:
     from attncem.config.campaigns import Campaign
-    from attncem.config.load import parse_cli_overrides
-    from attncem.config.run import RunConfig
-    from attncem.config.suggest import option_tree
 
-    own, runs = option_tree(Campaign), option_tree(RunConfig)
-    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
+    return many_overrides(rest, Campaign)
 
 
 def _source(word: str) -> str | Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import Verbs, table, verb
+from attncem.commands.base import Verbs, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import open_console, show_line
 from attncem.texts import text
@@ -23,8 +23,8 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "search", "Tune methods with equal budgets: accuracy and attack error, on validation images.")
     parser.usage = "attncem search [options] FILE [KEY=VALUE ...]"
     parser.epilog = (
-        "A search that was stopped or killed goes on with the same command. KEY=VALUE are options of the search, e.g. "
-        "equal_budget=false or set.training.epochs=20. What a file holds: docs/search.md"
+        "A search that was stopped or killed goes on with the same command. KEY=VALUE: an option of the search "
+        "(equal_budget=false), or of every run (training.epochs=20). What a file holds: docs/search.md"
     )
     parser.add_argument("source", metavar="FILE", help="packaged search, see below, YAML file, or a search's folder")
     parser.add_argument("--budget", metavar="B", help="of the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
@@ -42,11 +42,10 @@ def _searches_help() -> str:
 
 def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.campaigning.searching import search
-    from attncem.config.load import parse_cli_overrides
     from attncem.config.search import Search
 
     source = Path(known.source) if Path(known.source).is_dir() else known.source
-    overrides = parse_cli_overrides(rest, Search)
+    overrides = many_overrides(rest, Search)
     options = engine_options(known)
     result = search(source, overrides, budget=known.budget, out=known.out, engine=known.engine, options=options)
     _show(result, open_console())

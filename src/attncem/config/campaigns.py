@@ -170,7 +170,7 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
     Keys are those of a campaign (``seeds=3``), or else of a run (``training.epochs=2``), which are then set for every
     arm and win over its own. Files are found relative to the campaign's file; a suite that is a file is taken in.
     """
-    own, settings = _split(overrides)
+    own, settings = split_overrides(overrides, Campaign)
     return located(load(Campaign, source, own).config, source, settings)
 
 
@@ -183,9 +183,9 @@ def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | No
     return load(Campaign, {**plain(campaign), **plain(changes)}).config
 
 
-def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Overrides of the campaign's own keys, and those of the runs."""
-    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in Campaign.model_fields]
+def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list[str], dict[str, Any]]:
+    """Overrides of the root's own keys, and those of the runs."""
+    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in root.model_fields]
     own = [text for text in own if not text.startswith("set.")]
     others = [text.removeprefix("set.") for text in overrides if text not in own]
     if bare := next((text for text in others if "=" not in text), None):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from attncem.config.base import Options
-from attncem.config.campaigns import Campaign, CampaignAudit, Settings, located
+from attncem.config.campaigns import Campaign, CampaignAudit, Settings, located, split_overrides
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
 from attncem.config.overrides import plain
 from attncem.types import ConfigError
@@ -165,16 +165,24 @@ def parse_budget(text: str) -> Budget:
 
 
 def load_search(source: str | Path | Mapping[str, Any] | Search, overrides: Sequence[str] = ()) -> Search:
-    """A packaged name, YAML file, mapping or search, with ``KEY=VALUE`` laid over it; files are found beside it."""
-    search = load(Search, source, overrides).config
-    campaign = located(search.campaign(), source)
-    methods = {
-        name: method.model_copy(update={"config": campaign.arms[name].config})
-        for name, method in search.methods.items()
-    }
-    undefended = search.undefended.model_copy(update={"config": campaign.arms[UNDEFENDED].config})
-    changes = {"methods": methods, "undefended": undefended, "audit": campaign.audits[0]}
-    return load(Search, {**plain(search), **plain(changes), "config": campaign.config}).config
+    """A packaged name, YAML file, mapping or search, with ``KEY=VALUE`` laid over it; files are found beside it.
+
+    Keys are those of a search (``seed=3``), or else of a run (``training.epochs=2``), set for every method.
+    """
+    own, settings = split_overrides(overrides, Search)
+    search = load(Search, source, own).config
+    for name in search.methods:
+        if searched := next((key for key in settings if key in search.space_of(name)), None):
+            raise ConfigError(f"{searched}: it is searched for {name}; change its space in the file")
+    arms = located(search.campaign(), source, settings)
+    methods = {name: {**plain(own), **_given(arms, name)} for name, own in search.methods.items()}
+    undefended = {**plain(search.undefended), **_given(arms, UNDEFENDED)}
+    changes = {"config": arms.config, "methods": methods, "undefended": undefended, "audit": plain(arms.audits[0])}
+    return load(Search, {**plain(search), **changes}).config
+
+
+def _given(campaign: Campaign, arm: str) -> dict[str, Any]:
+    return {"config": campaign.arms[arm].config, "set": plain(campaign.arms[arm].set)}
 
 
 def choice_text(value: Any) -> str:
