@@ -211,6 +211,24 @@ def test_names_without_a_place_are_refused(finished: Path, tmp_path: Path, name:
     assert not (tmp_path / "evil.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("campaign.json", b'"kmeans-s0"', b'"../../../x"'),
+        ("campaign.json", b'"kmeans-s0"', b'"none-s0"'),
+        ("campaign.json", b"{", b"["),
+        ("campaign.yaml", b"arms:", b"harms:"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(finished: Path, tmp_path: Path, file: str, old: bytes, new: bytes) -> None:
+    good = export_campaign(finished, tmp_path / "a.zip").path
+    change = {file: (finished / file).read_bytes().replace(old, new)}
+    bad = remade(good, tmp_path / "bad.zip", lambda members: members.update(change))
+    with pytest.raises(RunError, match=r"damaged|cannot be used"):
+        import_campaign(bad, tmp_path / "there")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "bad.zip"]
+
+
 def test_links_and_strange_packings_are_refused(finished: Path, tmp_path: Path) -> None:
     good = export_campaign(finished, tmp_path / "a.zip").path
     for mark, (mode, packing) in {"link": (0o120777, zipfile.ZIP_STORED), "xz": (0o100644, zipfile.ZIP_LZMA)}.items():

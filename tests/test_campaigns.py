@@ -18,11 +18,12 @@ from attncem.campaigning import costs, plan_campaign, run_campaign, stop_campaig
 from attncem.campaigning import running as running_module
 from attncem.campaigning.cell import work
 from attncem.campaigning.engines import ENGINES, EngineOptions
+from attncem.campaigning.equal_time import seconds_an_epoch, trial
 from attncem.campaigning.expansion import cell_id, expand, needs
 from attncem.campaigning.running import CampaignResult
 from attncem.cli import main
 from attncem.config.campaigns import Campaign, load_campaign, packaged_campaigns
-from attncem.config.load import dump_config, load
+from attncem.config.load import dump_config, load, load_config, packaged_configs
 from attncem.progress import silent
 from attncem.types import ConfigError, RunError
 from campaigns import InProcess, campaign, numbers, stamps
@@ -163,6 +164,8 @@ def test_a_campaign_runs_once_and_is_then_left_as_it_is(tmp_path: Path, in_proce
     assert [row.name for row in audit.rows] == ["grey", "mean image"]
     assert (audit.subject.run, audit.subject.seed) == ("kmeans-s1", 1)
     there = stamps(out)
+    with (out / "log.jsonl").open("a") as log:
+        log.write('{"event": "cut sho')
     assert run(out).done
     assert run(campaign(seeds=2), out).done
     assert len(in_process) == 4
@@ -301,10 +304,16 @@ def test_equal_time_scales_the_epochs_once(
 
 
 def test_the_trial_of_equal_time_measures_seconds() -> None:
-    from attncem.campaigning.equal_time import seconds_an_epoch
-
     config = expand(load_campaign(campaign(arms={"b": {"config": "demo-kmeans"}})))[0].config
     assert 0 < seconds_an_epoch(config) < 60
+
+
+@pytest.mark.parametrize("name", packaged_configs())
+def test_every_packaged_configuration_has_a_trial(name: str) -> None:
+    made = trial(load_config(name).config)
+    assert made.training.epochs == 3
+    assert made.warmup_epochs == 0
+    assert all(penalty.warmup_epochs == 0 for penalty in made.penalties)
 
 
 # stopping and refusing
@@ -351,7 +360,21 @@ def test_places_that_cannot_be_used_are_told_before_the_first_run(
     monkeypatch.setattr(running_module.shutil, "disk_usage", lambda _: _Full())
     with pytest.raises(RunError, match="MiB are free and 64 are needed"):
         run(campaign(), tmp_path / "full")
+    assert not (tmp_path / "full").exists()
     assert in_process == []
+
+
+def test_a_disk_that_fills_ends_the_campaign_before_every_cell_fails(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills(*_: Any) -> None:
+        monkeypatch.setattr(running_module.shutil, "disk_usage", lambda _: _Full())
+        raise RunError("cannot write: no space left")
+
+    monkeypatch.setattr("campaigns.work", fills)
+    with pytest.raises(RunError, match="MiB are free"):
+        run(campaign(), tmp_path / "c")
+    assert in_process == ["none-s0"]
 
 
 class _Full:

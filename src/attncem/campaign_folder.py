@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import platform
+import re
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from attncem.config.run import RunConfig
 from attncem.files import (
     PARTIAL,
     append,
+    cut_to_lines,
     explain_os_error,
     is_held,
     locked,
@@ -50,6 +52,7 @@ ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl",
 CELLS, RUNS, FAILURES = "cells", "runs", "failures"
 PORTRAIT = "portrait.json"
 _CAN_PORTRAY = (Path(__file__).parent / "explaining" / "portraits.py").exists()
+_CELL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
 """What may lie in a folder whose making was cut short."""
 _OLD = 60
@@ -126,7 +129,7 @@ class CampaignFolder:
             campaign = load(Campaign, folder / ASKED).config
         except AttncemError as error:
             raise RunError(f"{folder / ASKED} cannot be used: {error}") from error
-        return cls(folder, read_record(CampaignPlan, folder / PLANNED), campaign)
+        return cls(folder, checked(read_record(CampaignPlan, folder / PLANNED), folder / PLANNED), campaign)
 
     # cells
 
@@ -268,9 +271,25 @@ class CampaignFolder:
         with explain_os_error(self.path, _ADVICE):
             append(self.path / LOG, (json.dumps(line, allow_nan=False) + "\n").encode())
 
+    def mend_log(self) -> None:
+        """Cut off what a full disk or a kill left of a line."""
+        log = self.path / LOG
+        with explain_os_error(self.path, _ADVICE):
+            cut_to_lines(log, log.stat().st_size if log.exists() else 0)
+
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""
         return [line for _, line in read_lines(self.path / LOG)]
+
+
+def checked(plan: CampaignPlan, where: object) -> CampaignPlan:
+    """The plan; RunError where a cell's name could be no folder's, or two have the same."""
+    names = [cell.id for cell in plan.cells]
+    if odd := next((name for name in names if not _CELL.fullmatch(name)), None):
+        raise RunError(f"{where} is damaged: {odd!r} cannot be the name of a cell")
+    if len(set(names)) < len(names):
+        raise RunError(f"{where} is damaged: two cells have the same name")
+    return plan
 
 
 @contextlib.contextmanager

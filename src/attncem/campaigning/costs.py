@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from attncem.campaign_folder import CellView
 from attncem.config.run import RunConfig
@@ -89,12 +90,14 @@ class Forecast:
         self._done: dict[str, list[Cost]] = {}
 
     @classmethod
-    def of(cls, views: Sequence[CellView]) -> Forecast:
-        """From the cells of a folder."""
+    def of(cls, views: Sequence[CellView], events: Iterable[Mapping[str, Any]] = ()) -> Forecast:
+        """From the cells of a folder and its log, where it tells how long a cell took in all."""
+        took = {line.get("cell"): float(line["seconds"]) for line in events if line.get("event") == "done"}
         made = cls()
         for view in views:
             if view.state == "done":
-                made.learn(view.cell.arm, spent(view.path))
+                cost = spent(view.path)
+                made.learn(view.cell.arm, replace(cost, seconds=max(cost.seconds, took.get(view.cell.id, 0.0))))
         return made
 
     def learn(self, arm: str, cost: Cost) -> None:

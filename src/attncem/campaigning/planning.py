@@ -110,7 +110,7 @@ def look(asked: Asked) -> Outlook:
         before = {cell.id for cell in folder.plan.cells} if folder is not None else set()
         added = [view.cell.id for view in views if view.cell.id not in before]
         left = [] if folder is None else sorted((before | set(folder.left())) - names)
-    forecast = Forecast.of(views)
+    forecast = Forecast.of(views, [] if folder is None else folder.events())
     about = campaign or (folder.campaign if folder is not None else None)
     assert about is not None
     return Outlook(

@@ -132,8 +132,10 @@ def _overrides(rest: Sequence[str]) -> list[str]:
 
 
 def _source(word: str) -> str | Path:
-    """A folder as a path, so that it is not taken for a packaged name."""
-    return Path(word) if Path(word).is_dir() else word
+    """A folder as a path, so that it is not taken for a name, unless there is a packaged campaign of this name."""
+    from attncem.config.campaigns import packaged_campaigns
+
+    return Path(word) if Path(word).is_dir() and word not in packaged_campaigns() else word
 
 
 def _folder(word: str) -> Path:
