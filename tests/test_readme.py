@@ -1,12 +1,15 @@
 import csv
-import json
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
+from attncem.campaigning.choosing import LEVELS, Candidate, choose, error_of
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import read_results
+from attncem.config.campaigns import load_campaign
 from attncem.config.load import load_config
+from attncem.results.campaign_table import CellResult
 
 ROOT = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -55,10 +58,23 @@ def test_demo_table_is_that_of_the_result_file(readme: str) -> None:
 
 
 def test_demo_uses_what_the_selection_chose() -> None:
-    chosen = json.loads((ROOT / "results/demo_selection.json").read_text())["chosen"]
-    assert load_config("demo-kmeans").config.training.penalty_weight == chosen["kmeans"]["weight"]
-    setting = tuple(chosen["attention"][key] for key in ("front_end", "surrogate", "weight", "noise_std"))
-    overrides = runpy.run_path(str(ROOT / "scripts/choose_demo.py"))["overrides"](setting)
-    assert load_config("demo").config == load_config("demo-none", [*overrides, "name=demo-gated"]).config
+    """The rule on the validation images' numbers: kmeans without a front end, attention with or without one."""
+    table = read_results(ROOT / "results/demo_selection.json")
+    runs = {planned.cell.arm: planned.config for planned in expand(load_campaign("demo-selection"))}
+    found = {row.arm: _candidate(row) for row in table.cells}
+    undefended = found["none-none-0-0.1"].accuracy
+    kmeans = [found[arm] for arm in found if arm.startswith("none-kmeans-")]
+    attention = [found[arm] for arm, config in runs.items() if config.surrogate.name in ("gated", "slot")]
+    allowed = {"demo": LEVELS["strong"]}
+    chosen, defended = (choose(some, undefended, allowed)["demo"].name for some in (kmeans, attention))
+    assert load_config("demo-kmeans").config.training.penalty_weight == runs[chosen].training.penalty_weight
+    assert load_config("demo").config == load_config(runs[defended], {"name": "demo-gated"}).config
     front_end = load_config("demo-front-end").config
     assert front_end.model.front_end == load_config("demo").config.model.front_end
+
+
+def _candidate(row: CellResult) -> Candidate:
+    (audit,) = row.audits
+    assert audit.attacks is not None and audit.accuracy is not None
+    scores = {name: values[0] for name, values in audit.attacks[str(audit.strongest)].items()}
+    return Candidate(row.arm, audit.accuracy[0], error_of(scores))

@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-import attncem
 import benchmarks.__main__ as benchmark
+from attncem.campaigning.choosing import LEVELS
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import asked_rows, read_results, results_text
 from attncem.config.attacks import DecoderOptions
 from attncem.config.campaigns import load_campaign
 from attncem.config.load import load, load_config
+from attncem.config.run import RunConfig
 from attncem.config.suites import Suite
 from attncem.metrics import METRICS
 from attncem.reporting import health
 from attncem.reporting.tables import CSV_COLUMNS
 from attncem.results.audit import AuditResult, Score
+from attncem.results.campaign_table import CampaignTable, CellResult
 from attncem.results.joining import FAR_BELOW, UNDEFENDED, join
 from attncem.results.threats import THREATS
 from attncem.surrogates import SURROGATES
@@ -56,36 +60,8 @@ def shape(value: Any) -> Any:
     return {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
 
 
-# stand-ins for a run and its audit, for scripts that train
-
-
 def made_score(mean: float = 0.5) -> Score:
     return Score(mean, mean, mean, mean, mean)
-
-
-def made_row(name: str) -> SimpleNamespace:
-    verdict = SimpleNamespace(gain_of_doubling=0.01)
-    return SimpleNamespace(
-        name=name,
-        mse=made_score(),
-        scores={"ssim": made_score(), "mse": made_score(), "structure": made_score()},
-        verdict=verdict,
-    )
-
-
-def stand_in(monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
-    attacks = [made_row(name) for name in rows]
-    manifest = {"steps": "plain", "split": {"train": 9}, "best": {"validation_accuracy": 0.5}}
-    run = SimpleNamespace(manifest=manifest, records=lambda *_: [{"kind": "train", "seconds": 1.0}] * 2)
-    audited = SimpleNamespace(
-        attacks=attacks,
-        strongest_attack=attacks[-1],
-        known_accuracy=made_score(),
-        subject=SimpleNamespace(penalty_weight=1.0),
-        plan=SimpleNamespace(device="cpu"),
-    )
-    monkeypatch.setattr(attncem, "train", lambda *_, **__: run)
-    monkeypatch.setattr(attncem, "audit", lambda *_, **__: audited)
 
 
 # file by file
@@ -106,58 +82,87 @@ def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(isinstance(row, DecoderOptions) for row in suite.rows.values())
 
 
+WHOLE = {"arm", "point", "seed", "audits", "warnings", "client_macs", "training_seconds"}
+"""What every cell of a measured campaign has; files made before campaigns lack some."""
+
+
+def check_campaign(file: str, name: str) -> tuple[CampaignTable, dict[str, RunConfig]]:
+    """The rows are the campaign's cells in their order, under its attacks; the configurations of its arms."""
+    table, campaign = read_results(RESULTS / file), load_campaign(name)
+    cells = expand(campaign)
+    assert [(row.arm, row.point, row.seed) for row in table.cells] == [
+        (planned.cell.arm, planned.cell.point, planned.cell.seed) for planned in cells
+    ]
+    assert (table.campaign, table.meaning, table.unfinished) == (name, campaign.meaning, {})
+    assert table.command == f"attncem campaign run {name} --out FOLDER; attncem campaign results FOLDER {file}"
+    assert [(audit.rows, audit.evaluation, audit.weights) for audit in table.audits] == [
+        (asked_rows(audit), audit.on, audit.weights) for audit in campaign.audits
+    ]
+    assert all(len(row.audits) == len(campaign.audits) for row in table.cells)
+    assert (RESULTS / file).read_text(encoding="utf-8") == results_text(table)
+    return table, {planned.cell.arm: planned.config for planned in cells}
+
+
 def check_selection(monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser, found = script("choose_demo"), read("demo_selection.json")
-    stand_in(monkeypatch, list(chooser.SUITE.rows))
-    row = chooser.measure(chooser.UNDEFENDED, Path())
-    keys = ("front_end", "surrogate", "weight", "noise_std")
-    assert [tuple(row[key] for key in keys) for row in found["rows"]] == chooser.SETTINGS
-    assert all(list(item) == list(row) for item in found["rows"])
-    assert found["allowed_drop"] == chooser.ALLOWED_DROP
-    assert found["chosen"] == chooser.choose(found["rows"])
+    table, _ = check_campaign("demo_selection.json", "demo-selection")
+    assert table.audits[0].evaluation == "validation"
+    for row in table.cells:
+        (audit,) = row.audits
+        assert audit.attacks is not None
+        assert audit.strongest in table.audits[0].rows and set(audit.attacks) == {audit.strongest}
 
 
 def check_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured, found = script("front_ends_cifar10"), read("front_ends_cifar10.json")
-    rows = [measured.key(row) for row in found["evidence"]]
-    assert rows == measured.PARTS["evidence"][1]
-    assert [measured.key(row) for row in found["selection"]] in ([], measured.PARTS["selection"][1])
-    assert found["train"] == "attncem train " + " ".join(measured.SETTING)
-    assert found["attacks"] == {
-        name: row.model_dump(mode="json", exclude_defaults=True) for name, row in measured.SUITE.rows.items()
-    }
-    assert all(list(row["attacks"]) == list(measured.ROWS) for row in found["evidence"])
-    assert found["chosen"] == measured.choose(found["selection"])
-    assert list(found["chosen"]) == list(measured.LEVELS)
-    for level, chosen in found["chosen"].items():
-        check_recommended(measured, found["selection"], level, chosen)
-    scored = {name for row in found["evidence"] for scores in row["attacks"].values() for name in scores}
-    assert scored == {*METRICS, "reliable"}
-    page = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")
-    assert measured.renewed(page, found) == page, "run scripts/front_ends_cifar10.py --page"
+    table, _ = check_campaign("front_ends_cifar10.json", "front-ends-cifar10")
+    check_attacked(table)
+    tables = script("write_result_tables")
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.renewed(page) == page, "run scripts/write_result_tables.py"
 
 
-def check_recommended(measured: ModuleType, rows: list[dict[str, Any]], level: str, chosen: dict[str, Any]) -> None:
+def check_attacked(table: CampaignTable) -> None:
+    """Every cell under every row, in every measure, with its interval."""
+    (asked,) = table.audits
+    for row in table.cells:
+        assert row.to_dict().keys() >= WHOLE
+        (audit,) = row.audits
+        assert audit.attacks is not None and list(audit.attacks) == list(asked.rows)
+        for scores in audit.attacks.values():
+            assert scores.keys() == {*METRICS, "reliable"}
+            assert all(len(scores[name]) == 3 for name in METRICS)
+
+
+def check_front_ends_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, runs = check_campaign("front_ends_selection.json", "front-ends-selection")
+    check_attacked(table)
+    assert table.audits[0].evaluation == "validation"
+    chosen = script("write_result_tables").chosen(table)
+    assert list(chosen) == list(LEVELS)
+    rows = {row.arm: row for row in table.cells}
+    for level, arm in chosen.items():
+        check_recommended(level, runs[arm], table.cells[0], rows[arm])
+
+
+def check_recommended(level: str, config: RunConfig, undefended: CellResult, row: CellResult) -> None:
     """The configuration is what was chosen, and its second line says what was measured."""
-    file = ROOT / f"src/attncem/configs/recommended-{level}.yaml"
-    setting = tuple(chosen.values())
-    asked = load_config(None, [*measured.SETTING, *measured.overrides(setting), f"name=recommended-{level}"]).config
+    asked = load_config(config, {"name": f"recommended-{level}"}).config
     assert load_config(f"recommended-{level}").config == asked
-    undefended, row = (
-        next(row for row in rows if measured.key(row)[0] == of) for of in (measured.SELECTION[0], setting)
-    )
+    file = ROOT / f"src/attncem/configs/recommended-{level}.yaml"
     line = file.read_text(encoding="utf-8").splitlines()[1]
     for one in (undefended, row):
-        scores = one["attacks"][one["strongest"]]
-        assert f"{100 * one['accuracy'][0]:.1f} %" in line
+        (audit,) = one.audits
+        assert audit.accuracy is not None and audit.attacks is not None
+        scores = audit.attacks[str(audit.strongest)]
+        assert f"{100 * audit.accuracy[0]:.1f} %" in line
         assert f"{scores['mse'][0]:.4f}" in line and f"{scores['structure'][0]:.4f})" in line
 
 
 def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured, found = script("undefended_accuracy"), read("undefended_cifar10.json")
-    stand_in(monkeypatch, list(measured.SUITE.rows))
-    assert list(found) == ["schema_version", *measured.measure("data", [], Path())]
-    assert found["train"] == "attncem train " + " ".join(measured.SETTING)
+    table, _ = check_campaign("undefended_cifar10.json", "undefended-cifar10")
+    (row,) = table.cells
+    best, last = (audit.accuracy for audit in row.audits)
+    assert best is not None and last is not None
+    assert best[1] <= best[0] <= best[2] and abs(best[0] - last[0]) < 0.01
 
 
 def check_noise_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,24 +214,15 @@ def check_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(dict.fromkeys(row["surrogate"] for row in steps)) == list(SURROGATES)
 
 
-def check_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = script("surrogate_table")
-    header, rows = table("surrogates_cifar10.csv")
-    stand_in(monkeypatch, list(measured.SUITE.rows))
-    assert header == list(measured.measure("none", 0, "data", Path()))
-    expected = [(name, float(weight)) for name, weights in measured.WEIGHTS.items() for weight in weights]
-    assert [(row["surrogate"], float(row["penalty weight"])) for row in rows] == expected
-
-
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "demo.csv": check_demo,
     "demo_selection.json": check_selection,
     "front_ends_cifar10.json": check_front_ends,
+    "front_ends_selection.json": check_front_ends_selection,
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
-    "surrogates_cifar10.csv": check_surrogates,
 }
 """What compares each result with its command."""
 FILES = sorted(file.name for file in RESULTS.iterdir() if file.is_file())
@@ -237,20 +233,20 @@ def test_a_result_is_what_its_command_writes(name: str, monkeypatch: pytest.Monk
     CHECKS[name](monkeypatch)
 
 
-def test_the_check_of_the_surrogates_table_works_without_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The table of surrogates is not committed now; one with another header, as the last one had, would not pass."""
-    measured = script("surrogate_table")
+def test_a_file_that_differs_from_its_campaign_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks themselves: an arm, an attack's option or a number that the campaign would not write."""
     monkeypatch.setattr(f"{__name__}.RESULTS", tmp_path)
-    stand_in(monkeypatch, list(measured.SUITE.rows))
-    measured.main("data", str(tmp_path / "surrogates_cifar10.csv"))
-    header, _ = table("surrogates_cifar10.csv")
-    assert set(measured.HEALTH) <= set(header)
-    text = (tmp_path / "surrogates_cifar10.csv").read_text()
-    (tmp_path / "surrogates_cifar10.csv").write_text(text.replace("slot_entropy", "entropy"))
-    with pytest.raises(AssertionError):
-        check_surrogates(monkeypatch)
+    text = (ROOT / "results/demo_selection.json").read_text(encoding="utf-8")
+    (tmp_path / "demo_selection.json").write_text(text, encoding="utf-8")
+    check_selection(monkeypatch)
+    for old, new in (
+        ("none-kmeans-1-0.1", "none-kmeans-3-0.1"),
+        ('"epochs": 6.0', '"epochs": 9.0'),
+        ("0.896", "0.8960"),
+    ):
+        (tmp_path / "demo_selection.json").write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(AssertionError):
+            check_selection(monkeypatch)
 
 
 # references that a result gives to the package
@@ -262,7 +258,8 @@ def test_undefended_references_are_those_of_their_files() -> None:
         "cifar10": "results/undefended_cifar10.json",
         "fashion_mnist_mini": "results/demo.csv",
     }
-    assert UNDEFENDED["cifar10"].accuracy == read("undefended_cifar10.json")["test_accuracy"]
+    (row,) = read_results(RESULTS / "undefended_cifar10.json").cells
+    assert [UNDEFENDED["cifar10"].accuracy] == (row.audits[0].accuracy or [])[:1]
     plain = next(row for row in table("demo.csv")[1] if row["surrogate"] == "none")
     assert UNDEFENDED["fashion_mnist_mini"].accuracy == float(plain["accuracy"])
 

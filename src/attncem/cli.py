@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return complain(text("command.memory", said=str(error).partition("\n")[0]))
         except KeyboardInterrupt:
             verb = next(iter(arguments or sys.argv[1:]), "")
-            go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit", "campaign") else ""
+            go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit", "campaign", "search") else ""
             print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
             return 130
 

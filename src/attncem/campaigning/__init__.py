@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from attncem.campaigning.planning import Outlook, plan_campaign
+from attncem.campaigning.results import campaign_table, write_results
 from attncem.campaigning.running import CampaignResult, run_campaign, stop_campaign
+from attncem.campaigning.searching import search
 
-__all__ = ["CampaignResult", "Outlook", "plan_campaign", "run_campaign", "stop_campaign"]
+__all__ = [
+    "CampaignResult",
+    "Outlook",
+    "campaign_table",
+    "plan_campaign",
+    "run_campaign",
+    "search",
+    "stop_campaign",
+    "write_results",
+]

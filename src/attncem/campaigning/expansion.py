@@ -29,11 +29,11 @@ def expand(campaign: Campaign) -> list[PlannedCell]:
 
     Every configuration and audit is validated: a ConfigError names the arm and the point.
     """
-    points = [(name, arm, point) for name, arm in campaign.arms.items() for point in _points(campaign, arm)]
+    points = [(name, point) for name, arm in campaign.arms.items() for point in _points(campaign, arm)]
     count = len(points) * len(campaign.seed_list)
     if count > MOST_CELLS:
         raise ConfigError(f"{count} cells: {MOST_CELLS} are the most that a campaign may have")
-    cells = [_plan(campaign, *place, seed) for seed in campaign.seed_list for place in points]
+    cells = [plan_cell(campaign, *place, seed) for seed in campaign.seed_list for place in points]
     for audit in campaign.audits:
         audit.rows()
     twice = [name for name, times in Counter(planned.cell.id.lower() for planned in cells).items() if times > 1]
@@ -50,8 +50,10 @@ def _points(campaign: Campaign, arm: ArmOptions) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def _plan(campaign: Campaign, name: str, arm: ArmOptions, point: dict[str, Any], seed: int) -> PlannedCell:
-    cell = Cell(cell_id(name, point, seed), name, seed, point)
+def plan_cell(campaign: Campaign, name: str, point: dict[str, Any], seed: int, known_as: str = "") -> PlannedCell:
+    """One cell: the arm of this name at a point, with the full configuration of its run; ConfigError names both."""
+    arm = campaign.arms[name]
+    cell = Cell(known_as or cell_id(name, point, seed), name, seed, point)
     settings = {**campaign.set, **arm.set, **point, "seed": seed, "name": cell.id}
     try:
         return PlannedCell(cell, load_config(arm.config or campaign.config, settings).config)

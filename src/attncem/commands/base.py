@@ -16,6 +16,7 @@ from attncem.progress import clean
 from attncem.types import SCHEMA_VERSION
 
 if TYPE_CHECKING:
+    from attncem.config.base import Options
     from attncem.results.record import Record
 
 
@@ -62,6 +63,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
+
+
+def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:
+    """Words of a command about many runs as overrides: options of the root, or of a run."""
+    from attncem.config.load import parse_cli_overrides
+    from attncem.config.run import RunConfig
+    from attncem.config.suggest import option_tree
+
+    own, runs = option_tree(root), option_tree(RunConfig)
+    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
 
 
 def complain(line: str) -> int:

@@ -1,4 +1,4 @@
-"""attncem campaign: plan, run, status, retry, stop, export, import, list and report."""
+"""attncem campaign: plan, run, status, retry, stop, export, import, results, list and report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import VerbParser, Verbs, table, verb
+from attncem.commands.base import VerbParser, Verbs, many_overrides, table, verb
+from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import open_console, show_line
 from attncem.texts import text
 from attncem.types import ConfigError, RunError
@@ -53,15 +54,8 @@ def _add_plan(verbs: Verbs) -> None:
 
 def _add_run(verbs: Verbs) -> None:
     parser = _new(verbs, "run", "Run every cell that is not done, several at once.", overrides=True)
-    _add_engine(parser)
+    add_engine(parser)
     parser.set_defaults(run=_run)
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    from attncem.campaigning.engines import ENGINES
-
-    parser.add_argument("--workers", type=int, metavar="N", help="cells at once (default: one per core)")
-    parser.add_argument("--engine", default="local", help=f"where: {', '.join(ENGINES)} (default: local)")
 
 
 def _add_folder_verbs(verbs: Verbs) -> None:
@@ -77,7 +71,7 @@ def _add_folder_verbs(verbs: Verbs) -> None:
         parser.set_defaults(run=run)
         if name == "retry":
             parser.add_argument("cells", nargs="*", metavar="CELL", help="cells that failed (default: all of them)")
-            _add_engine(parser)
+            add_engine(parser)
         if name == "report":
             parser.add_argument("--out", metavar="FILE", help="HTML file (default: FOLDER/report.html)")
             parser.add_argument("--reference", metavar="ARM", help="what arms are tested against (default: the first)")
@@ -91,6 +85,10 @@ def _add_archive_verbs(verbs: Verbs) -> None:
     parser.add_argument("archive", metavar="ARCHIVE", help="new .zip file")
     parser.add_argument("--results-only", action="store_true", help="leave out what unfinished cells need to go on")
     parser.set_defaults(run=_export)
+    parser = _new(verbs, "results", "Write what every cell found into one small JSON file.")
+    parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
+    parser.add_argument("out", metavar="OUT.json", help="new file, or one with results of the same campaign")
+    parser.set_defaults(run=_results)
     parser = _new(verbs, "import", "Take an archive in; what is there is never overwritten.")
     parser.add_argument("archive", metavar="ARCHIVE", help="a .zip file of attncem campaign export")
     parser.add_argument("folder", metavar="FOLDER", help="new folder, or that of the same campaign")
@@ -123,9 +121,8 @@ def _run_on(
     retry: Sequence[str] | None = None,
 ) -> int:
     from attncem.campaigning import run_campaign
-    from attncem.campaigning.engines import EngineOptions
 
-    options = None if known.workers is None else EngineOptions(workers=known.workers)
+    options = engine_options(known)
     result = run_campaign(source, overrides, out=out, engine=known.engine, options=options, retry=retry)
     _show_result(result, open_console())
     return 3 if result.failed else 0
@@ -133,12 +130,8 @@ def _run_on(
 
 def _overrides(rest: Sequence[str]) -> list[str]:
     from attncem.config.campaigns import Campaign
-    from attncem.config.load import parse_cli_overrides
-    from attncem.config.run import RunConfig
-    from attncem.config.suggest import option_tree
 
-    own, runs = option_tree(Campaign), option_tree(RunConfig)
-    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
+    return many_overrides(rest, Campaign)
 
 
 def _source(word: str) -> str | Path:
@@ -243,6 +236,13 @@ def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
     made = export_campaign(_folder(known.folder), Path(known.archive), results_only=known.results_only)
     amount = _bytes(made.path.stat().st_size)
     show_line(text("campaign.exported", path=made.path, count=made.cells, amount=amount, whole=made.whole))
+
+
+def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
+    from attncem.campaigning.results import write_results
+
+    made = write_results(_folder(known.folder), known.out)
+    show_line(text("campaign.results", path=known.out, count=len(made.cells), missing=len(made.unfinished)))
 
 
 def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:

@@ -170,18 +170,22 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
     Keys are those of a campaign (``seeds=3``), or else of a run (``training.epochs=2``), which are then set for every
     arm and win over its own. Files are found relative to the campaign's file; a suite that is a file is taken in.
     """
-    own, settings = _split(overrides)
-    found = load(Campaign, source, own).config
+    own, settings = split_overrides(overrides, Campaign)
+    return located(load(Campaign, source, own).config, source, settings)
+
+
+def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
+    """The campaign with its files found beside the one it is from, if it is from one, and settings for every arm."""
     beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
-    arms = {name: _with(arm, settings, config=_beside(arm.config, beside)) for name, arm in found.arms.items()}
-    audits = [_taken_in(audit, beside) for audit in found.audits]
-    changes = {"config": _beside(found.config, beside), "arms": arms, "audits": audits}
-    return load(Campaign, {**plain(found), **plain(changes)}).config
+    arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
+    audits = [_taken_in(audit, beside) for audit in campaign.audits]
+    changes = {"config": _beside(campaign.config, beside), "arms": arms, "audits": audits}
+    return load(Campaign, {**plain(campaign), **plain(changes)}).config
 
 
-def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Overrides of the campaign's own keys, and those of the runs."""
-    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in Campaign.model_fields]
+def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list[str], dict[str, Any]]:
+    """Overrides of the root's own keys, and those of the runs."""
+    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in root.model_fields]
     own = [text for text in own if not text.startswith("set.")]
     others = [text.removeprefix("set.") for text in overrides if text not in own]
     if bare := next((text for text in others if "=" not in text), None):

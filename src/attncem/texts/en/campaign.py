@@ -28,6 +28,7 @@ CAMPAIGN: dict[str, str] = {
     "campaign.ended": "{folder} has ended; go on with: attncem campaign run {folder}",
     "campaign.not_running": "{folder} is not running",
     "campaign.exported": "{path}: {count} cells, {amount}; {whole} of them whole, to go on elsewhere",
+    "campaign.results": "{path}: {count} cells; {missing} are not done",
     "campaign.imported": "{folder}: {count} cells taken in, {skipped} left as they were",
     "amount.seconds": "{value:.0f} s",
     "amount.minutes": "{value:.0f} min",

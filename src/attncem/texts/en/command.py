@@ -20,6 +20,7 @@ COMMAND: dict[str, str] = {
     "command.go_on.train": "; go on later with: attncem train --resume RUN",
     "command.go_on.audit": "; the rows that were finished are kept, and the same command goes on with the others",
     "command.go_on.campaign": "; what was finished is kept, and the same command goes on with the rest",
+    "command.go_on.search": "; what was tried is kept, and the same command goes on with the rest",
     "command.data.columns": "data set|images|classes|train|test|state",
     "command.runs.columns": "run|status|surrogate|weight|epoch|validation accuracy|audits",
 }

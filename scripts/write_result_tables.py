@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Write the tables of docs/front-ends.md anew from the results of their campaigns.
+
+Each stands between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the page with what this would write.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attncem.campaigning.choosing import Candidate, choose, error_of
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import read_results
+from attncem.config.campaigns import load_campaign
+from attncem.config.run import RunConfig
+from attncem.metrics import METRICS
+from attncem.results.campaign_table import CampaignTable, CellResult
+from attncem.texts import text
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/front-ends.md"
+SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
+SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
+TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def renewed(page: str) -> str:
+    """The page with its tables as the files have them."""
+    return TABLE.sub(lambda place: f"{place[1]}{TABLES[place[2]]()}{place[3]}", page)
+
+
+def results(name: str) -> CampaignTable:
+    """A committed file of results."""
+    return read_results(ROOT / f"results/{name}.json")
+
+
+def configs(campaign: str) -> dict[str, RunConfig]:
+    """The configuration of every arm of a packaged campaign that has no grid."""
+    return {planned.cell.arm: planned.config for planned in expand(load_campaign(campaign))}
+
+
+def chosen(table: CampaignTable) -> dict[str, str]:
+    """The arm that is chosen at every level, the first arm being the undefended one."""
+    undefended, *others = (_candidate(cell) for cell in table.cells)
+    return {level: found.name for level, found in choose(others, undefended.accuracy).items()}
+
+
+def _candidate(cell: CellResult) -> Candidate:
+    scores = {name: values[0] for name, values in _strongest(cell).items() if name != "reliable"}
+    return Candidate(cell.arm, _accuracy(cell), error_of(scores))
+
+
+def _strongest(cell: CellResult) -> dict[str, Any]:
+    (audit,) = cell.audits
+    assert audit.attacks is not None and audit.strongest is not None
+    return audit.attacks[audit.strongest]
+
+
+def _accuracy(cell: CellResult) -> float:
+    (audit,) = cell.audits
+    assert audit.accuracy is not None
+    return audit.accuracy[0]
+
+
+def selection_table() -> str:
+    """Every setting that was tried, the undefended first, then from the most accurate; what was chosen is named."""
+    table, runs = results("front_ends_selection"), configs("front-ends-selection")
+    head = ["front end", "surrogate, λ", "σ", "accuracy %", *(text(f"measure.{name}") for name in SELECTION_SHOWN)]
+    names = {arm: f"`recommended-{level}`" for level, arm in chosen(table).items()}
+    lines = []
+    for cell in sorted(table.cells, key=lambda cell: (runs[cell.arm].noise_std > 0, -_accuracy(cell))):
+        config, scores = runs[cell.arm], _strongest(cell)
+        numbers = [_decimal(name, [scores[name][0]]) for name in SELECTION_SHOWN]
+        own = [_front_end(config), _method(config), f"{config.noise_std:g}", f"{100 * _accuracy(cell):.1f}"]
+        lines.append([*own, *numbers, names.get(cell.arm, "")])
+    return _table([*head, "chosen"], "|---|---|" + "--:|" * (len(head) - 2) + "---|", lines)
+
+
+def evidence_table() -> str:
+    """The arms, each a mean over its seeds ± their standard deviation; first what a blind guess scores."""
+    table, runs = results("front_ends_cifar10"), configs("front-ends-cifar10")
+    head = ["front end", "surrogate, λ", "accuracy %", *(text(f"measure.{name}") for name in SHOWN), "MSE of ridge"]
+    floor = _attack(table.cells[0], "mean image")
+    blind = ["mean image, blind", "", "", *(_decimal(name, [floor[name][0]]) for name in SHOWN), ""]
+    arms = [[cell for cell in table.cells if cell.arm == arm] for arm in runs]
+    lines = [blind, *(_arm(runs[cells[0].arm], cells) for cells in arms)]
+    return _table(head, "|---|---|" + "--:|" * (len(head) - 2), lines)
+
+
+def _arm(config: RunConfig, cells: list[CellResult]) -> list[str]:
+    accuracy = [100 * _accuracy(cell) for cell in cells]
+    numbers = [_decimal(name, [_strongest(cell)[name][0] for cell in cells]) for name in SHOWN]
+    ridge = _decimal("mse", [_attack(cell, "ridge")["mse"][0] for cell in cells])
+    spread = f"{statistics.mean(accuracy):.1f} ± {statistics.stdev(accuracy):.1f}"
+    return [_front_end(config), _method(config), spread, *numbers, ridge]
+
+
+def _attack(cell: CellResult, row: str) -> dict[str, Any]:
+    (audit,) = cell.audits
+    assert audit.attacks is not None
+    return audit.attacks[row]
+
+
+def _front_end(config: RunConfig) -> str:
+    """A front end and its options that are not the defaults."""
+    options = config.model.front_end.model_dump(exclude_defaults=True, exclude={"name"})
+    return " ".join([config.model.front_end.name, *(f"{key} {value:g}" for key, value in options.items())])
+
+
+def _method(config: RunConfig) -> str:
+    weight = config.training.penalty_weight
+    return f"{config.surrogate.name} {weight:g}" if weight else config.surrogate.name
+
+
+def _decimal(measure: str, values: list[float]) -> str:
+    digits = METRICS[measure].decimals
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def _table(head: list[str], rule: str, lines: list[list[str]]) -> str:
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+TABLES: dict[str, Callable[[], str]] = {"evidence": evidence_table, "selection": selection_table}
+"""Tables by the name that the page calls them."""
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"{PAGE} is up to date")

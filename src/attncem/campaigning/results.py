@@ -1,0 +1,148 @@
+"""From a campaign's folder to the one small file that is committed beside the documents that quote it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from attncem.campaign_folder import CampaignFolder, CellView
+from attncem.config.campaigns import CampaignAudit
+from attncem.config.suites import load_suite
+from attncem.files import explain_os_error, read_record, write_atomic
+from attncem.ledger import joined
+from attncem.results.audit import AuditResult, Row, Score
+from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
+from attncem.runs import RunDirectory
+from attncem.types import SCHEMA_VERSION, RunError
+
+_NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
+_DIGITS = 6
+"""Digits after the point of a measure: far below its interval."""
+
+
+def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
+    """Write a campaign's results to a new file, or over an older file of results of the same campaign."""
+    file = Path(out)
+    table = campaign_table(folder, command_to=file.name)
+    if os.path.lexists(file) and not _is_of(file, table.campaign):
+        raise RunError(f"{file} exists already and holds something else; choose another name")
+    with explain_os_error(file, "the campaign is as it was; choose another file"):
+        write_atomic(file, results_text(table).encode())
+    return table
+
+
+def results_text(table: CampaignTable) -> str:
+    """The file's text: JSON with a line for every interval, so that a change of one is a change of one line."""
+    data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _is_of(file: Path, campaign: str) -> bool:
+    """Whether a file holds results of this campaign."""
+    try:
+        return read_results(file).campaign == campaign
+    except RunError:
+        return False
+
+
+def read_results(file: str | Path) -> CampaignTable:
+    """The results of a campaign as their file has them."""
+    return read_record(CampaignTable, Path(file))
+
+
+def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> CampaignTable:
+    """What a campaign has found so far, cell by cell; RunError where that is nothing."""
+    folder = CampaignFolder.open(path)
+    views = folder.views()
+    done = [view for view in views if view.state == "done"]
+    if not done:
+        raise RunError(
+            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
+        )
+    found = {view.cell.id: _audits(folder, view) for view in done}
+    name = folder.campaign.name
+    asked = [
+        _asked(audit, [audits[place].plan.device for audits in found.values()])
+        for place, audit in enumerate(folder.campaign.audits)
+    ]
+    return CampaignTable(
+        campaign=name,
+        meaning=folder.campaign.meaning,
+        command=f"attncem campaign run {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
+        audits=asked,
+        cells=[_cell(view, found[view.cell.id]) for view in done],
+        sha256=folder.plan.sha256,
+        versions=dict(folder.plan.versions),
+        unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
+    )
+
+
+def _audits(folder: CampaignFolder, view: CellView) -> list[AuditResult]:
+    """The audits of a cell, in the order in which the campaign asks for them."""
+    there = folder.finished(view.cell.id).audits
+    return [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+
+
+def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
+    suite = load_suite(audit.suite, audit.set).suite
+    return AskedAudit(
+        rows=asked_rows(audit),
+        suite=f"{suite.name} v{suite.version}",
+        threat=audit.threat,
+        evaluation=audit.on,
+        weights=audit.weights,
+        devices=sorted(set(devices)),
+    )
+
+
+def asked_rows(audit: CampaignAudit) -> dict[str, dict[str, Any]]:
+    """The options of every row that an audit asks for, without those that are the defaults."""
+    suite = load_suite(audit.suite, audit.set).suite
+    return {name: suite.rows[name].model_dump(mode="json", exclude_defaults=True) for name in audit.rows()}
+
+
+def _cell(view: CellView, audits: list[AuditResult]) -> CellResult:
+    run = RunDirectory.open(view.path)
+    manifest = run.manifest
+    best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
+    subject = audits[0].subject if audits else None
+    return CellResult(
+        arm=view.cell.arm,
+        point=dict(view.cell.point),
+        seed=view.cell.seed,
+        audits=[_found(audit) for audit in audits],
+        warnings=sorted({item.code for audit in audits for item in audit.findings} | _warned(run)),
+        client_macs=subject.client_macs if subject else None,
+        training_seconds=round(manifest["training_seconds"], 3),
+        training_images=manifest["split"]["train"],
+        validation_accuracy=None if best is None else round(best, _DIGITS),
+        steps=manifest.get("steps"),
+    )
+
+
+def _warned(run: RunDirectory) -> set[str]:
+    """Causes of warnings that began during the training."""
+    return {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
+
+
+def _found(audit: AuditResult) -> CellAudit:
+    probes = {row.name: _scores(row) for row in audit.rows if row.ok and row.kind == "probe"}
+    return CellAudit(
+        accuracy=None if audit.accuracy is None else _interval(audit.accuracy),
+        strongest=audit.strongest or None,
+        attacks={row.name: {**_scores(row), "reliable": row.verdict.reliable} for row in audit.attacks},
+        probes=probes or None,
+        seconds=round(audit.seconds, 2),
+    )
+
+
+def _scores(row: Row) -> dict[str, Any]:
+    return {name: _interval(score) for name, score in row.scores.items()}
+
+
+def _interval(score: Score) -> Interval:
+    return [round(value, _DIGITS) for value in (score.mean, score.low, score.high)]

@@ -1,0 +1,118 @@
+"""`attncem campaign results`: a finished campaign in one small file, which is what the committed ones look like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncem.campaign_folder import CampaignFolder
+from attncem.campaigning.cell import work
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import campaign_table, read_results, results_text, write_results
+from attncem.cli import main
+from attncem.config.campaigns import load_campaign
+from attncem.metrics import METRICS
+from attncem.progress import silent
+from attncem.types import RunError
+
+RESULTS = Path(__file__).parent.parent / "results"
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "meaning": "two seeds, one audit on each kind of images",
+    "set": {"training.epochs": 1},
+    "arms": {"none": {}},
+    "grid": {"channel.noise_std": [0.1]},
+    "seeds": 2,
+    "audits": [
+        {"suite": "quick", "only": ["mean image", "ridge"]},
+        {"suite": "quick", "only": ["ridge"], "on": "validation", "weights": "last"},
+    ],
+    "portraits": False,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> CampaignFolder:
+    """A campaign of two cells, of which the first is done."""
+    campaign = load_campaign(TINY)
+    made = CampaignFolder.create(tmp_path_factory.mktemp("results") / "tiny", campaign, expand(campaign))
+    work(made.path, made.plan.cells[0].id, silent)
+    return made
+
+
+def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolder) -> None:
+    table = campaign_table(folder.path)
+    assert (table.campaign, table.sha256) == ("tiny", folder.plan.sha256)
+    (cell,) = table.cells
+    assert (cell.arm, cell.point, cell.seed) == ("none", {"channel.noise_std": 0.1}, 0)
+    assert table.unfinished == {folder.plan.cells[1].id: "planned"}
+    on_test, on_validation = cell.audits
+    assert on_test.attacks is not None and list(on_test.attacks) == ["mean image", "ridge"]
+    for scores in on_test.attacks.values():
+        assert scores.keys() == {*METRICS, "reliable"}
+        mean, low, high = scores["mse"]
+        assert low <= mean <= high
+    found = folder.views()[0].audits()
+    by_images = {audit.plan.evaluation: audit for audit in found}
+    assert on_test.accuracy == pytest.approx(
+        [getattr(by_images["test"].known_accuracy, key) for key in ("mean", "low", "high")], abs=1e-6
+    )
+    assert on_validation.strongest == "ridge" and on_test.strongest == by_images["test"].strongest
+    assert cell.client_macs == by_images["test"].subject.client_macs
+    assert cell.training_seconds == pytest.approx(by_images["test"].subject.training_seconds, abs=1e-3)
+    assert [(audit.evaluation, audit.weights, list(audit.rows)) for audit in table.audits] == [
+        ("test", "best", ["mean image", "ridge"]),
+        ("validation", "last", ["ridge"]),
+    ]
+    assert table.audits[0].suite == "quick v2" and table.audits[0].devices
+
+
+def test_the_file_is_read_back_as_it_was_and_written_anew(folder: CampaignFolder, tmp_path: Path) -> None:
+    out = tmp_path / "tiny.json"
+    table = write_results(folder.path, out)
+    assert read_results(out) == table
+    assert out.read_text(encoding="utf-8") == results_text(table)
+    assert json.loads(out.read_text())["schema_version"]
+    write_results(folder.path, out)
+    out.write_text(results_text(replace(table, campaign="another")), encoding="utf-8")
+    with pytest.raises(RunError, match="holds something else"):
+        write_results(folder.path, out)
+
+
+def test_what_the_user_has_is_not_overwritten(folder: CampaignFolder, tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text('{"mine": true}')
+    with pytest.raises(RunError, match="holds something else"):
+        write_results(folder.path, tmp_path / "notes.json")
+    assert (tmp_path / "notes.json").read_text() == '{"mine": true}'
+
+
+def test_the_committed_files_have_no_other_keys_than_this_writes(folder: CampaignFolder) -> None:
+    def keys(data: Any) -> set[str]:
+        table = data["cells"][0]
+        return {*data, *table, *(key for audit in (*data["audits"], *table["audits"]) for key in audit)}
+
+    written = keys(campaign_table(folder.path).to_dict())
+    files = ("demo_selection", "front_ends_cifar10", "front_ends_selection", "undefended_cifar10")
+    for name in files:
+        assert keys(json.loads((RESULTS / f"{name}.json").read_text())) <= written | {"schema_version"}
+
+
+def test_the_command(
+    folder: CampaignFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "tiny.json"
+    assert main(["campaign", "results", str(folder.path), str(out)]) == 0
+    assert "1 cells; 1 are not done" in capsys.readouterr().err
+    assert main(["campaign", "results", str(tmp_path), str(out)]) == 2
+    assert "is not a campaign's folder" in capsys.readouterr().err
+
+
+def test_a_campaign_without_a_finished_run_is_refused(tmp_path: Path) -> None:
+    campaign = load_campaign(TINY)
+    CampaignFolder.create(tmp_path / "tiny", campaign, expand(campaign))
+    with pytest.raises(RunError, match="has no finished run yet"):
+        campaign_table(tmp_path / "tiny")
