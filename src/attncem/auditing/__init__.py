@@ -157,6 +157,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         "version": attncem.__version__,
         "device": opened.device.type,
         **({} if case.reference is None else {"reference": case.reference.fingerprint}),
+        **({} if opened.differentiable else {"through": "onnx"}),
         **_tables(opened, suite),
     }
     return AuditPlan(

@@ -61,6 +61,8 @@ class Manifest(Record):
     best: BestFacts | None = None
     training_seconds: float = 0.0
     cautions: list[str] = field(default_factory=list)
+    onnx: dict[str, dict[str, str]] = field(default_factory=dict)
+    onnx_problem: str = ""
 
 
 @dataclass(frozen=True)
