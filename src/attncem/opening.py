@@ -26,7 +26,6 @@ from attncem.models.cost import Cost, count_cost
 from attncem.models.onnx_file import OnnxFile, read_onnx
 from attncem.models.onnx_network import input_of, onnx_encoder
 from attncem.models.split import SplitModel, passes_gradients
-from attncem.models.trial import TRIED, try_encoder
 from attncem.noise import SCHEME, SECRET_BYTES
 from attncem.results.audit import Subject
 from attncem.results.findings import Finding, finding
@@ -242,11 +241,10 @@ def _around(
     key: bytes | None,
     facts: Mapping[str, Any],
 ) -> OpenRun:
-    """The run around an encoder that was tried and found usable."""
+    """A run around an encoder: no folder, no training."""
     sha256 = hashlib.sha256(pack_tensors(encoder.state_dict())).hexdigest()
     mark = fingerprint(sha256, config.channel_options)
     model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
-    try_encoder(model.encoder, read.train.get(slice(0, TRIED))[0])
     if config.keyed and key is not None:
         _channel_of(model).bind(key, mark)
     missing = config.keyed and key is None

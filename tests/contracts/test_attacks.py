@@ -268,6 +268,7 @@ WITHOUT: dict[Need, dict[str, Any]] = {
     "channel": {"knows_channel": False},
     "server": {},  # no adversary lacks its answers; a model does
     "observed": {},
+    "labels": {},  # as images without any
     "generator": {},  # as a model whose noise has 256 bits behind it
 }
 """What an adversary is without who lacks what an attack may need."""

@@ -15,7 +15,7 @@ from attncem import __version__
 from attncem.reporting import asking, figures, gallery, health, protection, tables, units, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
 from attncem.results.audit import AuditResult
-from attncem.texts import has_text, pattern, text
+from attncem.texts import has_text, pattern
 from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
@@ -121,8 +121,7 @@ def _probes(audits: Sequence[AuditResult]) -> list[str]:
 
 
 def _settings(run: RunView) -> list[str]:
-    own = [text("report.settings.alone")] if run.config is None else wording.describe_run(run)
-    return [*own, *(wording.describe_audit(audit) for audit in run.audits)]
+    return [*wording.describe_run(run), *(wording.describe_audit(audit) for audit in run.audits)]
 
 
 def _threats(audited: Sequence[Entry]) -> dict[str, str]:

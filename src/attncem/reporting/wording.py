@@ -84,7 +84,9 @@ def _yes(fact: bool) -> str:
 
 
 def describe_run(run: RunView) -> list[str]:
-    """Status, device, versions and split of a run, as its manifest has them."""
+    """Status, device, versions and split of a run, as its manifest has them; without a run that there is none."""
+    if run.config is None:
+        return [text("report.settings.alone")]
     manifest, unknown = run.manifest, text("report.settings.unknown")
     versions = "".join(f"; {name} {version}" for name, version in _pairs(manifest.get("versions")))
     status, device = manifest.get("status") or unknown, manifest.get("device") or unknown
