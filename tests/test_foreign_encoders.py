@@ -18,7 +18,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 import attncem
-from attncem.auditing import audit
+from attncem.attacks import ridge
+from attncem.auditing import Case, audit
 from attncem.cli import main
 from attncem.config.attacks import (
     ClassMeanOptions,
@@ -28,6 +29,7 @@ from attncem.config.attacks import (
     NearestNeighbourOptions,
     OptimisationOptions,
     RidgeOptions,
+    SubstituteOptions,
 )
 from attncem.config.probes import LabelLeakageOptions, MembershipOptions
 from attncem.config.suites import Suite
@@ -38,6 +40,7 @@ from attncem.models.onnx_export import export_onnx
 from attncem.opening import open_encoder, open_run
 from attncem.progress import silent
 from attncem.results.audit import AuditResult
+from attncem.results.threats import THREATS
 from attncem.types import ConfigError, DataError, RunError
 from onnx_making import conv, model, value, write
 
@@ -170,6 +173,23 @@ def test_a_channel_without_noise_is_told(exported: Path, tmp_path: Path, channel
     assert "no_noise" not in [item.code for item in open_encoder(exported, data=DATA, channel=NOISE).findings]
 
 
+def test_few_releases_of_a_large_feature_are_learned_from_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x.flatten(1), x.flatten(1).cos()], 1)
+
+    data = {"name": "fashion_mnist_mini", "held_out_fraction": 0.88}  # 100 own images, 1,568 entries
+    case = Case(open_encoder(Large(), data=data, channel=NOISE), THREATS["train"])
+    found = []
+    for largest in (10_000, 1000):
+        monkeypatch.setattr(ridge, "_LARGEST", largest)
+        attack = ridge.RidgeAttack(strengths=(1.0,))
+        attack.fit(case.oracle(attack, 0), seed=0)
+        found.append(attack.reconstruct(case.released[:50]))
+        assert (attack.state().get("projection") is None) == (largest == 10_000)
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-4)
+
+
 # the command
 
 
@@ -212,6 +232,7 @@ def test_one_command_audits_pictures_without_labels(
         page = Path("page.html").read_text()
         assert "no label" in page and "the images have no labels" in page and "class -1" not in page
         assert "without a run" in page and "colour.onnx" in page
+        assert 'href="#classes"' not in page and 'id="classes"' not in page
     assert "colour,unknown,," in Path("page.csv").read_text()
     for verb in (["predict", "audits", "test:0"], ["explain", found.folder, "test:0"], ["audit", "audits"]):
         code, _, wrong = asked(capsys, *verb)
@@ -343,11 +364,17 @@ def test_own_modules_are_audited_asked_and_explained_from_the_command_line(
     assert asked(capsys, "audit", run, "--suite", "quick", "--only", "ridge", "--only", "class mean")[0] == 0
     by_file = only_audit(run / "audits")
     assert by_file.subject.client_macs == json.loads((run / "manifest.json").read_text())["client_macs"]
-    rows = suite(ridge=RidgeOptions(), means=ClassMeanOptions(), white_box=OptimisationOptions())
+    rows = suite(
+        ridge=RidgeOptions(),
+        means=ClassMeanOptions(),
+        white_box=OptimisationOptions(),
+        substitute=SubstituteOptions(steps=1),
+    )
     module = audit(run, rows, modules=own_modules(), out=tmp_path / "a", progress=silent, only=["ridge", "means"])
     other = audit(run, rows, out=tmp_path / "a", progress=silent)
     assert other.plan.id != module.plan.id, "rows by file and by module do not mix"
     assert other.row("white box").outcome == "not_applicable"
+    assert other.row("substitute").reason == "the server half came as an ONNX file, through which no gradient passes"
     assert other.subject.fingerprint == module.subject.fingerprint, "it is the same client"
     assert other.known_accuracy.mean == pytest.approx(module.known_accuracy.mean, abs=2e-3)
     for name in ("ridge", "means"):

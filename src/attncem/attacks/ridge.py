@@ -46,7 +46,9 @@ class RidgeAttack(Attack):
         phi, target = phi - self._centre, target - self._bias
         values, vectors = torch.linalg.eigh(phi.T @ phi / len(phi))
         moment = vectors.T @ (phi.T @ target / len(phi))
-        scale = values.clamp_min(0).mean().clamp_min(1e-12)
+        # What few own releases span is a part of the feature: strengths count by the whole of it all the same.
+        dims = len(values) if len(values) == _LARGEST else released[0][0].numel()
+        scale = (values.clamp_min(0).sum() / dims).clamp_min(1e-12)
         check = (features[0][held] - self._centre) @ vectors
         best = torch.inf
         for strength in self.options.strengths:

@@ -320,7 +320,7 @@ def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *,
         raise DataError(f"{path} has colours, the other images are grey; save it as grey or remove it")
     if not resize and image.size != (W, H):
         size = f"{image.width}x{image.height}"
-        raise DataError(f"{path} is {size} px, expected {W}x{H}; set data.image_size to scale all images")
+        raise DataError(f"{path} is {size} px, expected {W}x{H}; data.image_size, or --size, scales all images")
 
 
 def _check_mode(path: Path, image: Image.Image) -> None:
