@@ -35,6 +35,7 @@ from attncem.config.probes import LabelLeakageOptions, MembershipOptions
 from attncem.config.suites import Suite
 from attncem.data.folders import list_images, listing_notes
 from attncem.data.readers import read_dataset
+from attncem.files import hash_file
 from attncem.ledger import ledgers
 from attncem.models.onnx_export import export_onnx
 from attncem.opening import open_encoder, open_run
@@ -122,7 +123,7 @@ def test_a_file_is_audited_as_the_module_it_was_made_of(exported: Path, tmp_path
     assert (foreign.client_macs, foreign.client_parameters) == (None, None), "unknown, not nothing"
     assert foreign.bytes_per_query == own.bytes_per_query == 4 * 4 * 7 * 7
     assert (foreign.surrogate, foreign.architecture, foreign.foreign) == ("unknown", "small net.onnx", True)
-    assert foreign.encoder["sha256"] and foreign.encoder["layout"] == "nchw"
+    assert (foreign.encoder["sha256"], foreign.encoder["layout"]) == (hash_file(exported), "nchw")
 
 
 def test_what_needs_gradients_is_not_applicable_through_a_file(exported: Path, tmp_path: Path) -> None:
@@ -171,6 +172,16 @@ def test_a_channel_without_noise_is_told(exported: Path, tmp_path: Path, channel
     found = audit(opened, suite(mean=MeanImageOptions()), out=tmp_path, progress=silent)
     assert "no_noise" in [item.code for item in found.findings]
     assert "no_noise" not in [item.code for item in open_encoder(exported, data=DATA, channel=NOISE).findings]
+
+
+def test_keyed_noise_without_its_key_is_of_the_right_law_and_told(exported: Path) -> None:
+    channel = {**NOISE, "noise": "keyed"}
+    opened, other = (open_encoder(exported, data=DATA, channel=channel, key=key) for key in (None, bytes(32)))
+    assert (opened.key_missing, [item.code for item in opened.findings]) == (True, ["key_missing"])
+    assert not other.key_missing
+    x = opened.data.test.get(slice(0, 3))[0]
+    torch.testing.assert_close(opened.model.release(x), opened.model.release(x), rtol=0, atol=0)
+    assert not torch.equal(opened.model.release(x), other.model.release(x))
 
 
 def test_few_releases_of_a_large_feature_are_learned_from_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,11 +216,13 @@ def open_encoder(
 
 def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
     """The data at the size that is asked for, or that the file fixes; sets that are no folders have their own."""
-    _, fixed = input_of(file, how)
-    size = how.size or (fixed[0] if fixed is not None and fixed[0] == fixed[1] else None)
-    if size is None or config.data.image_size is not None or (config.data.name not in FOLDER_SETS and how.size is None):
+    _, (height, width) = input_of(file, how)
+    size, folders = how.size, config.data.name in FOLDER_SETS
+    if size is None and folders and height == width:
+        size = height
+    if size is None or config.data.image_size is not None:
         return config
-    if config.data.name not in FOLDER_SETS and dataset_spec(config.data).shape[1:] == (size, size):
+    if not folders and dataset_spec(config.data).shape[1:] == (size, size):
         return config
     return load_config(config, {"data.image_size": size}).config
 
@@ -228,7 +230,7 @@ def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
 def _facts_of(file: OnnxFile, how: EncoderOptions, spec: DatasetSpec) -> dict[str, Any]:
     """What results say of an ONNX file and how it was used."""
     used = {**how.model_dump(mode="json"), "size": list(spec.shape[1:]), "output": file.output}
-    encoder = {"file": file.path.name, "sha256": file.sha256, "input": file.kind, **used}
+    encoder = {"file": file.path.name, "sha256": file.file_sha256, "input": file.kind, **used}
     return {"architecture": file.path.name, "cut": file.output, "encoder": encoder}
 
 
@@ -245,9 +247,9 @@ def _around(
     sha256 = hashlib.sha256(pack_tensors(encoder.state_dict())).hexdigest()
     mark = fingerprint(sha256, config.channel_options)
     model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
-    if config.keyed and key is not None:
-        _channel_of(model).bind(key, mark)
     missing = config.keyed and key is None
+    if config.keyed:
+        _channel_of(model).bind(key or _stand_in(mark), mark)
     notes = [*([finding("key_missing")] if missing else []), *_of_channel(config)]
     known = {"noise_scheme": SCHEME, **facts}
     return OpenRun(
@@ -288,9 +290,13 @@ def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: s
     key = directory.noise_key
     if key is not None and len(key) != SECRET_BYTES:
         raise RunError(f"{directory.path / KEY_FILE} is damaged: it must hold {SECRET_BYTES} bytes, not {len(key)}")
-    # Without the key an audit still needs noise that stays the same for an input: its law is what counts.
-    channel.bind(key or hashlib.sha256(f"no key {mark}".encode()).digest(), mark, scheme=scheme)
+    channel.bind(key or _stand_in(mark), mark, scheme=scheme)
     return key is None
+
+
+def _stand_in(mark: str) -> bytes:
+    """Without the key an audit still needs noise that stays the same for an input: its law is what counts."""
+    return hashlib.sha256(f"no key {mark}".encode()).digest()
 
 
 def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, key_missing: bool) -> list[Finding]:

@@ -28,12 +28,13 @@ _NAMED = 40
 class OnnxFile:
     """A checked graph with one input and one output, and its weights.
 
-    ``sha256`` covers the file, its weights and the output's name. ``shape`` are the input's sizes, None where any will
-    do; it is None itself where the file says nothing.
+    ``sha256`` covers the file, weights beside it and the output's name, ``file_sha256`` the file alone. ``shape`` are
+    the input's sizes, None where any will do; it is None itself where the file says nothing.
     """
 
     path: Path
     graph: bytes
+    file_sha256: str
     sha256: str
     input: str
     kind: str
@@ -55,16 +56,18 @@ def need(library: str) -> Any:
 def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
     """Read a file and cut it at a tensor, by default its only output; RunError says what is wrong with it."""
     model, digest = _parsed(path)
+    alone = digest.hexdigest()
     _refuse_custom(model, path)
     _take_weights_in(model, path, digest)
     chosen = _cut(model, path, output)
-    source, digest_of_all = model.graph.input[0], hashlib.sha256(f"{digest.hexdigest()} {chosen}".encode())
+    mark = hashlib.sha256(f"{digest.hexdigest()} {chosen}".encode()).hexdigest()
+    source = model.graph.input[0]
     kind, shape = _type_of(source)
     try:
         graph = model.SerializeToString()
     except ValueError as error:  # protobuf's word for too large
         raise RunError(f"{path} is larger than 2 GiB with its weights, which cannot be run in one piece") from error
-    return OnnxFile(path, graph, digest_of_all.hexdigest(), source.name, kind, shape, chosen)
+    return OnnxFile(path, graph, alone, mark, source.name, kind, shape, chosen)
 
 
 # what it holds

@@ -128,20 +128,20 @@ def onnx_encoder(
     C, H, W = image_shape
     if channels not in (None, C) and (C, channels) != (1, 3):
         raise ConfigError(f"{file.path} takes {channels} channels, and the images have {C}")
-    if size is not None and any(fixed not in (None, own) for fixed, own in zip(size, (H, W), strict=True)):
+    if any(fixed not in (None, own) for fixed, own in zip(size, (H, W), strict=True)):
         wanted = "x".join("any" if side is None else str(side) for side in size)
         raise ConfigError(f"{file.path} takes images of {wanted} px, and these have {H}x{W}")
     return nn.Sequential(ImageInput(options, channels or C, file.kind), OnnxNetwork(file, threads=threads))
 
 
-def input_of(file: OnnxFile, options: EncoderOptions) -> tuple[int | None, tuple[int | None, int | None] | None]:
+def input_of(file: OnnxFile, options: EncoderOptions) -> tuple[int | None, tuple[int | None, int | None]]:
     """Channels and (height, width) that a file fixes, None where any will do; ConfigError where it takes no images."""
     if file.kind not in TYPES:
         raise ConfigError(f"{file.path} takes {file.kind}; images can be given as {', '.join(TYPES)}")
     if file.kind == "uint8" and options.scales:
         raise ConfigError(f"{file.path} takes pixels as uint8, which have no mean and std: leave these out")
     if file.shape is None:
-        return None, None
+        return None, (None, None)
     if len(file.shape) != 4:
         raise ConfigError(f"{file.path} takes a tensor of {len(file.shape)} axes; images in batches have 4")
     _, *rest = file.shape
