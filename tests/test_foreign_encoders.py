@@ -82,6 +82,14 @@ def photographs(folder: Path, count: int, size: int = 32, classes: bool = False)
 
 
 @pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty pictures without labels, and a file that is none."""
+    folder = photographs(tmp_path_factory.mktemp("flat") / "pictures", 20)
+    (folder / "notes.txt").write_text("passed over")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def colour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that takes colours at 16 px, or any size."""
     file = tmp_path_factory.mktemp("colour") / "colour.onnx"
@@ -223,12 +231,10 @@ def test_one_command_audits_pictures_in_folders_of_classes(
 
 
 def test_one_command_audits_pictures_without_labels(
-    colour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    colour: Path, flat: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    photographs(tmp_path / "pictures", 20)
-    (tmp_path / "pictures" / "notes.txt").write_text("passed over")
-    given = ["audit", "--encoder", colour, "--data", "pictures", *CHANNEL, *QUICK, "--size", "16", "--out", "audits"]
+    given = ["audit", "--encoder", colour, "--data", flat, *CHANNEL, *QUICK, "--size", "16", "--out", "audits"]
     assert asked(capsys, *given)[0] == 0
     found = only_audit(Path("audits"))
     assert found.accuracy is None
@@ -251,10 +257,9 @@ def test_one_command_audits_pictures_without_labels(
         assert "is not a run folder" in wrong and "It holds an audit, which attncem report shows" in wrong
 
 
-def test_probes_that_need_labels_are_not_applicable_without(colour: Path, tmp_path: Path) -> None:
-    pictures = photographs(tmp_path / "pictures", 15)
+def test_probes_that_need_labels_are_not_applicable_without(colour: Path, flat: Path, tmp_path: Path) -> None:
     rows = suite(labels=LabelLeakageOptions(), membership=MembershipOptions(), means=ClassMeanOptions())
-    data = {"name": "image_folder", "root": str(pictures)}
+    data = {"name": "image_folder", "root": str(flat)}
     found = audit(open_encoder(colour, data=data, channel=NOISE), rows, out=tmp_path / "a", progress=silent).rows
     assert {row.reason for row in found} == {"the images have no labels"}
 
@@ -286,11 +291,15 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
 
 @pytest.mark.parametrize("number", range(19))
 def test_wrong_words_are_named(
-    colour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int
+    colour: Path,
+    flat: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    photographs(tmp_path / "pictures", 10)
-    cases = wrong_words(colour, Path("pictures"))
+    cases = wrong_words(colour, flat)
     assert len(cases) == 19
     words, said = cases[number]
     code, _, wrong = asked(capsys, "audit", *words)
@@ -324,13 +333,12 @@ def test_a_flat_folder_is_divided_by_name(tmp_path: Path) -> None:
         list_images("image_folder", folder)
 
 
-def test_pictures_without_labels_are_not_trained_on(tmp_path: Path, capsys: Any) -> None:
-    folder = photographs(tmp_path / "pictures", 10)
-    data = {"data.name": "image_folder", "data.root": str(folder)}
+def test_pictures_without_labels_are_not_trained_on(flat: Path, tmp_path: Path, capsys: Any) -> None:
+    data = {"data.name": "image_folder", "data.root": str(flat)}
     with pytest.raises(ConfigError, match=r"has pictures without labels.*put the pictures of each class into a folder"):
         attncem.train("demo-none", data, out=tmp_path / "run", progress=silent)
     assert not (tmp_path / "run").exists()
-    code, said, _ = asked(capsys, "data", "--verify", "--root", folder)
+    code, said, _ = asked(capsys, "data", "--verify", "--root", flat)
     assert code == 0
     assert "its pictures have no labels" in " ".join(said.split())
 
