@@ -70,8 +70,9 @@ class RidgeAttack(Attack):
         release = timed(lambda: trial.release_auxiliary(index)).times(self.options.num_releases * own / len(index))
         inputs, pixels = trial.release_auxiliary(index[:1]).numel(), math.prod(trial.image_shape)
         rows, like = self.options.num_releases * own, torch.zeros((), dtype=torch.float64)
-        side = min(inputs, rows if rows <= _FEW and inputs > _LARGEST else _LARGEST)
-        project = 2 * (2 * rows + images) * inputs * side if inputs > _LARGEST else 0
+        spanned = inputs > _LARGEST and _are_few(rows)
+        side = rows if spanned else min(inputs, _LARGEST)
+        project = 2 * ((1 + spanned) * rows + images) * inputs * side if inputs > _LARGEST else 0
         learn = 2 * rows * side * (side + pixels) + 2 * side * side * pixels
         choose = len(self.options.strengths) * 2 * side * pixels * (0.1 * own + side)
         answer = 2 * images * side * pixels
@@ -100,10 +101,15 @@ class RidgeAttack(Attack):
         Of few own releases those that they span: the ridge has no part outside of them, so that nothing is lost. Of
         many, random ones.
         """
-        if sum(map(len, released)) > _FEW:
+        if not _are_few(sum(map(len, released))):
             return _random_axes(released[0][0].numel(), seed, released[0].device)
         spanned: Tensor = torch.linalg.qr(torch.cat([self._features(part) for part in released]).T).Q
         return spanned
+
+
+def _are_few(rows: int) -> bool:
+    """Whether own releases are so few that what they span is the smaller projection."""
+    return rows <= min(_FEW, _LARGEST)
 
 
 def _random_axes(dims: int, seed: int, device: torch.device) -> Tensor:
