@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,10 @@ def test_restore_names_a_checkpoint_that_is_not_there(trained: tuple[Any, SplitM
         open_run(trained[0], weights="epoch-00009")
 
 
-def test_restoring_own_networks_needs_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
+def test_restoring_own_networks_needs_them(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # without the extra they are not kept as ONNX
     modules = own_networks()
     run = train("demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "run", modules=modules, progress=silent)
     with pytest.raises(RunError, match=r"trained with your own networks.*modules="):

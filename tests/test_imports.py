@@ -39,6 +39,7 @@ FLOORS = {
     "surrogates": 4,
     "penalties": 4,
     "capture": 4,
+    "halves": 5,
     "initial": 5,
     "build": 5,
     "campaign_folder": 5,

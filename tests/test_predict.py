@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,8 @@ def test_changed_data_is_refused_for_a_test_image(run: Path, tmp_path: Path, pic
     assert predict(changed, picture).predictions[0].top
 
 
-def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path) -> None:
+def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)  # without the extra they are not kept as ONNX
     modules = (nn.Sequential(nn.Conv2d(1, 2, 7, 7), nn.Sigmoid()), nn.Sequential(nn.Flatten(), nn.Linear(32, 10)))
     run = attncem.train(
         "demo-none", {**tiny, "training.epochs": 1}, out=tmp_path / "own", modules=modules, progress=silent

@@ -66,6 +66,7 @@ FILLED: dict[str, Iterable[str]] = {
     "threat.query.*": ("yes", "no"),
     "threat.auxiliary.*": get_args(Auxiliary),
     "threat.lacks.*": get_args(Need),
+    "subject.lacks.*": ("gradient", "encoder", "labels"),
     "health.*.meaning": CAUSES,
     "health.*.advice": CAUSES,
     "health.warning.*": ("above", "below"),

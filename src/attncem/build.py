@@ -52,6 +52,11 @@ class RunData:
 def check(config: RunConfig, *, custom_network: bool = False) -> None:
     """Refuse what cannot work, before anything is read or trained: unknown names, cuts, batch sizes."""
     spec = dataset_spec(config.data)
+    if not spec.num_classes:
+        raise ConfigError(
+            f"data.root={config.data.root} has pictures without labels, and a classifier is trained with them: put the "
+            "pictures of each class into a folder of its own"
+        )
     if not custom_network:
         check_network(spec, config.model)
         _check_image_size(config, spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,26 @@ from torch import nn
 from attncem.build import Modules, RunData, build_model, data_of, read_data, spec_of
 from attncem.channels import Channel, build_channel
 from attncem.checkpoints import Checkpoint, broken_tensor, endless_buffers, pack_tensors
-from attncem.config.load import load_config
+from attncem.config.encoder import EncoderOptions
+from attncem.config.load import load, load_config
 from attncem.config.run import RunConfig
+from attncem.data.readers import FOLDER_SETS, dataset_spec
 from attncem.engine import resolve_device
 from attncem.fingerprints import fingerprint
-from attncem.models.cost import count_cost
-from attncem.models.split import SplitModel
+from attncem.halves import kept_halves
+from attncem.models.cost import Cost, count_cost
+from attncem.models.onnx_file import OnnxFile, read_onnx
+from attncem.models.onnx_network import input_of, onnx_encoder
+from attncem.models.split import SplitModel, passes_gradients
 from attncem.noise import SCHEME, SECRET_BYTES
 from attncem.results.audit import Subject
 from attncem.results.findings import Finding, finding
 from attncem.runs import KEY_FILE, RunDirectory
 from attncem.seeding import derive_seed
-from attncem.types import DatasetSpec, RunError
+from attncem.types import ConfigError, DatasetSpec, RunError
+
+UNKNOWN = "unknown"
+"""The defence of a foreign encoder: nobody says how it was trained."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +80,11 @@ class OpenRun:
         return "" if self.checkpoint is None else self.checkpoint.name
 
     @property
+    def differentiable(self) -> bool:
+        """Whether a gradient passes through the encoder; not where it came as an ONNX file."""
+        return passes_gradients(self.model.encoder)
+
+    @property
     def channel(self) -> list[dict[str, Any]]:
         """Options of the channel's stages."""
         return self.config.channel_options
@@ -87,7 +100,7 @@ class OpenRun:
             run=self.name,
             fingerprint=self.fingerprint,
             weights=self.weights,
-            surrogate=self.config.defence,
+            surrogate=UNKNOWN if self.directory is None else self.config.defence,
             penalty_weight=self.config.training.penalty_weight,
             noise_std=self.config.noise_std,
             front_end=self.config.front_end_options,
@@ -100,9 +113,16 @@ class OpenRun:
             num_classes=self.spec.num_classes,
             class_names=list(self.spec.class_names),
             data_sha256=self.data.split.sha256,
-            **asdict(count_cost(self.model, self.spec.shape)),
+            **asdict(self._cost()),
             training_seconds=float(self.facts.get("training_seconds", 0.0)),
+            encoder=dict(self.facts.get("encoder", {})),
         )
+
+    def _cost(self) -> Cost:
+        """What one query costs; of halves that came as ONNX files, what was counted when they were trained."""
+        counted = count_cost(self.model, self.spec.shape)
+        known = {name: self.facts[name] for name in asdict(counted) if isinstance(self.facts.get(name), int)}
+        return counted if self.differentiable else replace(counted, **known)
 
 
 class _OneState(RunDirectory):
@@ -123,20 +143,21 @@ def open_run(
 ) -> OpenRun:
     """Open a run folder: the model with the weights of its `best` or `last` checkpoint, or of one by name.
 
-    `modules` are your own (encoder, server), where the run was trained with them.
+    `modules` are your own (encoder, server), where the run was trained with them; without these, the halves that were
+    kept as ONNX.
     """
     directory = _OneState(RunDirectory.open(run).path)
     config, manifest = directory.config, directory.manifest
-    if manifest.get("custom_network") and modules is None:
-        raise RunError(
-            f"{directory.path} was trained with your own networks: pass them again as modules=(encoder, server)"
-        )
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
-    model, checkpoint = build_model(config, spec, modules), directory.load(weights)
+    checkpoint, kept = directory.load(weights), None
+    if manifest.get("custom_network") and modules is None:
+        kept = kept_halves(directory, checkpoint, config.threads)
+    model = build_model(config, spec, modules or kept)
     _require_finite(directory, checkpoint, model)
-    checkpoint.restore("client", model.encoder)
-    if model.server is not None:
-        checkpoint.restore("server", model.server)
+    if kept is None:
+        checkpoint.restore("client", model.encoder)
+        if model.server is not None:
+            checkpoint.restore("server", model.server)
     sha256 = checkpoint.facts["sha256"]["client.safetensors"]
     mark = fingerprint(sha256, config.channel_options, config.front_end_options)
     key_missing = _bind(model, config, directory, mark)
@@ -156,33 +177,89 @@ def open_run(
 
 
 def open_encoder(
-    encoder: nn.Module,
+    encoder: nn.Module | str | Path,
     *,
     data: Mapping[str, Any],
-    channel: Sequence[Mapping[str, Any]],
+    channel: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     name: str = "encoder",
     server: nn.Module | None = None,
     key: bytes | None = None,
     device: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    threads: int = 1,
 ) -> OpenRun:
     """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing of it is trained.
 
-    `server` gives it an accuracy, `key` (32 bytes) is that of a keyed channel.
+    It is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut: ``size``,
+    ``mean``, ``std``, ``layout``, ``output``. `server` gives it an accuracy, `key` (32 bytes) is that of a keyed
+    channel, `threads` are those of a CPU.
     """
-    config = load_config({"name": name, "data": dict(data), "channel": [dict(stage) for stage in channel]}).config
-    place = resolve_device(device or config.device)
-    read = read_data(config, place)
+    stages = [channel] if isinstance(channel, Mapping) else list(channel)
+    given = {"name": name, "data": dict(data), "channel": [dict(stage) for stage in stages], "threads": threads}
+    config, facts = load_config(given).config, dict[str, Any]()
+    if isinstance(encoder, nn.Module):
+        if options:
+            raise ConfigError(f"options={dict(options)}: these are for an ONNX file; a module does all of it by itself")
+        place = resolve_device(device or config.device)
+        read, module = read_data(config, place), encoder
+        facts = {"architecture": type(encoder).__qualname__, "cut": "own modules"}
+    else:
+        how = load(EncoderOptions, options or {}).config
+        file = read_onnx(Path(encoder), how.output)
+        config = _sized(config, file, how)
+        place = resolve_device(device or config.device)
+        read = read_data(config, place)
+        module = onnx_encoder(file, how, read.spec.shape, threads=config.threads)
+        facts = _facts_of(file, how, read.spec)
+    return _around(module, config, read, place, server, key, facts)
+
+
+def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
+    """The data at the size that is asked for, or that the file fixes; sets that are no folders have their own."""
+    _, (height, width) = input_of(file, how)
+    size, folders = how.size, config.data.name in FOLDER_SETS
+    if size is None and folders and height == width:
+        size = height
+    if size is None or config.data.image_size is not None:
+        return config
+    if not folders and dataset_spec(config.data).shape[1:] == (size, size):
+        return config
+    return load_config(config, {"data.image_size": size}).config
+
+
+def _facts_of(file: OnnxFile, how: EncoderOptions, spec: DatasetSpec) -> dict[str, Any]:
+    """What results say of an ONNX file and how it was used."""
+    used = {**how.model_dump(mode="json"), "size": list(spec.shape[1:]), "output": file.output}
+    encoder = {"file": file.path.name, "sha256": file.file_sha256, "input": file.kind, **used}
+    return {"architecture": file.path.name, "cut": file.output, "encoder": encoder}
+
+
+def _around(
+    encoder: nn.Module,
+    config: RunConfig,
+    read: RunData,
+    place: torch.device,
+    server: nn.Module | None,
+    key: bytes | None,
+    facts: Mapping[str, Any],
+) -> OpenRun:
+    """A run around an encoder: no folder, no training."""
     sha256 = hashlib.sha256(pack_tensors(encoder.state_dict())).hexdigest()
     mark = fingerprint(sha256, config.channel_options)
     model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
-    if config.keyed and key is not None:
-        _channel_of(model).bind(key, mark)
-    facts = {"noise_scheme": SCHEME, "architecture": type(encoder).__qualname__, "cut": "own modules"}
     missing = config.keyed and key is None
-    notes = [finding("key_missing")] if missing else []
+    if config.keyed:
+        _channel_of(model).bind(key or _stand_in(mark), mark)
+    notes = [*([finding("key_missing")] if missing else []), *_of_channel(config)]
+    known = {"noise_scheme": SCHEME, **facts}
     return OpenRun(
-        config, read.spec, model, place, mark, lambda: read, facts=facts, findings=notes, key_missing=missing
+        config, read.spec, model, place, mark, lambda: read, facts=known, findings=notes, key_missing=missing
     )
+
+
+def _of_channel(config: RunConfig) -> list[Finding]:
+    """That no noise stands between the feature and the adversary."""
+    return [] if config.noise_std else [finding("no_noise")]
 
 
 def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:
@@ -213,9 +290,13 @@ def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: s
     key = directory.noise_key
     if key is not None and len(key) != SECRET_BYTES:
         raise RunError(f"{directory.path / KEY_FILE} is damaged: it must hold {SECRET_BYTES} bytes, not {len(key)}")
-    # Without the key an audit still needs noise that stays the same for an input: its law is what counts.
-    channel.bind(key or hashlib.sha256(f"no key {mark}".encode()).digest(), mark, scheme=scheme)
+    channel.bind(key or _stand_in(mark), mark, scheme=scheme)
     return key is None
+
+
+def _stand_in(mark: str) -> bytes:
+    """Without the key an audit still needs noise that stays the same for an input: its law is what counts."""
+    return hashlib.sha256(f"no key {mark}".encode()).digest()
 
 
 def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, key_missing: bool) -> list[Finding]:

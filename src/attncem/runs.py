@@ -8,6 +8,7 @@ timing.jsonl              wall-clock seconds per epoch
 checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
 best.json                 which checkpoint is the best by validation accuracy
 tensorboard/              the same numbers as events, where training.track asks for them
+onnx/epoch-00007/         both halves as ONNX, of runs that were trained with a user's own modules
 audits/ID/                an audit: audit.json, and ROW.json, ROW.npz, pictures for each row
 """
 
@@ -55,7 +56,7 @@ from attncem.files import (
     write_private,
 )
 from attncem.files import explain_os_error as explain
-from attncem.ledger import count_audits
+from attncem.ledger import PLAN, count_audits
 from attncem.results.record import read
 from attncem.results.run_files import Best, Manifest, line_kind
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError
@@ -103,8 +104,7 @@ class RunDirectory:
         folder = Path(path)
         for name in ("config.yaml", "manifest.json"):
             if not (folder / name).is_file():
-                again = ": its making was cut short; give the command that makes it again" if cut_short(folder) else ""
-                raise RunError(f"{folder} is not a run folder: {name} is missing{again}")
+                raise RunError(f"{folder} is not a run folder: {name} is missing{_instead(folder)}")
         return cls(folder)
 
     def __fspath__(self) -> str:
@@ -277,6 +277,15 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 leftover.unlink()
         return clear_leftovers(self.path / "checkpoints")
+
+
+def _instead(folder: Path) -> str:
+    """What a folder is that is no run's, where that is known."""
+    if cut_short(folder):
+        return ": its making was cut short; give the command that makes it again"
+    if (folder / PLAN).is_file() or count_audits(folder) not in ("0", "?"):
+        return ". It holds an audit, which attncem report shows; other verbs need the run, and an encoder has none"
+    return ""
 
 
 class UnwrittenRun(RunDirectory):

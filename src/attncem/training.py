@@ -48,6 +48,7 @@ from attncem.engine import (
     resolve_device,
     seeded,
 )
+from attncem.halves import keep_halves
 from attncem.health import SHOWN, Watch, warning
 from attncem.initial import (
     check_modules,
@@ -74,6 +75,8 @@ from attncem.tracking import check_tracker, tracked
 from attncem.types import ConfigError, RunError, TrainingError
 
 _EVALUATION_BATCH = 500
+_COMPARED = 4
+"""Images on which halves that are kept as ONNX are compared with the modules themselves."""
 
 
 def train(
@@ -128,6 +131,8 @@ def train(
             check_same_start(run, initial)
         with run.locked():
             _train_locked(trainer, run, progress)
+            if modules is not None:
+                _keep_modules(trainer, run, progress)
         del trainer
     return run
 
@@ -173,6 +178,13 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
     except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
         run.update_manifest(status="failed")
         raise
+
+
+def _keep_modules(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
+    """Keep a user's own halves as ONNX, or tell why not: the run is finished either way."""
+    problem = keep_halves(run, trainer.model, trainer.data.train.get(slice(0, _COMPARED))[0])
+    if problem:
+        _say([text("command.note", said=text("command.no_onnx", path=run.path, said=problem))], progress)
 
 
 def _say(lines: Iterable[str], progress: Progress | None) -> None:

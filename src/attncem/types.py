@@ -41,7 +41,8 @@ class NotApplicable(AttncemError):
 class DatasetSpec:
     """Facts of one data set; the only place for its normalisation constants.
 
-    ``shape`` is (channels, height, width); ``mean`` and ``std`` are per channel on [0, 1] pixels.
+    ``shape`` is (channels, height, width); ``mean`` and ``std`` are per channel on [0, 1] pixels. ``num_classes`` is 0
+    where the images have no labels: what stands in their place means nothing.
     """
 
     name: str

@@ -225,7 +225,7 @@ def make_oracle(
     channel = build_channel([GaussianOptions(noise_std=noise_std)])
     model = SplitModel(encoder, channel, server)
     observed = None if lacks == "observed" else observed_of(model, threat.releases_per_input)
-    oracle = Oracle(model, threat, *data, num_classes=NUM_CLASSES, observed=observed)
+    oracle = Oracle(model, threat, *data, num_classes=0 if lacks == "labels" else NUM_CLASSES, observed=observed)
     oracle._weak_noise = lacks != "generator"
     return oracle
 
@@ -268,6 +268,7 @@ WITHOUT: dict[Need, dict[str, Any]] = {
     "channel": {"knows_channel": False},
     "server": {},  # no adversary lacks its answers; a model does
     "observed": {},
+    "labels": {},  # as images without any
     "generator": {},  # as a model whose noise has 256 bits behind it
 }
 """What an adversary is without who lacks what an attack may need."""
@@ -410,7 +411,8 @@ def test_without_what_it_needs_it_is_not_applicable(name: str) -> None:
     needs = ATTACKS[name].needs
     for need in needs:
         lacking = replace(THREATS["train"], **WITHOUT[need])
-        with pytest.raises(NotApplicable, match="the adversary of the threat model train"):
+        said = "the images have no labels" if need == "labels" else "the adversary of the threat model train"
+        with pytest.raises(NotApplicable, match=said):
             make_oracle(LEAKY, threat=lacking, lacks=need).require(*needs)
     make_oracle(LEAKY, server=Templates(*AUXILIARY)).require(*needs)
 

@@ -60,7 +60,7 @@ class ClassMeanFloor(_Floor):
     """The mean image of the class that the server predicts from the release."""
 
     options_type = ClassMeanOptions
-    needs = frozenset({"images"})
+    needs = frozenset({"images", "labels"})
     sees = "label"
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attncem.attacks.seeing import Combine, Sight, mean_of
 from attncem.channels import Channel, IdentityChannel
-from attncem.models.split import SplitModel
+from attncem.models.split import SplitModel, passes_gradients
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import make_generator
 from attncem.texts import text
@@ -32,13 +32,23 @@ def frozen(module: nn.Module) -> nn.Module:
 
 
 def require(
-    threat: ThreatModel, needs: Iterable[Need], *, has_server: bool, weak_noise: bool = False, observed: bool = True
+    threat: ThreatModel,
+    needs: Iterable[Need],
+    *,
+    has_server: bool,
+    weak_noise: bool = False,
+    observed: bool = True,
+    gradients: bool = True,
+    labels: bool = True,
 ) -> None:
-    """NotApplicable unless the adversary has all of it, and the model has it to give."""
+    """NotApplicable unless the adversary has all of it, and the model and the images have it to give."""
     given = {"server": has_server, "generator": weak_noise, "observed": observed}
+    known = {"gradient": gradients, "encoder": gradients, "labels": labels}
     for need in needs:
         if threat.missing(need) or not given.get(need, True):
             raise NotApplicable(text("threat.lacks", name=threat.name, what=text(f"threat.lacks.{need}")))
+        if not known.get(need, True):
+            raise NotApplicable(text(f"subject.lacks.{need}"))
 
 
 def has_weak_noise(channel: nn.Module) -> bool:
@@ -79,6 +89,7 @@ class Oracle:
             channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
         self._weak_noise, self._observed = has_weak_noise(model.channel), observed
+        self._gradients = passes_gradients(model.encoder)
         self._x, self._y = x, y
         self._noise = make_generator(x.device, seed, "oracle")
         seen_through = self._model
@@ -92,7 +103,7 @@ class Oracle:
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
         given = {"has_server": self.has_server, "weak_noise": self._weak_noise, "observed": self._observed is not None}
-        require(self.threat, needs, **given)
+        require(self.threat, needs, **given, gradients=self._gradients, labels=self.num_classes > 0)
 
     @property
     def num_auxiliary(self) -> int:
@@ -145,6 +156,8 @@ class Oracle:
         """A copy of the server half through which gradients pass: releases arrive there."""
         self.require("server")
         assert self._model.server is not None
+        if not passes_gradients(self._model.server):
+            raise NotApplicable(text("subject.lacks.server_gradient"))
         return frozen(self._model.server)
 
     @torch.no_grad()

@@ -16,6 +16,8 @@ from attncem.seeding import derive_seed, make_generator
 
 _LARGEST = 4096
 """Features beyond this many dimensions are first mapped to it by a fixed random projection."""
+_FEW = 1024
+"""Own releases up to which a larger feature is projected on what they span."""
 
 
 class RidgeAttack(Attack):
@@ -32,7 +34,9 @@ class RidgeAttack(Attack):
         released = [own.release_all(noise) for _ in range(self.options.num_releases)]
         self._shape = tuple(x.shape[1:])
         self._standardise = Standardiser.of(released[0])
-        self._projection = _projection(released[0][0].numel(), seed, x.device)
+        self._projection = None
+        if released[0][0].numel() > _LARGEST:
+            self._projection = self._axes(released, seed)
         features = [self._features(part) for part in released]
         train, held = divide(len(x), 0.1, derive_seed(seed, "ridge split"), x.device)
         phi = torch.cat([part[train] for part in features])
@@ -42,7 +46,9 @@ class RidgeAttack(Attack):
         phi, target = phi - self._centre, target - self._bias
         values, vectors = torch.linalg.eigh(phi.T @ phi / len(phi))
         moment = vectors.T @ (phi.T @ target / len(phi))
-        scale = values.clamp_min(0).mean().clamp_min(1e-12)
+        # What few own releases span is a part of the feature: strengths count by the whole of it all the same.
+        dims = len(values) if len(values) == _LARGEST else released[0][0].numel()
+        scale = (values.clamp_min(0).sum() / dims).clamp_min(1e-12)
         check = (features[0][held] - self._centre) @ vectors
         best = torch.inf
         for strength in self.options.strengths:
@@ -63,8 +69,10 @@ class RidgeAttack(Attack):
         index = torch.arange(trial.num_auxiliary, device=trial.device)
         release = timed(lambda: trial.release_auxiliary(index)).times(self.options.num_releases * own / len(index))
         inputs, pixels = trial.release_auxiliary(index[:1]).numel(), math.prod(trial.image_shape)
-        side, rows, like = min(inputs, _LARGEST), self.options.num_releases * own, torch.zeros((), dtype=torch.float64)
-        project = 2 * (rows + images) * inputs * side if inputs > _LARGEST else 0
+        rows, like = self.options.num_releases * own, torch.zeros((), dtype=torch.float64)
+        spanned = inputs > _LARGEST and _are_few(rows)
+        side = rows if spanned else min(inputs, _LARGEST)
+        project = 2 * ((1 + spanned) * rows + images) * inputs * side if inputs > _LARGEST else 0
         learn = 2 * rows * side * (side + pixels) + 2 * side * side * pixels
         choose = len(self.options.strengths) * 2 * side * pixels * (0.1 * own + side)
         answer = 2 * images * side * pixels
@@ -87,10 +95,24 @@ class RidgeAttack(Attack):
         flat = self._standardise(released).flatten(1).double()
         return flat if self._projection is None else flat @ self._projection
 
+    def _axes(self, released: list[Tensor], seed: int) -> Tensor:
+        """Axes that a large release is projected on, as columns.
 
-def _projection(dims: int, seed: int, device: torch.device) -> Tensor | None:
-    if dims <= _LARGEST:
-        return None
+        Of few own releases those that they span: the ridge has no part outside of them, so that nothing is lost. Of
+        many, random ones.
+        """
+        if not _are_few(sum(map(len, released))):
+            return _random_axes(released[0][0].numel(), seed, released[0].device)
+        spanned: Tensor = torch.linalg.qr(torch.cat([self._features(part) for part in released]).T).Q
+        return spanned
+
+
+def _are_few(rows: int) -> bool:
+    """Whether own releases are so few that what they span is the smaller projection."""
+    return rows <= min(_FEW, _LARGEST)
+
+
+def _random_axes(dims: int, seed: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(derive_seed(seed, "ridge projection"))
     projection = torch.randn(dims, _LARGEST, generator=generator, dtype=torch.float64) / math.sqrt(dims)
     return projection.to(device)

@@ -27,6 +27,7 @@ from attncem.data.attributes import attributes_hash
 from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back
 from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
+from attncem.models.trial import TRIED, try_encoder
 from attncem.opening import OpenRun, open_run
 from attncem.progress import Progress, shown
 from attncem.results.audit import AuditPlan, AuditResult, Score
@@ -78,6 +79,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         raise ConfigError(f"threads={threads}: at least 1 is needed")
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     with _ready(opened, threads or opened.config.threads), shown(progress) as told:
+        if opened.directory is None:
+            try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
         drawn_from = opened.config.seed if seed is None else seed
         case = Case(opened, adversary, on=on, seed=drawn_from, reference=_reference(reference, opened))
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
@@ -157,6 +160,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         "version": attncem.__version__,
         "device": opened.device.type,
         **({} if case.reference is None else {"reference": case.reference.fingerprint}),
+        **({} if opened.differentiable else {"through": "onnx"}),
         **_tables(opened, suite),
     }
     return AuditPlan(

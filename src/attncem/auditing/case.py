@@ -64,7 +64,8 @@ class Case:
         self.auxiliary, evaluation = _attacker_and_evaluation(subject.data, threat, on)
         if threat.auxiliary != "none" and len(self.auxiliary) < _FEWEST:
             raise ConfigError(
-                f"threat={threat.name} leaves the attacker {len(self.auxiliary)} images: raise data.held_out_fraction"
+                f"threat={threat.name} leaves the attacker {len(self.auxiliary)} images, and {_FEWEST} are needed: "
+                "raise data.held_out_fraction, or add images"
             )
         self.x, self.y = evaluation.get(slice(None))
         self._own = self.auxiliary.get(slice(None))
@@ -115,8 +116,14 @@ class Case:
 
     def require(self, needs: Iterable[Need]) -> None:
         """NotApplicable unless the adversary has all that is needed, and the subject has it to give."""
-        given = {"has_server": self.model.server is not None, "weak_noise": has_weak_noise(self.model.channel)}
-        require(self.threat, sorted(needs), **given)
+        require(
+            self.threat,
+            sorted(needs),
+            has_server=self.model.server is not None,
+            weak_noise=has_weak_noise(self.model.channel),
+            gradients=self.subject.differentiable,
+            labels=self.subject.spec.num_classes > 0,
+        )
 
     def image_index(self, attack: Attack) -> NDArray[np.int64]:
         """The evaluation images an attack is asked about: all, or the first so many."""

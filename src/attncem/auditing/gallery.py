@@ -9,7 +9,7 @@ from torch import Tensor
 from attncem.auditing.case import Case
 from attncem.config.suites import row_file
 from attncem.pictures import png
-from attncem.results.audit import Picture, Role
+from attncem.results.audit import NO_LABEL, Picture, Role
 
 _CLASSES = 10
 _EXTREMES = 5
@@ -20,7 +20,7 @@ def choose_pictures(
     row: str, case: Case, images: Tensor, errors: NDArray[np.float64]
 ) -> tuple[list[Picture], dict[str, bytes]]:
     """The row's pictures, and their files by name."""
-    labels = case.y.cpu().numpy()
+    labels = case.y.cpu().numpy() if case.subject.spec.num_classes else np.full(len(case.y), NO_LABEL)
     pictures: list[Picture] = []
     files: dict[str, bytes] = {}
     for role, index in _chosen(labels[: len(errors)], errors):
@@ -31,10 +31,16 @@ def choose_pictures(
 
 
 def _chosen(labels: NDArray[np.int64], errors: NDArray[np.float64]) -> list[tuple[Role, int]]:
-    fixed = [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:_CLASSES]]
     ranked = [int(index) for index in np.argsort(errors, kind="stable")]
     return [
-        *(("fixed", index) for index in fixed),
+        *(("fixed", index) for index in _fixed(labels)),
         *(("best", index) for index in ranked[:_EXTREMES]),
         *(("worst", index) for index in ranked[: -_EXTREMES - 1 : -1]),
     ]
+
+
+def _fixed(labels: NDArray[np.int64]) -> list[int]:
+    """The first image of each of the first classes; without labels the first images."""
+    if NO_LABEL in labels:
+        return list(range(min(_CLASSES, len(labels))))
+    return [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:_CLASSES]]

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attncem.commands.base import Verbs, complain, verb
+from attncem.commands.foreign import add_encoder, open_given, refuse_without_encoder
 from attncem.progress import open_console, show_line
 from attncem.texts import text
 from attncem.types import AttncemError, ConfigError
 
 if TYPE_CHECKING:
     from attncem.conditions import Condition
+    from attncem.opening import OpenRun
     from attncem.results.audit import AuditResult
 
 
@@ -24,14 +26,14 @@ def add(verbs: Verbs) -> None:
     """The verb `audit`."""
     from attncem.results.threats import THREATS
 
-    parser = verb(verbs, "audit", "Attack trained runs and write down what came out.")
-    parser.usage = "attncem audit [options] RUN ... [ROW.OPTION=VALUE ...]"
+    parser = verb(verbs, "audit", "Attack trained runs, or an encoder of somebody else, and write down what came out.")
+    parser.usage = "attncem audit [options] RUN ... | --encoder FILE.onnx [ROW.OPTION=VALUE ...]"
     parser.epilog = (
         "An audit that was stopped goes on where it was: rows that are there are not made again. Options of the "
         "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or --fail-if "
         "found what it must not."
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders")
     parser.further = _suites_help
     parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
     parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
@@ -47,6 +49,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads on a CPU (default: as the run)")
+    add_encoder(parser)
     parser.set_defaults(run=_audit, takes_overrides=True)
 
 
@@ -66,12 +69,15 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
         raise ConfigError(f"audit: unexpected {' '.join(unexpected)}")
     words = [word for word in known.runs if "=" in word and not Path(word).exists()]
     runs = [word for word in known.runs if word not in words]
-    if not runs:
-        raise ConfigError("audit needs at least one run folder")
+    if known.encoder is None:
+        refuse_without_encoder(known)
+    if bool(runs) == (known.encoder is not None):
+        raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx instead of any")
     conditions = parse_conditions(known.fail_if)  # a mistake in one is told before torch is imported
     suite = load_suite(known.suite).suite
     overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
-    results, errors = _audit_all(runs, known, overrides)
+    judged: list[str | OpenRun] = [open_given(known)] if known.encoder is not None else [*runs]
+    results, errors = _audit_all(judged, known, overrides)
     passed = [_passes(run, result, conditions, known) for run, result in results] if conditions else []
     for line in errors:
         complain(line)
@@ -80,7 +86,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def _audit_all(
-    runs: Sequence[str], known: argparse.Namespace, overrides: Sequence[str]
+    runs: Sequence[str | OpenRun], known: argparse.Namespace, overrides: Sequence[str]
 ) -> tuple[list[tuple[str, AuditResult]], list[str]]:
     """Audit one run after the other; what was found is printed whatever happens to the others."""
     from attncem.auditing import audit
@@ -93,14 +99,18 @@ def _audit_all(
     try:
         for run in runs:
             try:
-                results.append((run, audit(run, overrides=overrides, **options)))
+                results.append((_name(run), audit(run, overrides=overrides, **options)))
             except ConfigError:
                 raise
             except AttncemError as error:
-                errors.append(f"{run}: {error}")
+                errors.append(f"{_name(run)}: {error}")
     finally:
         _show_audits([result for _, result in results])
     return results, errors
+
+
+def _name(run: str | OpenRun) -> str:
+    return run if isinstance(run, str) else run.name
 
 
 def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], known: argparse.Namespace) -> bool:

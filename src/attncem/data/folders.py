@@ -1,4 +1,7 @@
-"""Readers of image files in folders: Tiny-ImageNet, people, and any folder per class. Pillow, no torch."""
+"""Readers of image files in folders: Tiny-ImageNet, people, any folder per class, and pictures without labels.
+
+Pillow, no torch.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet, read_head, require_file
-from attncem.data.sources import lies_in_classes
+from attncem.data.sources import flat_pictures, lies_flat, lies_in_classes
 from attncem.types import DataError, DatasetSpec
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ NAMED = 100
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a data set with their labels, in a fixed order."""
+    """The files of a data set with their labels, in a fixed order; without classes all labels are 0."""
 
     classes: tuple[str, ...]
     train: list[tuple[Path, int]]
@@ -53,6 +56,8 @@ def _list_classes(name: str, folder: Path) -> Listing:
     """train/CLASS/IMAGE and test/CLASS/IMAGE; the training folders, sorted, are the classes."""
     if name == "image_folder" and lies_in_classes(folder):
         return _list_undivided(folder)
+    if name == "image_folder" and lies_flat(folder):
+        return _list_flat(folder)
     tests = [folder / test for test in TEST_FOLDERS.get(name, ANY_TEST_FOLDER)]
     train, test = folder / "train", next((path for path in tests if path.is_dir()), tests[0])
     classes = tuple(sorted(path.name for path in _folders(train)))
@@ -77,6 +82,17 @@ def _list_undivided(folder: Path) -> Listing:
     return Listing(tuple(place.name for place in classes), train, test)
 
 
+def _list_flat(folder: Path) -> Listing:
+    """IMAGE alone: no classes; every fifth file by name is a test image."""
+    files = flat_pictures(folder)
+    parts: tuple[list[tuple[Path, int]], list[tuple[Path, int]]] = ([], [])
+    for number, file in enumerate(files, 1):
+        parts[number % TEST_EVERY == 0].append((file, 0))
+    if not parts[1]:
+        raise DataError(f"{folder} has {len(files)} pictures only; {TEST_EVERY} are needed to try an attack: add some")
+    return Listing((), *parts)
+
+
 def listing_notes(name: str, folder: Path) -> list[str]:
     """What a person should know of the files before training: how they were divided, and classes with hardly any."""
     listing = list_images(name, folder)
@@ -86,6 +102,8 @@ def listing_notes(name: str, folder: Path) -> list[str]:
             f"{folder} has no train and test folders: "
             f"{len(listing.test)} images (every fifth of a class) are the test images"
         )
+    if not listing.classes:
+        return [f"{folder} has no folders of classes: its pictures have no labels; they can be audited, not trained on"]
     trained, tested = (Counter(label for _, label in part) for part in (listing.train, listing.test))
     single = [label for number, label in enumerate(listing.classes) if trained[number] == 1]
     absent = [label for number, label in enumerate(listing.classes) if not tested[number]]
@@ -175,7 +193,7 @@ def _folders(folder: Path) -> list[Path]:
 def folder_spec(row: DatasetSpec, folder: Path, image_size: int | None = None) -> DatasetSpec:
     """The facts of a set of folders: the classes found; shape, mean and std where the table has none."""
     listing = list_images(row.name, folder)
-    if len(listing.classes) < 2:
+    if len(listing.classes) == 1:
         raise DataError(f"{folder / 'train'} has one class only; a classifier needs two or more")
     paths = [path for path, _ in listing.train]
     sample = paths[:: -(-len(paths) // SAMPLE)]
@@ -302,7 +320,7 @@ def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *,
         raise DataError(f"{path} has colours, the other images are grey; save it as grey or remove it")
     if not resize and image.size != (W, H):
         size = f"{image.width}x{image.height}"
-        raise DataError(f"{path} is {size} px, expected {W}x{H}; set data.image_size to scale all images")
+        raise DataError(f"{path} is {size} px, expected {W}x{H}; data.image_size, or --size, scales all images")
 
 
 def _check_mode(path: Path, image: Image.Image) -> None:

@@ -137,5 +137,5 @@ def _check_part(spec: DatasetSpec, part: str, images: NDArray[np.generic], label
     if len(images) != len(labels):
         raise DataError(f"{spec.name}: {len(images)} {part} images but {len(labels)} labels")
     numbers = labels.ndim == 1 and labels.size > 0 and np.issubdtype(labels.dtype, np.integer)
-    if not numbers or labels.min() < 0 or labels.max() >= spec.num_classes:
+    if not numbers or labels.min() < 0 or labels.max() >= (spec.num_classes or 1):
         raise DataError(f"{spec.name}: {part} labels must be one whole number each, in 0…{spec.num_classes - 1}")

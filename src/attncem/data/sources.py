@@ -104,8 +104,8 @@ SOURCES: dict[str, Source] = {
     "image_folder": Source(
         (),
         ("train", "test|val|validation|validate"),
-        "any folder with train/CLASS/IMAGE and test/CLASS/IMAGE (or val, validation), or CLASS/IMAGE alone; "
-        "name it with data.root=FOLDER",
+        "any folder with train/CLASS/IMAGE and test/CLASS/IMAGE (or val, validation), or CLASS/IMAGE alone, or "
+        "pictures alone, which have no labels; name it with data.root=FOLDER",
     ),
 }
 """Sources by the names of the data sets."""
@@ -130,9 +130,26 @@ def lies_in_classes(folder: Path) -> bool:
     return sum(any(file.suffix.lower() in SUFFIXES for file in path.iterdir()) for path in inside) >= 2
 
 
+def lies_flat(folder: Path) -> bool:
+    """Whether there are pictures right in it, and neither classes nor parts of a set."""
+    parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
+    if not folder.is_dir() or any((folder / part).is_dir() for part in parts) or lies_in_classes(folder):
+        return False
+    return any(_is_picture(path) for path in folder.iterdir())
+
+
+def flat_pictures(folder: Path) -> list[Path]:
+    """The pictures right in a folder, by name; what is not called as pictures are is passed over."""
+    return sorted(path for path in folder.iterdir() if _is_picture(path))
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+
+
 def missing_files(name: str, folder: Path) -> list[str]:
     """What the data set needs and the folder does not have."""
-    if name == "image_folder" and lies_in_classes(folder):
+    if name == "image_folder" and (lies_in_classes(folder) or lies_flat(folder)):
         return []
     return [entry for entry in SOURCES[name].files if not any(_exists(folder / path) for path in entry.split("|"))]
 

@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from attncem.models.front_ends import FrontEnd
 from attncem.models.pruning import compact
 from attncem.models.sparse_coding import SparseCoding
-from attncem.models.split import SplitModel, count_parameters, evaluation
+from attncem.models.split import SplitModel, count_parameters, evaluation, passes_gradients
 from attncem.models.vit import SelfAttention
 
 BYTES_PER_VALUE = 4
@@ -21,11 +21,14 @@ BYTES_PER_VALUE = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one image. The server's numbers are 0 where the model has no server half."""
+    """Cost of one image. The server's numbers are 0 where the model has no server half.
 
-    client_macs: int
+    Those of a client that another library computes are None: they cannot be counted.
+    """
+
+    client_macs: int | None
     server_macs: int
-    client_parameters: int
+    client_parameters: int | None
     server_parameters: int
     bytes_per_query: int
 
@@ -43,10 +46,11 @@ def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
         client = compact(model.encoder)
         client_macs, z = _count(client, torch.zeros(1, *image_shape, device=device))
         server_macs = _count(model.server, z)[0] if model.server is not None else 0
+    counted = passes_gradients(client)
     return Cost(
-        client_macs=client_macs,
+        client_macs=client_macs if counted else None,
         server_macs=server_macs,
-        client_parameters=count_parameters(client),
+        client_parameters=count_parameters(client) if counted else None,
         server_parameters=count_parameters(model.server),
         bytes_per_query=BYTES_PER_VALUE * z.numel(),
     )

@@ -88,6 +88,11 @@ def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tupl
     return tuple(z.shape[1:])
 
 
+def passes_gradients(module: nn.Module) -> bool:
+    """Whether a gradient comes through all of it; not through what another library computes."""
+    return all(getattr(part, "passes_gradients", True) for part in module.modules())
+
+
 def count_parameters(module: nn.Module | None) -> int:
     """Number of parameters; 0 for None."""
     return sum(p.numel() for p in module.parameters()) if module is not None else 0

@@ -30,7 +30,7 @@ class LabelLeakage(Probe):
 
     options_type = LabelLeakageOptions
     options: LabelLeakageOptions
-    needs = frozenset({"images", "queries"})
+    needs = frozenset({"images", "queries", "labels"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """For each number of labels: the share of the choices after which the head is right about an image."""

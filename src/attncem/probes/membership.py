@@ -34,7 +34,7 @@ class Membership(Probe):
 
     options_type = MembershipOptions
     options: MembershipOptions
-    needs = frozenset({"images", "queries"})
+    needs = frozenset({"images", "queries", "labels"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """Of each pair, named by its evaluation image: its part in the area under the curve, and how many are right."""

@@ -70,7 +70,7 @@ def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
 
 def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
     """Say where no undefended accuracy is known to compare with: neither measured by us nor among these runs."""
-    shown = {_setting(entry) for entry in entries if entry.run.config.defence == "none"}
+    shown = {_setting(entry) for entry in entries if entry.run.defence == "none"}
     asked = dict.fromkeys(_setting(entry) for entry in entries if entry.audit.accuracy is not None)
     return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
 

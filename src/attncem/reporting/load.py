@@ -1,4 +1,7 @@
-"""Run folders → what a report shows: the run's own files, its audits, and which audits are left out."""
+"""Run folders → what a report shows: the run's own files, its audits, and which audits are left out.
+
+An audit's folder, or a folder of audits, is shown without a run: so is that of a foreign encoder.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from attncem.config.run import RunConfig
+from attncem.config.yaml_text import dump_yaml
 from attncem.fingerprints import fingerprint
-from attncem.ledger import joined, ledgers, old_audits
+from attncem.ledger import PLAN, Ledger, joined, ledgers, old_audits
 from attncem.results.audit import AuditPlan, AuditResult
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
@@ -27,16 +31,24 @@ _OLD_NAME = re.compile(rf"(?P<suite>.+?)-(?P<threat>{'|'.join(THREATS)})(?P<on>-
 
 @dataclass(frozen=True)
 class RunView:
-    """One run folder as the report sees it. ``left_out`` names audits that are not shown, each with the reason."""
+    """One run folder as the report sees it. ``left_out`` names audits that are not shown, each with the reason.
+
+    ``config`` is None, and there is no manifest, where audits are shown alone.
+    """
 
     path: Path
     label: str
-    config: RunConfig
+    config: RunConfig | None
     config_text: str
     manifest: Record
     metrics: Sequence[Record] = ()
     audits: Sequence[AuditResult] = ()
     left_out: list[str] = field(default_factory=list)
+
+    @property
+    def defence(self) -> str:
+        """What defends, in a few words, as the configuration has it, or else the audit."""
+        return self.audits[0].subject.surrogate if self.config is None else self.config.defence
 
     @property
     def train(self) -> list[Record]:
@@ -67,7 +79,7 @@ def load_runs(paths: Sequence[Path]) -> list[RunView]:
     """Read the run folders and give each a label of its own."""
     if not paths:
         raise RunError("a report needs at least one run folder")
-    runs = [load_run(path) for path in paths]
+    runs = [run for path in paths for run in _views(path)]
     counts = Counter(run.label for run in runs)
     runs = [replace(run, label=f"{run.label} ({run.path.name})") if counts[run.label] > 1 else run for run in runs]
     seen: Counter[str] = Counter()
@@ -76,6 +88,34 @@ def load_runs(paths: Sequence[Path]) -> list[RunView]:
         seen[run.label] += 1
         unique.append(replace(run, label=f"{run.label} #{seen[run.label]}") if seen[run.label] > 1 else run)
     return unique
+
+
+def _views(path: Path) -> list[RunView]:
+    """The run in a folder, or what the audits in it are about, each by itself."""
+    if (path / "manifest.json").exists():
+        return [load_run(path)]
+    found = [Ledger.open(path)] if (path / PLAN).is_file() else ledgers(path)
+    if not found:
+        return [load_run(path)]  # which says what is missing
+    subjects: dict[str, list[Ledger]] = {}
+    for ledger in found:
+        subjects.setdefault(ledger.plan.subject.fingerprint, []).append(ledger)
+    return [_audits_alone(path.resolve(), group) for group in subjects.values()]
+
+
+def _audits_alone(path: Path, group: Sequence[Ledger]) -> RunView:
+    """Audits of one client without its run: the newest of each kind."""
+    newest: dict[tuple[object, ...], AuditResult] = {}
+    for ledger in group:
+        newest[_kind(ledger.plan), ledger.plan.evaluation] = joined(ledger.path)
+    subject = group[-1].plan.subject
+    known = {"encoder": subject.encoder or subject.architecture, "channel": subject.channel, "data": subject.dataset}
+    return RunView(path, subject.run, None, dump_yaml(known), {}, audits=list(newest.values()))
+
+
+def _kind(plan: AuditPlan) -> tuple[object, ...]:
+    """What audits must share for the newer one to replace the older."""
+    return plan.suite, plan.threat.name, plan.seed, tuple(plan.changed)
 
 
 def load_run(path: Path) -> RunView:
@@ -106,7 +146,7 @@ def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResul
         if mark is not None and plan.subject.fingerprint != mark:  # results without weights are what they are
             left_out.append(_other(plan, ledger.path.name, config.name))
             continue
-        key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))
+        key = _kind(plan)
         if key not in newest or plan.suite_version >= newest[key].plan.suite_version:
             newest[key] = joined(ledger.path)
     anew = {(plan.suite, plan.threat.name) for plan in (audit.plan for audit in newest.values())}

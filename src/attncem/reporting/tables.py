@@ -11,7 +11,7 @@ from typing import Any
 from attncem.metrics import METRICS
 from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
-from attncem.results.audit import AuditResult, FamilyPoint, Row, Score
+from attncem.results.audit import AuditResult, FamilyPoint, Row, Score, Subject
 from attncem.texts import has_text, text
 
 Cells = dict[str, Any]
@@ -85,7 +85,14 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
         "units": units.short(plan.units, audit.strongest_attack.mse.mean) if audit.strongest else "",
     }
     costs = {name: getattr(subject, name) for name in _COSTS}
-    return row | costs | _attack_cells(audit.strongest_attack if audit.strongest else None)
+    unknown = dict.fromkeys(_of_training(subject)) if subject.foreign else {}
+    return row | costs | unknown | _attack_cells(audit.strongest_attack if audit.strongest else None)
+
+
+def _of_training(subject: Subject) -> list[str]:
+    """What nobody knows of a foreign encoder: how it was trained, and its server half where there is none."""
+    server = [] if subject.server_parameters or subject.server_macs else ["server_macs", "server_parameters"]
+    return ["penalty_weight", "training_seconds", "training_ratio", *server]
 
 
 def _floor_row(row: Row) -> Cells:
@@ -109,6 +116,7 @@ def _attack_cells(row: Row | None) -> Cells:
 
 def unaudited_row(run: RunView) -> Cells:
     """Headline row of a run without an audit: what its config and manifest know."""
+    assert run.config is not None
     known = {
         "kind": "unaudited",
         "run": run.label,
@@ -126,7 +134,7 @@ def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.run.config.defence, "color": entry.color}
+        row |= {"surrogate": entry.run.defence, "color": entry.color}
         by_run.setdefault(entry.run.label, []).append(row)
     rows: list[Cells] = []
     for color, run in enumerate(runs):
@@ -253,7 +261,8 @@ def class_tables(entries: Sequence[Entry]) -> list[Cells]:
     for entry in entries:
         subject = entry.audit.subject
         groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(entry)
-    return [_class_table(dataset, group) for (dataset, _), group in groups.items()]
+    tables = [_class_table(dataset, group) for (dataset, _), group in groups.items()]
+    return [table for table in tables if table["rows"]]  # none where the images have no labels
 
 
 def _class_table(dataset: str, group: Sequence[Entry]) -> Cells:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
-from attncem.results.audit import AuditResult, Row
+from attncem.results.audit import NO_LABEL, AuditResult, Row
 from attncem.results.threats import ThreatModel
 from attncem.texts import text
 
@@ -52,7 +52,9 @@ def seconds(value: float | None) -> str:
 
 
 def class_name(names: Sequence[str], label: int) -> str:
-    """The class's name, or its number where the data set has no names."""
+    """The class's name, or its number where the data set has no names; without labels it has none."""
+    if label == NO_LABEL:
+        return text("page.no_label")
     return names[label] if 0 <= label < len(names) else text("page.class", number=label)
 
 
@@ -82,7 +84,9 @@ def _yes(fact: bool) -> str:
 
 
 def describe_run(run: RunView) -> list[str]:
-    """Status, device, versions and split of a run, as its manifest has them."""
+    """Status, device, versions and split of a run, as its manifest has them; without a run that there is none."""
+    if run.config is None:
+        return [text("report.settings.alone")]
     manifest, unknown = run.manifest, text("report.settings.unknown")
     versions = "".join(f"; {name} {version}" for name, version in _pairs(manifest.get("versions")))
     status, device = manifest.get("status") or unknown, manifest.get("device") or unknown

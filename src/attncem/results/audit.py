@@ -28,6 +28,8 @@ PERFECT: dict[str, float] = {
     "band_high": 0.0,
 }
 """What a perfect copy scores, by measure. Decibels are not here: distances in them have no ratio that says anything."""
+NO_LABEL = -1
+"""In the place of a picture's label where the images have none."""
 _NO_ERROR = 1e-9
 """An error below this is rounding."""
 
@@ -104,7 +106,10 @@ class Verdict(Record):
 
 @dataclass(frozen=True)
 class Picture(Record):
-    """One evaluation image as a row recovered it; both are PNG files in the audit's folder."""
+    """One evaluation image as a row recovered it; both are PNG files in the audit's folder.
+
+    ``label`` is -1 where the images have none.
+    """
 
     index: int
     label: int
@@ -205,7 +210,9 @@ class Subject(Record):
     """What was judged: facts of the run, or of a foreign encoder with its channel and data.
 
     ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. The numbers of the
-    server are 0, and the accuracy is absent, where there is no server half.
+    server are 0, and the accuracy is absent, where there is no server half; those of a client are None where it came as
+    a file that cannot be counted. ``weights`` is empty around a foreign encoder, of whose training nothing is known;
+    ``encoder`` holds how its file was used. ``num_classes`` is 0 where the images have no labels.
     """
 
     run: str
@@ -223,13 +230,19 @@ class Subject(Record):
     num_classes: int
     class_names: list[str]
     data_sha256: str
-    client_macs: int
+    client_macs: int | None
     server_macs: int
-    client_parameters: int
+    client_parameters: int | None
     server_parameters: int
     bytes_per_query: int
     training_seconds: float
     front_end: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
+    encoder: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is an encoder of somebody else, without a run."""
+        return not self.weights
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _of_plan(plan: AuditPlan) -> list[Finding]:
     found, subject = list[Finding](), plan.subject
     if plan.num_evaluation < FEW_IMAGES:
         found.append(finding("few_images", count=plan.num_evaluation, wanted=FEW_IMAGES))
-    if 0 < subject.server_macs < subject.client_macs:
+    if subject.client_macs is not None and 0 < subject.server_macs < subject.client_macs:
         found.append(finding("client_heavier", client=subject.client_macs, server=subject.server_macs))
     return found
 

@@ -62,6 +62,8 @@ class Manifest(Record):
     training_seconds: float = 0.0
     peak_memory_bytes: int = 0
     cautions: list[str] = field(default_factory=list)
+    onnx: dict[str, dict[str, str]] = field(default_factory=dict)
+    onnx_problem: str = ""
 
 
 @dataclass(frozen=True)

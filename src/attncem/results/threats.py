@@ -9,9 +9,10 @@ from attncem.results.record import Record
 from attncem.types import ConfigError
 
 Auxiliary = Literal["train", "held_out", "published_infer", "none"]
-Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed"]
+Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed", "labels"]
 """What an attack may need: own images; releases of them; the encoder's weights; its gradient; the channel's law;
-the server's answers; noise of a generator whose seeds can be tried; the releases that it sees, without their images."""
+the server's answers; noise of a generator whose seeds can be tried; the releases that it sees, without their images;
+labels of the images."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class ThreatModel(Record):
             "server": False,
             "generator": False,
             "observed": False,
+            "labels": False,
         }[need]
 
 

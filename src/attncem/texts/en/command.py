@@ -4,6 +4,10 @@ from __future__ import annotations
 
 COMMAND: dict[str, str] = {
     "command.trained": "{path}: validation accuracy {accuracy:.1f} %. Next: attncem audit {path}",
+    "command.no_onnx": (
+        "{path}: your networks are not kept as ONNX ({said}); the command line cannot audit the run, Python can, with "
+        "modules=(encoder, server)"
+    ),
     "command.warning": "warning: {run}: {said}",
     "command.checked.failed": "fail: {run}: {said}",
     "command.checked.passed": "pass: {run}: {said}",

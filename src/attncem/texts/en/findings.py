@@ -99,6 +99,10 @@ FINDINGS: dict[str, str] = {
     "finding.scheme_0": (
         "the noise of this run comes from its public seed (scheme 0): who knows the seed takes it off; train it anew"
     ),
+    "finding.no_noise": (
+        "the channel adds no noise: what an attack misses here another may find, and no bound on what a release tells "
+        "can be given"
+    ),
     "finding.key_missing": (
         "the key of the keyed noise (noise.key) is missing: the audit draws noise of the same law from another key"
     ),

@@ -310,6 +310,7 @@ REPORT: dict[str, str] = {
     "report.reading.threat": "Threat model {name}",
     # settings
     "report.settings": "Settings",
+    "report.settings.alone": "Audited without a run: nothing of its training is known here.",
     "report.settings.run": "Status {status}; device {device}{versions}.",
     "report.settings.unknown": "unknown",
     "report.settings.images": "Images: {counts}.",

@@ -9,6 +9,7 @@ SHARED: dict[str, str] = {
     "page.original": "original",
     "page.original_of": "original image of {name}",
     "page.class": "class {number}",
+    "page.no_label": "no label",
     # measures: title, and what it says
     "measure.mse": "MSE",
     "measure.mse.meaning": (
@@ -82,6 +83,11 @@ SHARED: dict[str, str] = {
     "noise_guess.gaussian_alone": "draws are compared for channels of Gaussian noise alone",
     "noise_guess.few_features": "draws of fewer than 16 features, or of an odd number below 32, are not compared",
     "threat.lacks.observed": "has observed no releases",
+    "threat.lacks.labels": "has no labels",
+    "subject.lacks.gradient": "the encoder came as an ONNX file, through which no gradient passes",
+    "subject.lacks.server_gradient": "the server half came as an ONNX file, through which no gradient passes",
+    "subject.lacks.encoder": "the encoder came as an ONNX file, whose parts cannot be taken apart",
+    "subject.lacks.labels": "the images have no labels",
     "threat.lacks.members": "owns no images that were trained on",
     "threat.releases.many": "{count} releases",
     "threat.jitter": "{sight}, each with pixels off by up to {jitter}/255,",

@@ -1,0 +1,74 @@
+"""A module as one ONNX file, compared with the module itself before it is handed over. Needs the extra `onnx`."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from attncem.models.onnx_file import need, read_onnx
+from attncem.models.onnx_network import OnnxNetwork
+from attncem.types import RunError
+
+_ROUNDING = 1e-4
+"""How far the file's answers may be from the module's, in units of their size."""
+
+
+@torch.no_grad()
+def export_onnx(module: nn.Module, example: Tensor) -> bytes:
+    """The module in evaluation mode as the bytes of an ONNX file that takes any number of examples.
+
+    ``example`` [B, …] holds two or more. RunError says why where torch cannot export it, or where the file answers
+    otherwise than the module.
+    """
+    for library in ("onnx", "onnxruntime", "onnxscript"):
+        need(library)
+    own, x = copy.deepcopy(module).cpu().eval(), example.detach().cpu()
+    expected = own(x)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "exported.onnx"
+        _write(own, x, file)
+        _compare(OnnxNetwork(read_onnx(file)), x, expected)
+        return file.read_bytes()
+
+
+def _write(module: nn.Module, x: Tensor, file: Path) -> None:
+    """Let torch write the file, all in one; RunError where it cannot."""
+    anyhow = ({0: torch.export.Dim("batch")},)
+    try:
+        with _quiet():
+            program = torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=anyhow, verbose=False)
+            assert program is not None
+            program.save(file, external_data=False)
+    except Exception as error:  # torch's exporter fails in many ways
+        first = str(error).strip().partition("\n")[0]
+        raise RunError(f"torch cannot export it as ONNX: {type(error).__name__}: {first}") from error
+
+
+def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:
+    """RunError unless the file gives what the module gave, for the batch and for one of it alone."""
+    found, wanted = torch.cat([network(x), network(x[:1])]), torch.cat([expected, expected[:1]])
+    apart = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
+    if not apart <= _ROUNDING * max(1.0, float(wanted.abs().max())):
+        raise RunError(f"exported as ONNX it answers otherwise: its numbers are off by {apart:.2g}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch's exporter warns of its own insides, and of libraries that are not there."""
+    said = logging.getLogger("torch.onnx")
+    level = said.level
+    said.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        said.setLevel(level)

@@ -1,0 +1,238 @@
+"""ONNX files of others: read, checked and cut; nothing of them is executed here. Needs the extra `onnx`; no torch.
+
+What is run later are the very bytes that were checked: weights in files beside it are read here, by our own rules, and
+put inside, so that onnxruntime never opens a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attncem.config.suggest import did_you_mean, nearest
+from attncem.types import ConfigError, RunError
+
+LARGEST = 2**31 - 1
+"""Bytes of a file with its weights at most: protobuf holds no more."""
+STANDARD = ("", "ai.onnx", "ai.onnx.ml")
+"""Whose operators are taken. Those of onnxruntime itself are not: one of them reads files."""
+_NAMED = 40
+"""Tensors that an error lists, evenly spread."""
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A checked graph with one input and one output, and its weights.
+
+    ``sha256`` covers the file, weights beside it and the output's name, ``file_sha256`` the file alone. ``shape`` are
+    the input's sizes, None where any will do; it is None itself where the file says nothing.
+    """
+
+    path: Path
+    graph: bytes
+    file_sha256: str
+    sha256: str
+    input: str
+    kind: str
+    shape: tuple[int | None, ...] | None
+    output: str
+
+
+def need(library: str) -> Any:
+    """A library of the extra; ConfigError says how to get it."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise ConfigError(
+            f"ONNX needs {library}, which cannot be imported ({error}): "
+            'install the extra with pip install "attncem[onnx]"'
+        ) from error
+
+
+def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
+    """Read a file and cut it at a tensor, by default its only output; RunError says what is wrong with it."""
+    model, digest = _parsed(path)
+    alone = digest.hexdigest()
+    _refuse_custom(model, path)
+    _take_weights_in(model, path, digest)
+    chosen = _cut(model, path, output)
+    mark = hashlib.sha256(f"{digest.hexdigest()} {chosen}".encode()).hexdigest()
+    source = model.graph.input[0]
+    kind, shape = _type_of(source)
+    try:
+        graph = model.SerializeToString()
+    except ValueError as error:  # protobuf's word for too large
+        raise RunError(f"{path} is larger than 2 GiB with its weights, which cannot be run in one piece") from error
+    return OnnxFile(path, graph, alone, mark, source.name, kind, shape, chosen)
+
+
+# what it holds
+
+
+def _parsed(path: Path) -> tuple[Any, Any]:
+    """The file's message, and a hash that has begun with its bytes."""
+    onnx = need("onnx")
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        raise RunError(f"{path} is {what}; give an ONNX file")
+    if path.stat().st_size > LARGEST:
+        raise RunError(f"{path} is larger than 2 GiB; weights of that size lie in files beside an ONNX file")
+    raw = path.read_bytes()
+    try:
+        model = onnx.load_model_from_string(raw)
+    except Exception as error:  # protobuf's errors have no common class of their own
+        raise RunError(f"{path} is not an ONNX file: {_first_line(error)}") from error
+    if not model.graph.node:
+        raise RunError(f"{path} is not an ONNX file: it holds no graph")
+    return model, hashlib.sha256(raw)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _all_of(message: Any, kind: type) -> Iterator[Any]:
+    """Every message of a kind, however deep: what stands where nobody expects it is found as well."""
+    single = need("google.protobuf.message").Message
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for part in (value,) if isinstance(value, single) else value:
+            if isinstance(part, kind):
+                yield part
+            yield from _all_of(part, kind)
+
+
+def _refuse_custom(model: Any, path: Path) -> None:
+    """RunError for operators that are neither ONNX's own nor made of them in the file itself."""
+    onnx = need("onnx")
+    own = {(function.domain, function.name) for function in model.functions}
+    for node in _all_of(model, onnx.NodeProto):
+        if node.domain not in STANDARD and (node.domain, node.op_type) not in own:
+            raise RunError(
+                f"{path} uses the operator {node.op_type} of {node.domain}, which is none of ONNX: it would have to be "
+                "loaded as a program. Export it again with ONNX's own operators"
+            )
+
+
+# weights in files beside it
+
+
+def _take_weights_in(model: Any, path: Path, digest: Any) -> None:
+    """Put weights that lie in other files into the model; only files in its own folder are read."""
+    onnx = need("onnx")
+    taken = 0
+    for tensor in _all_of(model, onnx.TensorProto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        data = _external(path, {entry.key: entry.value for entry in tensor.external_data}, LARGEST - taken)
+        taken += len(data)
+        digest.update(data)
+        tensor.raw_data = data
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _external(path: Path, entries: Mapping[str, str], room: int) -> bytes:
+    """The bytes of one tensor; RunError for a place outside of the folder, and for a part that is not there."""
+    location, folder = entries.get("location", ""), path.resolve().parent
+    place = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not place.is_relative_to(folder):
+        raise RunError(f"{path} has weights in {location!r}, outside of its folder: these are not read")
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error} in the place of weights") from error
+    if not place.is_file():
+        raise RunError(f"{path} has weights in {place.name}, which is not there: put it beside the file")
+    size = place.stat().st_size
+    length = size - offset if length < 0 else length
+    if not (0 <= offset <= size and length <= size - offset):
+        raise RunError(f"{place} is too short for the weights that {path.name} has in it; get both again")
+    if length > room:
+        raise RunError(f"{path} is larger than 2 GiB with its weights, which cannot be run in one piece")
+    with place.open("rb") as stream:
+        stream.seek(offset)
+        return stream.read(length)
+
+
+# the cut
+
+
+def _cut(model: Any, path: Path, output: str | None) -> str:
+    """Leave only what the chosen tensor needs; its name. RunError unless it depends on exactly one input."""
+    onnx, graph = need("onnx"), model.graph
+    chosen = output or _only_output(graph, path)
+    stored = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+    inputs = [item.name for item in graph.input if item.name not in stored]
+    candidates = _fed_by(inputs, graph.node)
+    if chosen not in candidates:
+        raise RunError(f"{path} has no tensor {chosen} that depends on its input{_offer(chosen, list(candidates))}")
+    needed, nodes = {chosen}, list[Any]()
+    for node in reversed(graph.node):  # nodes stand behind what they need
+        if needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(_read_by(node))
+    sources = [item for item in graph.input if item.name in inputs and item.name in needed]
+    if len(sources) != 1:
+        named = ", ".join(item.name for item in sources)
+        raise RunError(f"{path} needs {len(sources)} inputs for {chosen} ({named}); an encoder takes images alone")
+    known = [item for item in graph.output if item.name == chosen] or [onnx.ValueInfoProto(name=chosen)]
+    _keep(graph.node, nodes[::-1])
+    _keep(graph.input, sources)
+    _keep(graph.output, known)
+    _keep(graph.initializer, [item for item in graph.initializer if item.name in needed])
+    _keep(graph.sparse_initializer, [item for item in graph.sparse_initializer if item.values.name in needed])
+    return str(chosen)
+
+
+def _only_output(graph: Any, path: Path) -> str:
+    names = [item.name for item in graph.output]
+    if len(names) != 1:
+        raise RunError(f"{path} has {len(names)} outputs ({', '.join(names)}): choose a tensor with output=NAME")
+    return str(names[0])
+
+
+def _fed_by(inputs: Iterable[str], nodes: Iterable[Any]) -> dict[str, None]:
+    """The tensors that depend on the inputs, in the order in which they are made."""
+    fed, made = set(inputs), dict[str, None]()
+    for node in nodes:
+        if fed.intersection(_read_by(node)):
+            fed.update(node.output)
+            made |= dict.fromkeys(name for name in node.output if name)
+    return made
+
+
+def _read_by(node: Any) -> set[str]:
+    """The tensors that a node reads, also from inside of its branches and loops."""
+    onnx = need("onnx")
+    inner = [name for part in _all_of(node, onnx.NodeProto) for name in part.input]
+    given = [item.name for part in _all_of(node, onnx.GraphProto) for item in part.output]
+    return {name for name in (*node.input, *inner, *given) if name}
+
+
+def _keep(field: Any, items: Collection[Any]) -> None:
+    """Make a repeated field hold these of its items alone."""
+    kept = [type(item).FromString(item.SerializeToString()) for item in items]
+    del field[:]
+    field.extend(kept)
+
+
+def _offer(wrong: str, names: list[str]) -> str:
+    every = max(1, -(-len(names) // _NAMED))
+    which = "they are" if every == 1 else f"some of its {len(names)} are"
+    return f"{did_you_mean(nearest(wrong, names))}; {which} {', '.join(names[::every])}"
+
+
+def _type_of(source: Any) -> tuple[str, tuple[int | None, ...] | None]:
+    """The element type of an input, as numpy names it, and its sizes."""
+    onnx = need("onnx")
+    tensor = source.type.tensor_type
+    kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    if not tensor.HasField("shape"):
+        return kind, None
+    return kind, tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)

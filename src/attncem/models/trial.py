@@ -1,0 +1,46 @@
+"""Whether an encoder can be judged at all: it is tried on a few images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attncem.types import RunError
+
+TRIED = 6
+"""Images that it is tried on."""
+LARGEST = 2**24
+"""Values of a feature at most: 64 MiB for each image."""
+_ROUNDING = 1e-3
+"""How far features may be off, in units of their size, because sums are taken in another order."""
+
+
+@torch.no_grad()
+def try_encoder(encoder: nn.Module, x: Tensor) -> None:
+    """RunError unless it gives each image a finite feature that depends on this image alone, every time the same."""
+    z = encoder(x)
+    if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x) or not z.is_floating_point():
+        found = f"a tensor {list(z.shape)} of {z.dtype}" if isinstance(z, Tensor) else type(z).__name__
+        raise RunError(
+            f"the encoder gives {found} for images {list(x.shape)}; it must give a tensor [B, …] of floating-point "
+            "numbers, one row for each image"
+        )
+    if z[0].numel() > LARGEST:
+        raise RunError(f"the encoder's feature has {z[0].numel()} values, more than {LARGEST}: cut it elsewhere")
+    if not bool(z.isfinite().all()):
+        raise RunError("the encoder's features hold NaN or infinity for images in [0, 1]: check mean, std and layout")
+    size = _ROUNDING * float(z.abs().max())
+    if _apart(encoder(x), z) > size:
+        raise RunError(
+            "the encoder is not deterministic: the same images have other features when they are encoded again. What "
+            "is random must be a stage of the channel, so that it can be judged"
+        )
+    if _apart(torch.cat([encoder(part) for part in x.split(1)]), z) > size:
+        raise RunError(
+            "the encoder's feature of an image depends on the other images of its batch, as with batch statistics: "
+            "export it in evaluation mode"
+        )
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max()) if one.shape == other.shape else float("inf")
