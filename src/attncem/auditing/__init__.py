@@ -24,7 +24,7 @@ from attncem.config.probes import AttributeLeakageOptions
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
 from attncem.data.attributes import attributes_hash
-from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back
+from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back, memory_kept
 from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
 from attncem.opening import OpenRun, open_run
@@ -116,6 +116,7 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
 def _ready(opened: OpenRun, threads: int) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(memory_given_back(opened.device))
+    stack.enter_context(memory_kept(opened.device))
     stack.enter_context(limited_threads(threads))
     stack.enter_context(fastest_convolutions(opened.device))
     return stack
