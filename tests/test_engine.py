@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import platform
+import resource
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +24,7 @@ from attncem.engine import (
     describe_device,
     first_not_finite,
     limited_threads,
+    memory_kept,
     resolve_device,
     seeded,
     set_rate,
@@ -174,6 +177,35 @@ def test_limited_threads_restores() -> None:
     with pytest.raises(KeyError), limited_threads(before + 1):
         raise KeyError
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it acts with glibc alone")
+def test_kept_memory_is_not_asked_for_again() -> None:
+    """Pages that the system must hand over for tensors that come and go: none while memory is kept, and all after."""
+
+    def pages() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(3):
+            torch.empty(10 * 2**20).fill_(1.0)  # 40 MiB: above what glibc keeps by itself
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    one = 40 * 2**20 // resource.getpagesize()
+    if pages() < one:
+        pytest.skip("this system has larger pages, or keeps memory by itself")
+    with memory_kept(CPU):
+        assert min(pages() for _ in range(5)) < one / 10, "the first ones are taken from the system"
+    assert pages() > one
+    with pytest.raises(KeyError), memory_kept(CPU):
+        raise KeyError
+
+
+def test_memory_is_kept_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", None)  # calling it would fail
+    with memory_kept(torch.device("cuda")):
+        pass
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    with memory_kept(CPU):
+        pass
 
 
 def test_average_is_exponential_over_weights_and_buffers() -> None:

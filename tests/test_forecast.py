@@ -61,8 +61,14 @@ def test_seconds_add_and_multiply() -> None:
 def test_a_trial_takes_as_long_as_what_is_tried() -> None:
     found = timed(lambda: time.sleep(0.01))
     assert 0.01 <= found.least <= found.most < 0.1
-    long = timed(lambda: time.sleep(0.06))
-    assert 0.04 < long.least < long.most < 0.2
+    long = timed(lambda: time.sleep(0.12))
+    assert 0.08 < long.least < long.most < 0.4
+
+
+def test_a_trial_that_is_disturbed_once_does_not_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = iter([0.05, 0.002, 0.03, *[0.002, 0.003] * 20])
+    monkeypatch.setattr("attncem.attacks.forecast._once", lambda action: next(durations))
+    assert timed(lambda: None) == Seconds(0.002, 0.003)
 
 
 def test_rates_grow_with_the_work() -> None:

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attncem.attacks import build_attack
+from attncem.attacks.decoder import Material
 from attncem.attacks.oracle import Oracle
 from attncem.attacks.seeing import mean_of
 from attncem.channels import GaussianChannel, build_channel
-from attncem.config.attacks import NearestNeighbourOptions, RidgeOptions
+from attncem.config.attacks import DecoderOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.channels import GaussianOptions, IdentityOptions, QuantiseOptions, TopKOptions
 from attncem.models.split import SplitModel
 from attncem.noise import new_key
@@ -446,3 +447,48 @@ def test_images_that_it_made_have_keyed_noise_of_their_own() -> None:
 def test_who_owns_no_images_makes_none() -> None:
     with pytest.raises(NotApplicable):
         ask(leaky(), replace(FULL, auxiliary="none")).owning(X, Y)
+
+
+# an adversary who looks at releases in a way of its own
+
+
+def test_all_that_is_seen_is_looked_at_in_the_same_way() -> None:
+    whole = ask(leaky(std=0.0), observed=LEAKY(X[:3]))
+    twice = whole.looking(lambda released: 3 * released).looking(lambda released: released + 1)
+    index = torch.arange(5)
+    expected = 3 * LEAKY(X[:5]) + 1
+    torch.testing.assert_close(twice.release(X[:5]), expected)
+    torch.testing.assert_close(twice.release_auxiliary(index), expected)
+    torch.testing.assert_close(twice.observed(), expected[:3])
+    mirrored = twice.owning(X.flip(-1), Y)
+    torch.testing.assert_close(mirrored.release_auxiliary(index), 3 * LEAKY(X[:5].flip(-1)) + 1)
+    torch.testing.assert_close(whole.release_auxiliary(index), LEAKY(X[:5]))
+
+
+@pytest.mark.parametrize("noise", ["fresh", "keyed"])
+def test_before_the_channel_features_are_clean(noise: str) -> None:
+    model = leaky(noise=noise)
+    model.channel.bind(new_key(), "here")  # type: ignore[operator]
+    whole = ask(model, replace(FULL, releases_per_input=4, jitter=3), observed=LEAKY(X))
+    clean = whole.before_channel()
+    index = torch.arange(5)
+    for oracle, x in ((clean, X), (clean.owning(X.flip(-1), Y), X.flip(-1))):
+        torch.testing.assert_close(oracle.release_auxiliary(index), LEAKY(x[:5]))
+        torch.testing.assert_close(oracle.release(x[:5]), LEAKY(x[:5]))
+    assert not torch.allclose(whole.release_auxiliary(index), LEAKY(X[:5]), atol=0.01)
+    with pytest.raises(NotApplicable):
+        clean.observed()
+    with pytest.raises(NotApplicable):
+        ask(model, THREATS["query_only"]).before_channel()
+
+
+@pytest.mark.parametrize("way", ["looking", "before the channel"])
+def test_a_decoder_that_mirrors_its_images_sees_them_in_the_same_way(way: str) -> None:
+    whole = ask(leaky(std=5.0 if way == "before the channel" else 0.0))
+    oracle = whole.before_channel() if way == "before the channel" else whole.looking(lambda z: 3 * z - 7)
+    material = Material(oracle, DecoderOptions(batch_size=64, mirror=True), seed=0)
+    standardised, x = material.batch()
+    seen = standardised * material.standardise.std + material.standardise.mean
+    torch.testing.assert_close(seen, LEAKY(x) if way == "before the channel" else 3 * LEAKY(x) - 7)
+    own = {image.numpy().tobytes() for image in X}
+    assert 10 < sum(image.numpy().tobytes() not in own for image in x) < 54, "about half are mirrored"

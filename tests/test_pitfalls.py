@@ -378,14 +378,19 @@ def test_a_decoder_left_in_training_mode_is_told(plant: Callable[..., None], tmp
 
 
 def test_ten_images_are_called_few(tmp_path: Path) -> None:
+    one_step = {"start": "mean", "steps": 1, "max_steps": 1, "restarts": 1, "tuning_images": 4}
+    rows = suite({"ridge": RidgeOptions(), "some": OptimisationOptions(images=100, **one_step)})
+
     def on(count: int) -> AuditResult:
         repeated = DATA.test.images.repeat(9, 1, 1, 1)[:count], DATA.test.labels.repeat(9)[:count]
         data = replace(DATA, test=DeviceData(*repeated))
-        return audited(subject(LEAKY, 0.1, data=data), tmp_path / str(count), suite({"ridge": RidgeOptions()}))
+        return audited(subject(LEAKY, 0.1, data=data), tmp_path / str(count), rows)
 
     few, many = on(10), on(1000)
-    assert "few_images" in codes(few)
-    assert "few_images" not in codes(many)
+    assert codes(few).count("few_images") == 1, "that all rows have few is told once"
+    assert "few_images" in codes(few, "")
+    assert "few_images" in codes(many, "some"), "a row that is asked about a part alone"
+    assert codes(many).count("few_images") == 1
 
     def width(result: AuditResult) -> float:
         return result.row("ridge").mse.high - result.row("ridge").mse.low

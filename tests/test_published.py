@@ -15,11 +15,13 @@ from attncem.attacks.published import PublishedAttack, RawMaterial
 from attncem.channels import build_channel
 from attncem.config.attacks import DecoderOptions
 from attncem.config.channels import GaussianOptions
-from attncem.engine import seeded
+from attncem.engine import Engine, adam, memory_kept, seeded
 from attncem.models.decoders import PublishedDecoder
 from attncem.models.split import SplitModel
 from attncem.results.threats import THREATS
 from attncem.types import TrainingError
+
+CPU = torch.device("cpu")
 
 
 def make_oracle(count: int = 40, scale: float = 1.0) -> Oracle:
@@ -59,6 +61,32 @@ def test_it_is_the_loop_that_was_published() -> None:
     with torch.no_grad():
         expected = decoder.eval()(released)
     torch.testing.assert_close(attack.reconstruct(released), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_overwritten_changes_no_number() -> None:
+    """Each step has the very loss of one whose ReLUs make copies, and of one that gives its memory back."""
+    x = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    def losses(*, inplace: bool) -> list[float]:
+        with seeded(CPU, 0, "decoder init"):
+            decoder = PublishedDecoder((4, 4, 4), (1, 8, 8))
+        relus = [module for module in decoder.modules() if isinstance(module, nn.ReLU)]
+        assert relus
+        assert all(relu.inplace for relu in relus)
+        for relu in relus:
+            relu.inplace = inplace
+        optimizer, found = adam(decoder.parameters(), 1e-3, CPU, weight_decay=1e-4), list[float]()
+        for _ in range(4):
+            loss = F.mse_loss(decoder(F.pixel_unshuffle(x, 2)), x)
+            Engine(CPU).descend(loss, [optimizer])
+            found.append(loss.item())
+        return found
+
+    plain = losses(inplace=False)
+    assert plain[-1] < plain[0]
+    assert losses(inplace=True) == plain
+    with memory_kept(CPU):
+        assert losses(inplace=True) == plain
 
 
 def test_its_numbers_are_the_published_ones() -> None:

@@ -1362,6 +1362,21 @@ def report_row(run: Any) -> dict[str, Any]:
 # One image.
 
 
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([2.0, 40.0, 3.14159], "(signal to noise): 2 to 40, median 3.1."),
+        ([0.5, None], "0.5 to 0.5, median 0.5; 1 of 2 channels are released as they are."),
+        ([None, None], "Every channel of z is released as it is"),
+        ([], "on cpu."),
+    ],
+)
+def test_settings_tell_how_z_stands_against_the_noise(ratios: list[float | None], said: str) -> None:
+    told = wording.describe_audit(make_audit(signal_to_noise=ratios))
+    assert said in told
+    assert ("signal to noise" in told) == any(ratios)
+
+
 def make_explanation(recoveries: list[Recovery], **other: Any) -> Explanation:
     release = Release([8, 4, 4], "float32", 512, -1.0, 1.0, "fresh", 0.1, 784, None)
     top = [Candidate(0, "circle", 0.8), Candidate(1, "square", 0.1)]

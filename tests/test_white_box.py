@@ -370,6 +370,7 @@ def test_the_verdict_is_that_of_doubling() -> None:
     assert late.verdict.gain_of_doubling is not None
     assert late.verdict.gain_of_doubling < 0.02
     assert late.chosen == Weights(10.0, 0.0)
+    assert (early.steps, late.steps) == (10, 200), "more steps are taken where they are worth it"
 
 
 def test_it_tells_how_far_it_is() -> None:

@@ -7,8 +7,10 @@ and read every N steps. So the same step can be captured in a graph or compiled.
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import math
+import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,10 @@ from attncem.seeding import derive_seed
 from attncem.types import ConfigError
 
 Precision = Literal["32-true", "bf16-mixed"]
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+"""Options of glibc's mallopt."""
+_KEEPING = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0}
+_GIVING_BACK = {_TRIM_THRESHOLD: 64 * 2**20, _MMAP_THRESHOLD: 32 * 2**20, _MMAP_MAX: 65536}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -221,6 +227,27 @@ def memory_given_back(device: torch.device) -> Iterator[None]:
     finally:
         if device.type == "cuda":
             gc.collect()
+
+
+@contextmanager
+def memory_kept(device: torch.device) -> Iterator[None]:
+    """On a CPU, keep what a step has freed for the next one; with glibc alone, elsewhere it does nothing.
+
+    Else the system maps and clears every large tensor anew, page by page: a third of a step of a decoder's training.
+    Afterwards everything is given back, and the limits are those that glibc itself comes to where tensors are large.
+    """
+    libc = ctypes.CDLL(None) if device.type == "cpu" and platform.libc_ver()[0] == "glibc" else None
+    if libc is None:
+        yield
+        return
+    for option, value in _KEEPING.items():
+        libc.mallopt(option, value)
+    try:
+        yield
+    finally:
+        for option, value in _GIVING_BACK.items():
+            libc.mallopt(option, value)
+        libc.malloc_trim(0)
 
 
 @contextmanager

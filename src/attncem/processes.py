@@ -237,7 +237,7 @@ class Helpers:
         self._processes: dict[int, tuple[SpawnProcess, Connection]] = {}
         context = multiprocessing.get_context("spawn")
         packed = _packed(arguments)
-        with _interrupts_held():
+        with interrupts_held():
             for rank in range(1, size):
                 heard, told = context.Pipe(duplex=False)
                 process = context.Process(
@@ -306,7 +306,7 @@ def _packed(arguments: tuple[Any, ...]) -> bytes:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Processes started here never get Ctrl-C: it is the first process that stops the run."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

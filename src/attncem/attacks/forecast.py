@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-_TRIAL = 0.05
+_TRIAL = 0.1
 """Seconds for which a trial is repeated at most."""
-_REPEATS = 5
+_REPEATS = 20
 _FIRST = 0.7
 """A first run is slower than later ones, by no more than this part leaves."""
 _SIDE = 384
@@ -34,14 +34,18 @@ class Seconds:
 
 
 def timed(action: Callable[[], object]) -> Seconds:
-    """One run of an action: the fastest and the slowest of a few, after one that warms up; a long one is that alone."""
+    """One run of an action, after one that warms up: the fastest of some, and their upper quartile.
+
+    One that was disturbed must not count for all that follow. Of a long action the first run is all there is.
+    """
     first = _once(action)
     if first > _TRIAL:
         return Seconds(_FIRST * first, first)
     found = [_once(action)]
     while len(found) < _REPEATS and sum(found) < _TRIAL:
         found.append(_once(action))
-    return Seconds(min(found), max(found))
+    found.sort()
+    return Seconds(found[0], found[3 * len(found) // 4])
 
 
 def _once(action: Callable[[], object]) -> float:

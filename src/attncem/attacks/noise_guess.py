@@ -14,7 +14,7 @@ as a clean one, every other one as it came.
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +40,6 @@ _BLUR = 0.1
 _AT_ONCE = {"cuda": 1 << 20}
 """Seeds that are tried together, by kind of device: what its launches are worth. Elsewhere fewer, for the cache."""
 _ELSEWHERE = 1 << 14
-_BATCH = 500
 _SHIFT = 397
 _LOW = 0xFFFFFFFF
 
@@ -58,7 +57,7 @@ class NoiseGuessAttack(Attack):
         std = additive_std(oracle.channel())
         self._noisy, self._clean = RidgeAttack(progress=self.progress), RidgeAttack(progress=self.progress)
         self._noisy.fit(oracle, seed=seed)
-        clean = cast(Oracle, CleanOracle(oracle))
+        clean = oracle.before_channel()
         self._clean.fit(clean, seed=seed)
         features = OwnImages(clean).release_all(make_generator(oracle.device, seed, "noise guess"))
         self._search = Search(features.flatten(1), std) if std else None  # without noise there is nothing to guess
@@ -171,18 +170,3 @@ def drawn(seeds: Tensor, like: Tensor) -> Tensor:
     for row, seed in zip(numbers, seeds.tolist(), strict=True):
         row.normal_(generator=torch.Generator().manual_seed(seed))
     return numbers.to(like.device)
-
-
-class CleanOracle:
-    """An oracle whose own images are encoded and not passed through the channel."""
-
-    def __init__(self, whole: Oracle) -> None:
-        self._whole, self._encoder, self._x = whole, whole.encoder(), whole.auxiliary()[0]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
-
-    @torch.no_grad()
-    def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Clean features of these own images."""
-        return torch.cat([self._encoder(part) for part in self._x[index].split(_BATCH)])

@@ -53,6 +53,8 @@ _DISTURBANCE = 0.2
 """Deviation of the noise that further restarts add to the start."""
 _KEPT = 4
 """Of the pairs of weights, one in so many is tried again with more steps."""
+_WORTH = 1e-3
+"""Part of the error that more steps must take away to be taken for every image."""
 _MOST_COPIES = 16
 """Releases of an image that one draw averages at most."""
 _TELL_EVERY = 20
@@ -130,9 +132,9 @@ class OptimisationAttack(Attack):
     # what own held-out images choose
 
     def _choose(self, x: Tensor, released: Tensor, centre: Tensor) -> None:
-        """Weights for doubled numbers of steps, until doubling gains little; the best of all are kept.
+        """Weights for doubled numbers of steps, until doubling gains little; the best are kept.
 
-        More steps than the first number are tried with the better weights alone.
+        More steps than the first number are tried with the better weights alone, and kept where they are worth it.
         """
         pairs = [Weights(*pair) for pair in itertools.product(self.options.smoothness, self.options.pulls)]
         curve, least, gain, reliable = list[BudgetPoint](), math.inf, None, False
@@ -140,7 +142,7 @@ class OptimisationAttack(Attack):
             errors = self._errors(pairs, x, released, centre, steps)
             error = min(errors.values())
             gain = _gain(curve[-1].validation_error, error) if curve else None
-            if error < least:
+            if error < (1 - _WORTH) * least:
                 self.chosen, self.steps, least = min(pairs, key=errors.__getitem__), steps, error
             curve.append(BudgetPoint(steps, error))
             reliable = gain is not None and gain < self.options.tolerance

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,10 @@ def has_weak_noise(channel: nn.Module) -> bool:
     return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
 
 
+def _as_it_is(released: Tensor) -> Tensor:
+    return released
+
+
 class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
@@ -99,6 +104,7 @@ class Oracle:
         moved = bool(threat.jitter)
         self._features = None if moved else features
         self._fixed = fixed if threat.may_query and not moved else None
+        self._look: Callable[[Tensor], Tensor] = _as_it_is
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""
@@ -125,18 +131,35 @@ class Oracle:
             other._fixed = torch.cat([other._model.release(part) for part in x.split(_BATCH)])
         return other
 
+    def looking(self, through: Callable[[Tensor], Tensor]) -> Oracle:
+        """The same adversary, who does this to all that it sees of images before anything else."""
+        other, before = copy.copy(self), self._look
+        other._look = lambda released: through(before(released))
+        return other
+
+    def before_channel(self) -> Oracle:
+        """The same adversary, who computes clean features by itself instead of looking at releases."""
+        self.require("encoder")
+        other = copy.copy(self)
+        other.threat = replace(self.threat, releases_per_input=1, jitter=0)
+        other._sight = Sight(SplitModel(self._model.encoder, IdentityChannel(), None).eval(), other.threat)
+        other._fixed, other._observed = None, None
+        return other
+
     @torch.no_grad()
     def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
         self.require("queries")
         noise = generator or self._noise
-        return torch.cat([self._sight(part, noise) for part in x.split(_BATCH)])
+        return self._look(torch.cat([self._sight(part, noise) for part in x.split(_BATCH)]))
 
     @torch.no_grad()
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """The same for own images; clean features are computed once, but where each release is of other pixels."""
         self.require("images", "queries")
-        noise = generator or self._noise
+        return self._look(self._released(index, generator or self._noise))
+
+    def _released(self, index: Tensor, noise: torch.Generator) -> Tensor:
         if self._fixed is not None:
             return self._sight.repeated(self._fixed[index])
         if self.threat.jitter:
@@ -150,7 +173,7 @@ class Oracle:
         """The releases that it will be asked about, without their images and labels: who sees them owns them."""
         self.require("observed")
         assert self._observed is not None
-        return self._observed.clone()
+        return self._look(self._observed.clone())
 
     def server(self) -> nn.Module:
         """A copy of the server half through which gradients pass: releases arrive there."""

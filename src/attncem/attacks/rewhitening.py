@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -76,7 +75,7 @@ class RewhiteningAttack(Attack):
 
     def _learned(self, oracle: Oracle, whiten: Whitener, seed: int) -> Attack:
         inner = self._new()
-        inner.fit(cast(Oracle, WhitenedOracle(oracle, whiten)), seed=seed)
+        inner.fit(oracle.looking(whiten), seed=seed)
         return inner
 
     def _new(self) -> Attack:
@@ -139,17 +138,3 @@ def _inside_classes(features: Tensor, y: Tensor) -> Tensor:
     member = torch.nn.functional.one_hot(y).to(features.dtype)
     means = (member.T @ features) / member.sum(0).clamp_min(1)[:, None]
     return features - means[y]
-
-
-class WhitenedOracle:
-    """An oracle whose releases of own images come re-whitened."""
-
-    def __init__(self, whole: Oracle, whiten: Whitener) -> None:
-        self._whole, self._whiten = whole, whiten
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
-
-    def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The same releases, whitened."""
-        return self._whiten(self._whole.release_auxiliary(index, generator=generator))

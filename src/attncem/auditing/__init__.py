@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,22 @@ import numpy as np
 import torch
 
 import attncem
+from attncem.attacks.base import Attack
 from attncem.auditing.case import Case
 from attncem.auditing.forecasting import foretell
 from attncem.auditing.guards import overlap, signal_to_noise
+from attncem.auditing.judges import build_judge
 from attncem.auditing.kept import strongest_kept
-from attncem.auditing.measuring import measure, summarise
+from attncem.auditing.measuring import Measured, measure, summarise
 from attncem.auditing.units import human_units
+from attncem.auditing.workers import Brief, measured_beside
 from attncem.build import Modules
+from attncem.config.base import Options
 from attncem.config.probes import AttributeLeakageOptions
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
 from attncem.data.attributes import attributes_hash
-from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back
+from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back, memory_kept
 from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
 from attncem.models.trial import TRIED, try_encoder
@@ -60,6 +66,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     reference: str | Path | RunDirectory | OpenRun | None = None,
     modules: Modules | None = None,
     threads: int | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> AuditResult:
     """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is there.
@@ -69,16 +76,20 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
     `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
     of a checkpoint, `out` another folder for the result, `threads` those of torch on a CPU, if not as many as the run
-    had. `reference` is an undefended run of the same data, in whose
-    features probes may measure.
+    had. `workers` are processes that attack beside each other on a CPU, each with so many threads; the numbers are the
+    same. `reference` is an undefended run of the same data, in whose features probes may measure.
     """
     chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
     wanted = select_rows(chosen.suite, only, skip)
     known("on", on, ("test", "validation"))
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads={threads}: at least 1 is needed")
+    for name, number in {"threads": threads, "workers": workers}.items():
+        if number is not None and number < 1:
+            raise ConfigError(f"{name}={number}: at least 1 is needed")
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
-    with _ready(opened, threads or opened.config.threads), shown(progress) as told:
+    threads = threads or opened.config.threads
+    if workers > 1:
+        _require_workers(opened, workers, from_folder=not isinstance(run, OpenRun) and modules is None)
+    with _ready(opened, threads), shown(progress) as told:
         if opened.directory is None:
             try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
         drawn_from = opened.config.seed if seed is None else seed
@@ -86,7 +97,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
-            _run_rows(case, chosen.suite, wanted, ledger, told)
+            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, Crew(workers, threads))
             return ledger.conclude()
 
 
@@ -119,22 +130,63 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
 def _ready(opened: OpenRun, threads: int) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(memory_given_back(opened.device))
+    stack.enter_context(memory_kept(opened.device))
     stack.enter_context(limited_threads(threads))
     stack.enter_context(fastest_convolutions(opened.device))
     return stack
 
 
-def _run_rows(case: Case, suite: Suite, wanted: Sequence[str], ledger: Ledger, progress: Progress) -> None:
+@dataclass(frozen=True)
+class Crew:
+    """How many processes attack, and the threads of each."""
+
+    workers: int = 1
+    threads: int = 1
+
+
+def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
+    """ConfigError unless other processes can open the same model, and have something to compute on."""
+    if opened.device.type != "cpu":
+        raise ConfigError(f"workers={workers} is for a CPU: on a GPU rows are made one after the other")
+    if opened.directory is None or not from_folder:
+        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
+
+
+def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progress: Progress, crew: Crew) -> None:
     """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
     stage = f"audit {case.subject.name}"
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
-    foretell(case, {name: suite.rows[name] for name in wanted if name not in done}, progress)
-    for position, name in enumerate(wanted):
-        progress(stage, position, len(wanted), {})
-        if name not in done:
-            found = measure(case, name, suite.rows[name], seed=case.seed_of(name), progress=_nested(progress, stage))
+    rows = {name: options for name, options in wanted.items() if name not in done}
+    foretell(case, rows, progress, crew.workers)
+    progress(stage, len(wanted) - len(rows), len(wanted), {})
+    with closing(_measured(case, rows, _nested(progress, stage), crew)) as measured:
+        for number, found in enumerate(measured, 1):
             ledger.write(found.row, found.files)
-    progress(stage, len(wanted), len(wanted), {})
+            progress(stage, len(wanted) - len(rows) + number, len(wanted), {})
+
+
+def _measured(
+    case: Case, rows: Mapping[str, Options], progress: Progress, crew: Crew
+) -> Generator[Measured, None, None]:
+    """Rows in their order; attacks that follow each other are beside each other where there are workers.
+
+    Probes may read what the attacks before them have left.
+    """
+    for attacks, group in groupby(rows.items(), key=lambda row: isinstance(build_judge(row[1]), Attack)):
+        some = dict(group)
+        if attacks and crew.workers > 1 and len(some) > 1:
+            yield from measured_beside(_brief(case, crew), some, crew.workers, progress)
+            continue
+        for name, options in some.items():
+            yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
+
+
+def _brief(case: Case, crew: Crew) -> Brief:
+    """The case in words, for other processes."""
+    subject = case.subject.subject()
+    assert case.subject.directory is not None
+    where = case.subject.directory.path.resolve()
+    return Brief(where, subject.weights, subject.fingerprint, case.threat, case.on, case.seed, crew.threads)
 
 
 def _nested(progress: Progress, stage: str) -> Progress:

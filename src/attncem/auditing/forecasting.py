@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -22,14 +22,14 @@ _OWN = 300
 """Own images that a trial has at most: more than any batch of the suites."""
 
 
-def foretell(case: Case, rows: Mapping[str, Options], progress: Progress) -> None:
+def foretell(case: Case, rows: Mapping[str, Options], progress: Progress, workers: int = 1) -> None:
     """Say how long these rows will take, where it is a CPU that takes it and somebody listens."""
     if rows and case.subject.device.type == "cpu" and hasattr(progress, "line"):
-        tell(progress, _sentence(case, rows))
+        tell(progress, _sentence(case, rows, workers))
 
 
-def _sentence(case: Case, rows: Mapping[str, Options]) -> str:
-    known, unknown = forecast(case, rows)
+def _sentence(case: Case, rows: Mapping[str, Options], workers: int) -> str:
+    known, unknown = forecast(case, rows, workers)
     run, least, most = case.subject.name, _duration(known.least), _duration(known.most)
     if unknown:
         return text("terminal.forecast.part", run=run, least=least, rows=", ".join(unknown))
@@ -38,13 +38,25 @@ def _sentence(case: Case, rows: Mapping[str, Options]) -> str:
     return text("terminal.forecast.range", run=run, least=least, most=most)
 
 
-def forecast(case: Case, rows: Mapping[str, Options]) -> tuple[Seconds, list[str]]:
-    """How long the rows will take together, and which of them are not in it, as nothing is known of them."""
+def forecast(case: Case, rows: Mapping[str, Options], workers: int = 1) -> tuple[Seconds, list[str]]:
+    """How long the rows will take together, and which of them are not in it, as nothing is known of them.
+
+    ``workers`` make them beside each other, at best without ever waiting, at worst with the longest begun last.
+    """
     judging = lru_cache(lambda images: _judging(case, images))
     with torch.random.fork_rng(devices=[]):
         found = {name: _of_row(case, options, judging) for name, options in rows.items()}
     known = [seconds for seconds in found.values() if seconds is not None]
-    return sum(known, _own_features(case)), [name for name, seconds in found.items() if seconds is None]
+    return _own_features(case) + _beside(known, workers), [name for name, seconds in found.items() if seconds is None]
+
+
+def _beside(rows: Sequence[Seconds], workers: int) -> Seconds:
+    """Rows shared among workers; no order of them takes longer than this (Graham 1969)."""
+    if not rows:
+        return Seconds()
+    total = sum(rows, Seconds()).times(1 / workers)
+    longest = Seconds(max(row.least for row in rows), max(row.most for row in rows))
+    return Seconds(max(total.least, longest.least), total.most + (1 - 1 / workers) * longest.most)
 
 
 def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> Seconds | None:

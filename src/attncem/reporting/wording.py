@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
@@ -115,7 +116,19 @@ def describe_audit(audit: AuditResult) -> str:
         seconds=seconds(audit.seconds),
         device=plan.device,
     )
-    return f"{said} {text('report.settings.reference', reference=plan.reference)}" if plan.reference else said
+    reference = text("report.settings.reference", reference=plan.reference) if plan.reference else ""
+    return " ".join(filter(None, (said, reference, _signal(plan.signal_to_noise))))
+
+
+def _signal(ratios: Sequence[float | None]) -> str:
+    """How z stands against what the channel changes of it; empty where it was not measured."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        return text("report.settings.signal.none") if ratios else ""
+    least, middle, most = (f"{value:.2g}" for value in (min(known), median(known), max(known)))
+    left = len(ratios) - len(known)
+    untouched = text("report.settings.signal.untouched", count=left, total=len(ratios)) if left else ""
+    return text("report.settings.signal", least=least, most=most, median=middle, untouched=untouched)
 
 
 # the verdict

@@ -76,6 +76,7 @@ def bases(plan: AuditPlan, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
 def _findings(result: AuditResult) -> list[Finding]:
     plan = result.plan
     found = [item for row in result.rows for item in (*row.findings, *_of_row(row, result.attacks))]
+    found += [item for row in result.rows for item in _of_images(row, plan)]
     if result.strongest and result.strongest_attack.kind == "floor" and _has_attacks(result):
         found.append(finding("no_attack_beats_floor", floor=result.strongest))
     if plan.changed:
@@ -146,6 +147,12 @@ def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
     rivals = [other for other in judged if other.method in row.must_beat and other.sight == row.sight]
     beaten_by = [other for other in rivals if other.mse.mean < row.mse.mean]
     return [*(finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]), *_of_aim(row, judged)]
+
+
+def _of_images(row: Row, plan: AuditPlan) -> list[Finding]:
+    """That it was asked about few images where the audit has more; that the audit has few is told once."""
+    few = row.ok and row.num_images < min(FEW_IMAGES, plan.num_evaluation)
+    return [finding("few_images", row.name, count=row.num_images, wanted=FEW_IMAGES)] if few else []
 
 
 def _of_aim(row: Row, judged: Sequence[Row]) -> list[Finding]:

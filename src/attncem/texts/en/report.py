@@ -319,6 +319,12 @@ REPORT: dict[str, str] = {
         "{fingerprint}): {images} evaluation images, {owned} images of the attacker, {seconds} on {device}."
     ),
     "report.settings.reference": "Ranks in features are those of {reference}.",
+    "report.settings.signal": (
+        "Variance of a channel of z over what the channel puts on it (signal to noise): {least} to {most}, median "
+        "{median}{untouched}."
+    ),
+    "report.settings.signal.untouched": "; {count} of {total} channels are released as they are",
+    "report.settings.signal.none": "Every channel of z is released as it is: there is no noise on it.",
     "report.seed": "seed {seed}",
 }
 """The report's texts by key."""
