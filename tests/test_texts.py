@@ -64,6 +64,7 @@ FILLED: dict[str, Iterable[str]] = {
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
     "command.checked.*": ("failed", "passed"),
+    "import.note.*": re.findall(r'made\.note\("(\w+)"', (PACKAGE / "importing/flags.py").read_text(encoding="utf-8")),
     "figure.panel.*": [key for _, key in PANELS],
     "figure.panel.*.note": ["accuracy"],
     "figure.health.*": HEALTH,
