@@ -130,7 +130,7 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
     ("words", "message"),
     [
         ([], "required: VERB"),
-        (["trian"], "invalid choice: 'trian'"),
+        (["trian"], "trian: there is no such verb; did you mean train?"),
         (["--nope", "data"], "--nope"),
         (["runs", "a", "b"], "unexpected b"),
         (["audit", "x", "--wieghts", "best"], "unexpected --wieghts"),

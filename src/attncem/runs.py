@@ -100,6 +100,8 @@ class RunDirectory:
         if isinstance(path, RunDirectory):
             return path
         folder = Path(path)
+        if not folder.exists():
+            raise RunError(f"{folder} is not a run folder: there is no such folder")
         for name in ("config.yaml", "manifest.json"):
             if not (folder / name).is_file():
                 again = ": its making was cut short; give the command that makes it again" if cut_short(folder) else ""

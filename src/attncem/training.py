@@ -164,8 +164,9 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
         _say([f"caution: {caution}" for caution in trainer.cautions], progress)
         with shown(progress) as told:
             trainer.run_all(run, told)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         run.update_manifest(status="stopped")
+        error.add_note(str(run.path))
         raise
     except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
         run.update_manifest(status="failed")

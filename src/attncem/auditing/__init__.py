@@ -83,7 +83,11 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
-            _run_rows(case, chosen.suite, wanted, ledger, told)
+            try:
+                _run_rows(case, chosen.suite, wanted, ledger, told)
+            except KeyboardInterrupt as error:
+                error.add_note(str(ledger.path))
+                raise
         return ledger.result()
 
 
