@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,36 @@ def test_an_interrupted_audit_says_where_its_rows_are(
     assert str(folder) in said and "the same command goes on" in said
     monkeypatch.undo()
     assert main(words) == 0
+
+
+MISTAKES = re.findall(
+    r"^\| `attncem (.+?)` \| (.+?) \|$", (Path(__file__).parent.parent / "docs/mistakes.md").read_text(), re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, small_run: Callable[..., Path]) -> Path:
+    """A folder with a run, and one for pictures."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    shutil.copytree(small_run(), folder / "runs/mine")
+    (folder / "photos").mkdir()
+    return folder
+
+
+def test_fifteen_mistakes_are_written_down() -> None:
+    assert len(MISTAKES) == 15
+
+
+@pytest.mark.parametrize(("typed", "said"), MISTAKES, ids=[typed for typed, _ in MISTAKES])
+def test_a_common_mistake_is_answered_as_the_page_says(
+    typed: str, said: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    before = sorted(place.rglob("*"))
+    try:
+        code = main(shlex.split(typed))
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert sorted(place.rglob("*")) == before

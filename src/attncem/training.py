@@ -361,7 +361,7 @@ class _Trainer:
             f"train {self.config.name}",
             progress.step,
             self.steps_per_epoch * self.config.training.epochs,
-            self._shown(numbers, weight),
+            {"epoch": math.ceil(epoch), **self._shown(numbers, weight)},
         )
 
     def _log(self, record: Mapping[str, Any]) -> None:
