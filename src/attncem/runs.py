@@ -54,7 +54,8 @@ from attncem.files import (
     write_private,
 )
 from attncem.files import explain_os_error as explain
-from attncem.ledger import count_audits
+from attncem.ledger import count_audits, ledgers
+from attncem.results.audit import AuditResult
 from attncem.results.record import read
 from attncem.results.run_files import Best, Manifest, line_kind
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError
@@ -113,6 +114,10 @@ class RunDirectory:
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
+
+    def audits(self) -> list[AuditResult]:
+        """The audits of the run, complete or not, oldest first."""
+        return [ledger.result() for ledger in ledgers(self.path / "audits")]
 
     @property
     def config_yaml(self) -> str:
