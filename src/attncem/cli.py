@@ -73,7 +73,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     parser = Parser(
         prog="attncem",
         description="Train, attack, audit and compare private split models.",
-        epilog="Start with: attncem demo.   Every option of a run: attncem train --help",
+        epilog="Start with: attncem demo.   Every option of a run: attncem train --help all",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"attncem {__version__}")
