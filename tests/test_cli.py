@@ -16,7 +16,7 @@ import pytest
 
 import attncem
 from attncem.cli import main
-from attncem.config.describe import describe_options
+from attncem.config.describe import COMMON, describe_options
 from attncem.config.load import load_config, packaged_configs
 from attncem.data.sources import SOURCES
 from attncem.data.specs import DATASETS
@@ -102,11 +102,20 @@ def test_every_verb_has_help(run_cli: Any, verb: str) -> None:
 
 @pytest.mark.parametrize("verb", WITH_OVERRIDES)
 def test_help_lists_every_option_of_a_run(run_cli: Any, verb: str) -> None:
-    lines = run_cli(verb, "--help").out.splitlines()
+    lines = run_cli(verb, "--help", "all").out.splitlines()
     listed = {line.split("=")[0].strip() for line in lines if "=" in line}
     keys = {option.key for option in describe_options()}
     assert len(keys) > 50
     assert keys <= listed
+
+
+@pytest.mark.parametrize("verb", WITH_OVERRIDES)
+def test_help_lists_the_common_options_and_says_how_to_see_the_others(run_cli: Any, verb: str) -> None:
+    shown = run_cli(verb, "--help").out
+    listed = {line.split("=")[0].strip() for line in shown.splitlines() if "=" in line}
+    assert set(COMMON) <= listed
+    assert "--help surrogate" in " ".join(shown.split()).replace("SECTION, e.g. ", "")
+    assert run_cli(verb, "--help", "nothing").code == 2
 
 
 def test_only_verbs_with_overrides_list_them(run_cli: Any) -> None:
@@ -130,7 +139,7 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
     ("words", "message"),
     [
         ([], "required: VERB"),
-        (["trian"], "invalid choice: 'trian'"),
+        (["trian"], "trian: there is no such verb; did you mean train?"),
         (["--nope", "data"], "--nope"),
         (["runs", "a", "b"], "unexpected b"),
         (["audit", "x", "--wieghts", "best"], "unexpected --wieghts"),

@@ -2,10 +2,11 @@
 
 import pytest
 
-from attncem.config.describe import describe_options, format_help
+from attncem.config.describe import COMMON, chosen_options, describe_options, format_help
 from attncem.config.load import load_config
 from attncem.config.run import RunConfig
 from attncem.config.suggest import known_keys, option_tree
+from attncem.types import ConfigError
 
 OPTIONS = describe_options()
 KEYS = known_keys(option_tree(RunConfig))
@@ -65,3 +66,25 @@ def test_help_has_sections_members_and_every_key():
     assert "with surrogate.name=kmeans: The baseline CEM" in text
     assert "with surrogate.name=none: No penalty" in text
     assert all(f" {option.key}={option.default}" in text for option in OPTIONS)
+
+
+def test_the_common_options_are_thirty_and_there() -> None:
+    found = [option.key for option in chosen_options(None)]
+    assert sorted(found) == sorted(COMMON)
+    assert len(found) == 30
+    assert len(format_help(100, section=None).splitlines()) < 90, "two screens"
+
+
+def test_the_help_of_a_section_is_its_options() -> None:
+    gated = chosen_options("surrogate.gated")
+    assert {option.when for option in gated} == {"surrogate.name=gated"}
+    assert {option.key.partition(".")[0] for option in chosen_options("training")} == {"training"}
+    assert [option.key for option in chosen_options("training.epochs")] == ["training.epochs"]
+    assert chosen_options("all") == describe_options()
+    assert "surrogate.attention_loss_scale" in format_help(100, section="surrogate.gated")
+
+
+@pytest.mark.parametrize(("asked", "guess"), [("surrogate.gatde", "surrogate.gated"), ("epochs", "training.epochs")])
+def test_the_help_of_what_is_not_there_leads_somewhere(asked: str, guess: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {guess}"):
+        chosen_options(asked)

@@ -50,6 +50,7 @@ FLOORS = {
     "objective": 6,
     "opening": 6,
     "training": 7,
+    "importing": 7,
     "auditing": 7,
     "inference": 7,
     "reporting": 8,

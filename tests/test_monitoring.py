@@ -71,7 +71,7 @@ def test_it_is_measured_every_so_many_steps_and_the_last_is_shown(tmp_path: Path
     run = train("demo", overrides, out=tmp_path / "run", progress=report)
     measured = {record["step"]: record["gradient_ratio"] for record in run.records() if "gradient_ratio" in record}
     assert list(measured) == [3, 9, 18, 27], "the lines after steps 0, 8, 16 and 24"
-    assert list(shown[6]) == ["ce", "rob_loss", "train_accuracy", "active", "eff", "grad"]
+    assert list(shown[6]) == ["epoch", "ce", "rob_loss", "train_accuracy", "active", "eff", "grad"]
     assert shown[6]["grad"] == measured[3]
     assert shown[9]["grad"] == measured[9]
 

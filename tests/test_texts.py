@@ -88,6 +88,7 @@ FILLED: dict[str, Iterable[str]] = {
     "comparison.verdict.*": get_args(VerdictCode),
     "comparison.*": get_args(Over),
     "search.budget.*": ("equal", "unequal"),
+    "import.note.*": re.findall(r'made\.note\("(\w+)"', (PACKAGE / "importing/flags.py").read_text(encoding="utf-8")),
     "figure.panel.*": [key for _, key in PANELS],
     "figure.panel.*.note": ["accuracy"],
     "figure.health.*": HEALTH,

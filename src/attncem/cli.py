@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,10 @@ from attncem.commands.base import Parser, VerbParser, complain
 from attncem.progress import lenient_streams
 from attncem.texts import text
 from attncem.types import AttncemError, ConfigError
+
+
+_GO_ON = ("train", "audit", "campaign", "search")
+"""Verbs that go on where they were stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,16 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not _is_about_memory(error):
                 raise
             return complain(text("command.memory", said=str(error).partition("\n")[0]))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             verb = next(iter(arguments or sys.argv[1:]), "")
-            go_on = text(f"command.go_on.{verb}") if verb in ("train", "audit", "campaign", "search") else ""
+            run = next(iter(getattr(error, "__notes__", ())), "RUN")  # who was interrupted says which run it was
+            go_on = text(f"command.go_on.{verb}", run=shlex.quote(run)) if verb in _GO_ON else ""
             print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
             return 130
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = _parser()
-    known, rest = parser.parse_known_args(arguments)
+    parser, verbs = _parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words and words[0] not in verbs and not words[0].startswith("-"):
+        raise ConfigError(_no_verb(words[0], verbs))
+    known, rest = parser.parse_known_args(words)
     if rest and not known.takes_overrides:
         parser.error(f"{known.verb}: unexpected {' '.join(rest)}")
     for name, value in vars(known).items():
@@ -49,24 +58,33 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code
 
 
+def _no_verb(word: str, verbs: Sequence[str]) -> str:
+    from attncem.config.suggest import did_you_mean, nearest
+
+    return text(
+        "command.no_verb", word=word, guess=did_you_mean(nearest(word, verbs, 0.5)) or ".", verbs=", ".join(verbs)
+    )
+
+
 def _is_about_memory(error: BaseException) -> bool:
     """Whether memory ran out: Python's, numpy's and torch's ways to say it."""
     words = ("allocate memory", "out of memory", "bad_alloc")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    """The command's parser, and the names of its verbs."""
     parser = Parser(
         prog="attncem",
         description="Train, attack, audit and compare private split models.",
-        epilog="Start with: attncem demo.   Every option of a run: attncem train --help",
+        epilog="Start with: attncem demo.   Every option of a run: attncem train --help all",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"attncem {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=VerbParser)
     for add in VERBS:
         add(verbs)
-    return parser
+    return parser, list(verbs.choices)
 
 
 if __name__ == "__main__":

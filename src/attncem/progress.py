@@ -5,24 +5,29 @@ All that is printed goes through `open_console` or `clean`: names of files and c
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich import progress as rich_progress
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
 Progress = Callable[[str, float, float, Mapping[str, float]], None]
 """progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
 
 _PLAIN_SECONDS = 5.0
+_BAR_WIDTH = 8
+_IN_A_BAR = 3
+"""So many numbers stand beside a bar, the epoch of a training among them: it fits 80 columns."""
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or turn what follows: all control characters but tab and line feed."""
 
@@ -48,8 +53,10 @@ def show_progress(console: Console | None = None) -> Iterator[Progress]:
     if not console.is_terminal:
         yield _PlainLines(console)
         return
-    names, numbers = (TextColumn(f"{{task.{word}}}", markup=False) for word in ("description", "fields[numbers]"))
-    columns = (names, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), numbers)
+    names, counts, numbers = (
+        TextColumn(f"{{task.{word}}}", markup=False) for word in ("description", "fields[counts]", "fields[numbers]")
+    )
+    columns = (names, BarColumn(_BAR_WIDTH), counts, TimeRemainingColumn(compact=True), numbers)
     with rich_progress.Progress(*columns, console=console) as bars:
         yield _Bars(bars)
 
@@ -81,15 +88,56 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
 
 
+class _Course:
+    """How far one stage is. It never goes back: copies that an attack trains on the side begin behind it."""
+
+    def __init__(self, done: float) -> None:
+        self.began, self.first, self.done, self.told = time.monotonic(), done, done, -math.inf
+
+    def reached(self, done: float) -> float:
+        """Note how far it says it is; how far it was at most."""
+        self.done = max(self.done, done)
+        return self.done
+
+    def left(self, total: float) -> str:
+        """About how long it will take, in words; empty before anything is done."""
+        if self.done <= self.first or self.done >= total:
+            return ""
+        seconds = (time.monotonic() - self.began) * (total - self.done) / (self.done - self.first)
+        return f"about {format_seconds(seconds)} left"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in one unit: 40 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _count(done: float, total: float) -> str:
+    """Whole steps, epochs or rows alone."""
+    return f"{math.floor(done)} of {total:g}"
+
+
+def _short_count(done: float, total: float) -> str:
+    """The same; of many steps only the share."""
+    return _count(done, total) if total < 100 else f"{100 * done / total:.0f} %"
+
+
 class _Bars:
     def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
+        self._courses: dict[str, _Course] = {}
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, numbers="")
-        self._bars.update(self._tasks[stage], completed=done, total=total, numbers=format_numbers(numbers))
+            self._tasks[stage] = self._bars.add_task(stage, total=total, counts="", numbers="")
+        done = self._courses.setdefault(stage, _Course(done)).reached(done)
+        shown = format_numbers(dict(islice(numbers.items(), _IN_A_BAR)))
+        self._bars.update(
+            self._tasks[stage], completed=done, total=total, counts=_short_count(done, total), numbers=shown
+        )
 
     def forget(self, name: str) -> None:
         for stage in [stage for stage in self._tasks if stage.partition(":")[0].endswith(f" {name}")]:
@@ -102,16 +150,16 @@ class _Bars:
 class _PlainLines:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last: dict[str, float] = {}
+        self._courses: dict[str, _Course] = {}
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-        now = time.monotonic()
-        if done < total and now - self._last.get(stage, -_PLAIN_SECONDS) < _PLAIN_SECONDS:
+        course = self._courses.setdefault(stage, _Course(done))
+        done, now = course.reached(done), time.monotonic()
+        if done < total and now - course.told < _PLAIN_SECONDS:
             return
-        self._last[stage] = now
-        self._console.print(
-            f"{stage}: {done:g} of {total:g}  {format_numbers(numbers)}", highlight=False, markup=False, soft_wrap=True
-        )
+        course.told = now
+        parts = (f"{stage}: {_count(done, total)}", course.left(total), format_numbers(numbers))
+        self._console.print("  ".join(filter(None, parts)), highlight=False, markup=False, soft_wrap=True)
 
     def line(self, text: str) -> None:
         show_line(text, self._console)

@@ -56,7 +56,8 @@ from attncem.files import (
     write_private,
 )
 from attncem.files import explain_os_error as explain
-from attncem.ledger import PLAN, count_audits
+from attncem.ledger import PLAN, count_audits, joined, ledgers
+from attncem.results.audit import AuditResult
 from attncem.results.record import read
 from attncem.results.run_files import Best, Manifest, line_kind
 from attncem.types import SCHEMA_VERSION, ConfigError, RunError
@@ -102,6 +103,8 @@ class RunDirectory:
         if isinstance(path, RunDirectory):
             return path
         folder = Path(path)
+        if not folder.exists():
+            raise RunError(f"{folder} is not a run folder: there is no such folder")
         for name in ("config.yaml", "manifest.json"):
             if not (folder / name).is_file():
                 raise RunError(f"{folder} is not a run folder: {name} is missing{_instead(folder)}")
@@ -112,6 +115,10 @@ class RunDirectory:
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
+
+    def audits(self) -> list[AuditResult]:
+        """The audits of the run, complete or not, oldest first."""
+        return [joined(ledger.path) for ledger in ledgers(self.path / "audits")]
 
     @property
     def config_yaml(self) -> str:

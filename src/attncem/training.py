@@ -172,8 +172,9 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
         _say([f"caution: {caution}" for caution in trainer.cautions], progress)
         with shown(progress) as told, tracked(run, trainer.config) as followed:
             trainer.run_all(followed, told)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         run.update_manifest(status="stopped")
+        error.add_note(str(run.path))
         raise
     except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
         run.update_manifest(status="failed")
@@ -376,7 +377,7 @@ class _Trainer:
             f"train {self.config.name}",
             progress.step,
             self.steps_per_epoch * self.config.training.epochs,
-            self._shown(numbers, weight),
+            {"epoch": math.ceil(epoch), **self._shown(numbers, weight)},
         )
 
     def _log(self, record: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncem.commands import audit, campaign, compare, demo, explain, lists, predict, report, search, train
+from attncem.commands import audit, campaign, compare, demo, explain, importing, lists, predict, report, search, train
 
 VERBS = (
     train.add,
@@ -15,5 +15,6 @@ VERBS = (
     search.add,
     demo.add,
     lists.add,
+    importing.add,
 )
 """What adds each verb to the command, in the order of its help."""

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from rich.table import Column, Table
 from rich.text import Text
@@ -32,10 +32,23 @@ class VerbParser(Parser):
     """A verb; `further` makes the last part of its help, when it is asked for."""
 
     further: Callable[[], str] | None = None
+    section: str | None = None
 
     def format_help(self) -> str:
-        """The help text."""
-        return super().format_help() + (f"\n{self.further()}" if self.further else "")
+        """The help text; of a section of the options that section alone."""
+        further = self.further() if self.further else ""
+        return further if self.section else super().format_help() + (f"\n{further}" if further else "")
+
+
+class _Help(argparse.Action):
+    """`--help`, and `--help SECTION` for a part of the options of a run."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        """Print the help, and end."""
+        assert isinstance(parser, VerbParser)
+        parser.section = given[1]
+        parser.print_help()
+        parser.exit()
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
@@ -43,17 +56,22 @@ Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
 
 
-def _options_help() -> str:
+def _options_help(section: str | None) -> str:
     from attncem.config.describe import format_help
 
-    return format_help(shutil.get_terminal_size((110, 24)).columns)
+    return format_help(shutil.get_terminal_size((110, 24)).columns, section=section)
 
 
 def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
     """A new verb; with `overrides` it takes KEY=VALUE, and its help lists the options of a run."""
     usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
-    parser = verbs.add_parser(name, help=meaning, description=meaning, usage=usage, allow_abbrev=False)
-    parser.further = _options_help if overrides else None
+    parser = verbs.add_parser(
+        name, help=meaning, description=meaning, usage=usage, allow_abbrev=False, add_help=not overrides
+    )
+    if overrides:
+        said = "show this help message and exit; of a part of the options: training, surrogate.gated, all"
+        parser.add_argument("-h", "--help", action=_Help, nargs="?", metavar="SECTION", help=said)
+        parser.further = lambda: _options_help(parser.section)
     parser.set_defaults(takes_overrides=overrides)
     return parser
 

@@ -14,12 +14,16 @@ from attncem.config.suggest import (
     alternatives,
     children,
     choices,
+    did_you_mean,
     items_of_options,
+    nearest,
+    nearest_key,
     option_tree,
     show,
     type_text,
     union_members,
 )
+from attncem.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,62 @@ def default_text(value: Any) -> str:
     return show(value)
 
 
-def format_help(width: int = 100, root: Root = RunConfig) -> str:
-    """All options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning."""
-    intro = "Options, as key=default. Give them as key=value or --key value, in any order."
+COMMON = (
+    *("name", "seed", "device", "threads"),
+    *("data.name", "data.root", "data.image_size", "data.crop_padding", "data.horizontal_flip"),
+    *("model.name", "model.cut", "model.front_end.name", "model.bottleneck.channels"),
+    *("channel.name", "channel.noise_std", "channel.noise"),
+    *("surrogate.name", "penalties.name"),
+    *("training.epochs", "training.batch_size", "training.optimizer.lr", "training.optimizer.weight_decay"),
+    *("training.schedule.name", "training.penalty_weight", "training.penalty_schedule.name", "training.warmup_epochs"),
+    *("training.precision", "training.fast", "training.log_every", "training.checkpoint_every"),
+)
+"""The options that most runs need; the others are asked for by section."""
+_MORE = " More: --help SECTION, e.g. surrogate.gated, training, model.front_end; --help all for every option."
+
+
+def chosen_options(section: str | None, root: Root = RunConfig) -> list[OptionHelp]:
+    """The common options of a run, or those of a section: `training`, `surrogate.gated`, a key, or `all`."""
+    options = describe_options(root)
+    if section is None:
+        found = {option.key: option for option in reversed(options) if option.key in COMMON}  # a key's first place
+        return [option for option in options if found.get(option.key) is option]
+    if section == "all":
+        return options
+    asked = section.partition("=")[0]
+    first, _, last = asked.rpartition(".")
+    member = [option for option in options if option.when == f"{first}.name={last}"]
+    below = [option for option in options if option.key == asked or option.key.startswith(f"{asked}.")]
+    if not member and not below:
+        tree = option_tree(root)
+        names = {f"{key.removesuffix('name')}{choice}" for key, choice in _members(options)}
+        guess = did_you_mean(nearest_key(asked, tree) or nearest(asked, names)) or "."
+        sections = ", ".join(tree["properties"])
+        raise ConfigError(f"--help {section}: no such section or option{guess} Sections: {sections}")
+    return member or below
+
+
+def _members(options: list[OptionHelp]) -> Iterator[tuple[str, str]]:
+    return ((option.key, choice) for option in options if option.key.endswith(".name") for choice in option.choices)
+
+
+def format_help(width: int = 100, root: Root = RunConfig, section: str | None = "all") -> str:
+    """Options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning.
+
+    ``section`` chooses them as in `chosen_options`.
+    """
+    which, more = ("Common options", _MORE) if section is None else ("Options", "")
+    intro = f"{which}, as key=default. Give them as key=value or --key value, in any order.{more}"
     lines = _wrap(intro, width, "", "")
     tree = option_tree(root)
-    for section, options in groupby(describe_options(tree), key=lambda option: _section(option, tree)):
-        lines += ["", *_wrap(f"{section}: {_section_meaning(section, tree)}", width, "", "  ")]
+    chosen = chosen_options(section, tree)
+    for part, options in groupby(chosen, key=lambda option: _section(option, tree)):
+        lines += ["", *_wrap(f"{part}: {_section_meaning(part, tree)}", width, "", "  ")]
         for when, members in groupby(options, key=lambda option: option.when):
-            lines += _member_line(when, width, tree) if when else []
+            lines += _member_line(when, width, tree) if when and section is not None else []
             for option in members:
-                lines += [*_entry(option, width), *_members_without_options(option, width, tree)]
+                bare = _members_without_options(option, width, tree) if section == "all" else []
+                lines += [*_entry(option, width), *bare]
     return "\n".join(lines) + "\n"
 
 

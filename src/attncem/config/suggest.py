@@ -125,9 +125,36 @@ def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
     return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
 
 
+MEANT = {
+    **dict.fromkeys(("lr", "learning_rate"), "training.optimizer.lr"),
+    **dict.fromkeys(("lambda", "lambd", "penalty", "weight", "kl_weight"), "training.penalty_weight"),
+    **dict.fromkeys(("noise", "sigma", "std", "noise_level", "regularization_strength"), "channel.noise_std"),
+    **dict.fromkeys(("epochs", "num_epochs", "epoch"), "training.epochs"),
+    **dict.fromkeys(("batch", "bs"), "training.batch_size"),
+    **dict.fromkeys(("dataset", "data_set"), "data.name"),
+    **dict.fromkeys(("arch", "architecture", "network", "backbone"), "model.name"),
+    **dict.fromkeys(("cutlayer", "cut_layer", "split", "split_layer"), "model.cut"),
+    **dict.fromkeys(("random_seed", "manual_seed"), "seed"),
+    **dict.fromkeys(("data_dir", "data_root", "datapath"), "data.root"),
+    **dict.fromkeys(("method", "defence", "defense"), "surrogate.name"),
+    **dict.fromkeys(("regularization", "channels"), "channel.name"),
+    "AT_regularization": "penalties.name",
+    "AT_regularization_strength": "penalties.weight",
+    "bottleneck_option": "model.bottleneck",
+    "filename": "name",
+    "gpu": "device",
+    "amp": "training.precision",
+    "scheduler": "training.schedule.name",
+    "optim": "training.optimizer.name",
+}
+"""What people of the field, and the baseline's flags, call a key; the key that is meant."""
+
+
 def nearest_key(key: str, tree: Schema) -> str | None:
-    """The known dotted key most like this one: as a whole, else by its last part."""
+    """The known dotted key that is meant by this one: by a usual name, as a whole, else by its last part."""
     keys = known_keys(tree)
+    if (meant := MEANT.get(key)) in keys:
+        return meant
     parts = [part for part in key.split(".") if not part.isdecimal()]
     whole = nearest(".".join(parts), keys, 0.75)
     if whole is not None or not parts:
@@ -321,8 +348,8 @@ def _wrong_value(place: _Place, kind: str, value: Any, message: str) -> str:
     line = f"{place.key or 'the ' + place.tree['word']}={show(value)}: {must_be(place.here)}"
     if not kind.startswith(_EXPLAINED):
         line = f"{place.key}: {message}" if kind == "missing" else f"{line} ({message})"
-    names = union_members(place.here)
-    if isinstance(value, str) and value in names:
+    named = "name" in object_schema(place.here, {}).get("properties", {})
+    if isinstance(value, str) and (named or value in union_members(place.here)):
         return line + did_you_mean(f"{place.below('name')}={value}")
     if kind == "string_type" and isinstance(value, int | float):
         return f'{line}; to give it as text, put it in quotes: "{show(value)}"'

@@ -90,6 +90,17 @@ def read_dataset(name: str, root: str | Path | None = None, image_size: int | No
     )
 
 
+def _where_else(root: str | Path | None) -> str:
+    """What to do where the embedded images are not: a root was probably meant for pictures of one's own."""
+    if root is None:
+        return "the embedded data comes with the package: reinstall attncem"
+    if not Path(root).is_dir():
+        return f"there is no folder {root}"
+    return (
+        f"for pictures of your own in {root} give data.name=image_folder too, for another set its name (attncem data)"
+    )
+
+
 def read_fashion_mnist_mini(root: str | Path | None = None) -> Arrays:
     """The embedded Fashion-MNIST subset: 5,000 training and 1,000 test images, 28 px grey.
 
@@ -98,7 +109,7 @@ def read_fashion_mnist_mini(root: str | Path | None = None) -> Arrays:
     folder = resources.files("attncem.data") / "embedded" if root is None else Path(root)
     file = folder / "fashion_mnist_mini.npz"
     if not file.is_file():
-        raise DataError(f"{file} is missing; the embedded data comes with the package: reinstall attncem")
+        raise DataError(f"{file} is missing; {_where_else(root)}")
     raw = file.read_bytes()
     if hashlib.sha256(raw).hexdigest() != MINI_SHA256:
         raise DataError(f"{file} is damaged: its SHA-256 is not {MINI_SHA256[:12]}…; reinstall attncem")

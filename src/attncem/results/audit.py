@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attncem.results.averaging import Averaging
 from attncem.results.findings import Finding
+from attncem.results.frames import frame, html_table, table_of
 from attncem.results.record import Record
 from attncem.results.threats import ThreatModel
 from attncem.results.units import Units
@@ -155,6 +156,8 @@ class Row(Record):
     by: str = ""
     jitter: int = 0
 
+    __repr__ = Record.brief
+
     @property
     def ok(self) -> bool:
         """Whether there is a result."""
@@ -278,6 +281,8 @@ class AuditPlan(Record):
     reference: str = ""
     units: Units | None = None
 
+    __repr__ = Record.brief
+
 
 @dataclass(frozen=True)
 class AuditResult(Record):
@@ -294,6 +299,18 @@ class AuditResult(Record):
     folder: str = ""
     leaders: list[str] = field(default_factory=list)
     averaging: list[Averaging] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy.mean:.4f}"
+        best = f", {self.strongest} mse {self.strongest_attack.mse.mean:.4f}" if self.strongest else ""
+        return f"AuditResult({self.subject.run}, {self.plan.id}, {len(self.rows)} rows{accuracy}{best})"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), table_of(self.rows, self.strongest))
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame, a column for each measure's mean and ends; RunError without pandas."""
+        return frame(table_of(self.rows, self.strongest))
 
     @property
     def subject(self) -> Subject:

@@ -132,3 +132,5 @@ class Explanation(Record):
     audit: str | None
     findings: list[Finding]
     units: Units | None = None
+
+    __repr__ = Record.brief

@@ -71,3 +71,5 @@ class PredictionResult(Record):
     channel: list[dict[str, Any]]
     predictions: list[Prediction]
     findings: list[Finding]
+
+    __repr__ = Record.brief

@@ -17,6 +17,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from attncem.types import RunError
 
 T = TypeVar("T")
+_LONGEST_SHOWN = 40
+"""Letters of a value in a brief line."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,24 @@ class Record:
     further: Mapping[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     """What a newer version wrote and this one does not know."""
 
+    def brief(self) -> str:
+        """A line that tells it from others of its kind: scalars as they are, of everything else the kind and size."""
+        parts = (f"{item.name}={_brief(getattr(self, item.name))}" for item in dataclasses.fields(self) if item.repr)
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready data."""
         own = {item.name: plain(getattr(self, item.name)) for item in dataclasses.fields(self)}
         return {**own.pop("further"), **own}
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Record):
+        return type(value).__name__
+    if isinstance(value, Mapping | list | tuple):
+        return f"<{len(value)}>"
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
 
 
 def plain(value: Any) -> Any:
