@@ -14,7 +14,6 @@ from attncem.progress import lenient_streams
 from attncem.texts import text
 from attncem.types import AttncemError, ConfigError
 
-
 _GO_ON = ("train", "audit", "campaign", "search")
 """Verbs that go on where they were stopped."""
 
