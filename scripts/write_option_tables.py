@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the option tables of docs/surrogates.md and docs/front-ends.md anew from the schema.
+"""Write the option tables of docs/surrogates.md, docs/front-ends.md and docs/campaigns.md anew from the schema.
 
-Each stands between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate's. A test compares
-the pages with what this would write.
+Each stands between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate's, or of
+ROOTS. A test compares the pages with what this would write.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from attncem.config.base import Options
+from attncem.config.campaigns import ArmOptions, Campaign, CampaignAudit
 from attncem.config.describe import options_table
 
-PAGES = [Path(__file__).parent.parent / "docs" / name for name in ("surrogates.md", "front-ends.md")]
+NAMES = ("surrogates.md", "front-ends.md", "campaigns.md")
+PAGES = [Path(__file__).parent.parent / "docs" / name for name in NAMES]
+ROOTS: dict[str, type[Options]] = {"campaign": Campaign, "arm": ArmOptions, "campaign-audit": CampaignAudit}
 TABLE = re.compile(r"(<!-- options: (\S+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
 def renewed(text: str) -> str:
     """The page with every table as the schema has it now."""
-    return TABLE.sub(lambda found: f"{found[1]}{options_table(_choice(found[2]))}{found[3]}", text)
+    return TABLE.sub(lambda found: f"{found[1]}{_table(found[2])}{found[3]}", text)
 
 
-def _choice(name: str) -> str:
-    return name if "=" in name else f"surrogate.name={name}"
+def _table(name: str) -> str:
+    if name in ROOTS:
+        return options_table("", ROOTS[name])
+    return options_table(name if "=" in name else f"surrogate.name={name}")
 
 
 if __name__ == "__main__":

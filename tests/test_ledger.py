@@ -23,7 +23,7 @@ from attncem import ledger as ledger_module
 from attncem.auditing import audit
 from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
 from attncem.config.suites import Suite
-from attncem.ledger import ImageScores, Ledger, RowFiles, ledgers
+from attncem.ledger import ImageScores, Ledger, RowFiles, joined, ledgers
 from attncem.progress import silent
 from attncem.results.audit import AuditResult, Row, Score
 from attncem.results.record import Record
@@ -92,6 +92,19 @@ def test_an_audit_killed_at_five_random_moments_ends_with_the_rows_of_an_undistu
         assert np.array_equal(one.scores(row.name).values["mse"], other.scores(row.name).values["mse"])
     assert not list(tmp_path.rglob(".partial-*")), "what the kills left was cleared away"
     assert one.state_file(whole.strongest) is not None
+
+
+def test_the_join_is_kept_and_read_without_scores_of_images(whole: AuditResult, tmp_path: Path) -> None:
+    folder = tmp_path / "moved"
+    shutil.copytree(whole.folder, folder)
+    for file in folder.glob("*.npz"):
+        file.unlink()
+    assert joined(folder) == replace(whole, folder=str(folder))
+    changed = json.loads((folder / "grey.json").read_text())
+    (folder / "grey.json").write_text(json.dumps({**changed, "seconds": 7.0}))
+    assert next(row for row in joined(folder).rows if row.name == "grey").seconds == 7.0, "joined anew"
+    (folder / "grey.json").unlink()
+    assert [row.name for row in joined(folder).rows] == list(ROWS)[1:]
 
 
 def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(

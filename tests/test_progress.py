@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from attncem import progress
-from attncem.progress import Stream, clean, format_numbers, show_line, show_progress, silent, tell
+from attncem.progress import Stream, clean, forget, format_numbers, show_line, show_progress, silent, tell
 
 
 def plain_console() -> tuple[Console, io.StringIO]:
@@ -60,6 +60,19 @@ def test_bars_on_a_terminal() -> None:
     assert "audit demo" in shown
     assert "4/4" in shown
     assert "ce 0.25" in shown
+
+
+def test_bars_of_what_is_over_are_taken_away() -> None:
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=True, width=120)) as report:
+        for stage in ("campaign c", "train a-s0", "audit a-s0: decoder", "train b-a-s0"):
+            report(stage, 1, 2, {})
+        forget(report, "a-s0")
+    left = text.getvalue()[text.getvalue().rfind("campaign c") :]
+    assert "train b-a-s0" in left
+    assert "train a-s0" not in left
+    assert "decoder" not in left
+    forget(silent, "a-s0")
 
 
 def test_a_line_is_shown_as_it_is() -> None:

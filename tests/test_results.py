@@ -16,9 +16,9 @@ import torch
 import attncem
 import benchmarks.__main__ as benchmark
 from attncem.config.attacks import DecoderOptions
+from attncem.config.campaigns import load_campaign
 from attncem.config.load import load, load_config
 from attncem.config.suites import Suite
-from attncem.demonstration import DEMO_CONFIGS
 from attncem.metrics import METRICS
 from attncem.reporting import health
 from attncem.reporting.tables import CSV_COLUMNS
@@ -94,7 +94,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, rows: list[str]) -> None:
 def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     header, rows = table("demo.csv")
     assert header == list(CSV_COLUMNS)
-    configs = [load_config(name).config for name in DEMO_CONFIGS]
+    configs = [load_config(arm.config).config for arm in load_campaign("demo").arms.values()]
     runs, floors = rows[: len(configs)], rows[len(configs) :]
     told = [(row["kind"], row["run"], row["surrogate"], float(row["penalty_weight"])) for row in runs]
     assert told == [("run", config.name, config.defence, config.training.penalty_weight) for config in configs]

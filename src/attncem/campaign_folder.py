@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import platform
+import re
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,7 @@ ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl",
 CELLS, RUNS, FAILURES = "cells", "runs", "failures"
 PORTRAIT = "portrait.json"
 _CAN_PORTRAY = (Path(__file__).parent / "explaining" / "portraits.py").exists()
+_CELL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
 """What may lie in a folder whose making was cut short."""
 _OLD = 60
@@ -126,7 +128,7 @@ class CampaignFolder:
             campaign = load(Campaign, folder / ASKED).config
         except AttncemError as error:
             raise RunError(f"{folder / ASKED} cannot be used: {error}") from error
-        return cls(folder, read_record(CampaignPlan, folder / PLANNED), campaign)
+        return cls(folder, checked(read_record(CampaignPlan, folder / PLANNED), folder / PLANNED), campaign)
 
     # cells
 
@@ -271,6 +273,16 @@ class CampaignFolder:
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""
         return [line for _, line in read_lines(self.path / LOG)]
+
+
+def checked(plan: CampaignPlan, where: object) -> CampaignPlan:
+    """The plan; RunError where a cell's name could be no folder's, or two have the same."""
+    names = [cell.id for cell in plan.cells]
+    if odd := next((name for name in names if not _CELL.fullmatch(name)), None):
+        raise RunError(f"{where} is damaged: {odd!r} cannot be the name of a cell")
+    if len(set(names)) < len(names):
+        raise RunError(f"{where} is damaged: two cells have the same name")
+    return plan
 
 
 @contextlib.contextmanager

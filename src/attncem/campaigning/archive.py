@@ -22,7 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from attncem.campaign_folder import ASKED, CELLS, FAILURES, LOG, PLANNED, PORTRAIT, RUNS, CampaignFolder, held, is_free
+from attncem.campaign_folder import (
+    ASKED,
+    CELLS,
+    FAILURES,
+    LOG,
+    PLANNED,
+    PORTRAIT,
+    RUNS,
+    CampaignFolder,
+    checked,
+    held,
+    is_free,
+)
 from attncem.campaigning.expansion import needs
 from attncem.campaigning.planning import standing
 from attncem.campaigning.thinning import thinned_audit, thinned_metrics
@@ -158,7 +170,7 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
     with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(LISTING, json.dumps(head, ensure_ascii=False))
         for (name, source), fact in zip(made, listed, strict=True):
-            with file.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member, _opened(source) as data:
+            with file.open(name, "w", force_zip64=True) as member, _opened(source) as data:
                 _copy(data, member, fact)
 
 
@@ -226,12 +238,7 @@ def _listing(archive: Path, file: zipfile.ZipFile, infos: list[zipfile.ZipInfo])
     head = next((info for info in infos if info.filename == LISTING), None)
     if head is None or head.file_size > _LARGEST_LISTING or not _is_plain(head):
         raise RunError(f"{archive} is no archive of a campaign: it has no {LISTING}")
-    with file.open(head) as data:
-        text = data.read(_LARGEST_LISTING)
-    try:
-        listing = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{archive} is damaged: {LISTING}: {error}") from error
+    listing = _json(archive, file, LISTING)
     members = read(ArchiveList, listing, f"{archive}: {LISTING}").members
     return {member.name: member for member in members}
 
@@ -280,8 +287,16 @@ def _copy(source: IO[bytes], target: IO[bytes] | None, listed: ArchiveMember) ->
 def _plan(archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember]) -> CampaignPlan:
     if not {ASKED, PLANNED} <= members.keys() or members[PLANNED].bytes > _LARGEST_LISTING:
         raise RunError(f"{archive} is no archive of a campaign: {PLANNED} is missing")
-    data: Any = parse_json(file.read(PLANNED))
-    return read(CampaignPlan, data, f"{archive}: {PLANNED}")
+    return checked(read(CampaignPlan, _json(archive, file, PLANNED), f"{archive}: {PLANNED}"), f"{archive}: {PLANNED}")
+
+
+def _json(archive: Path, file: zipfile.ZipFile, name: str) -> Any:
+    with file.open(name) as data:
+        text = data.read(_LARGEST_LISTING)
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{archive} is damaged: {name}: {error}") from error
 
 
 def _new(
@@ -296,6 +311,7 @@ def _new(
                 (temporary / name).mkdir(parents=True)
             _extract(file, members.values(), temporary)
             _make_whole(temporary / RUNS)
+            CampaignFolder.open(temporary)
             if folder.is_dir():
                 folder.rmdir()
             temporary.rename(folder)

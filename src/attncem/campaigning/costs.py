@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from attncem.campaign_folder import CellView
+from attncem.config.run import RunConfig
 from attncem.ledger import ledgers
 from attncem.runs import RunDirectory
 from attncem.types import AttncemError
+
+_CHECKPOINTS = 3
+"""A run keeps so many at most: the two newest, and the best."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,34 @@ def size_of(folder: Path) -> int:
     return sizes
 
 
+def checkpoint_bytes(configs: Iterable[RunConfig]) -> int | None:
+    """What the checkpoints of runs will take together, from the sizes of their networks; None where one is not known.
+
+    A run keeps three at most, each of the weights and as many numbers of the optimiser.
+    """
+    known: dict[tuple[str, str], int] = {}
+    total = 0
+    for config in configs:
+        key = (config.model.model_dump_json(), config.data.model_dump_json())
+        try:
+            total += known[key] if key in known else known.setdefault(key, _CHECKPOINTS * 2 * _weight_bytes(config))
+        except AttncemError:  # what is wrong is told when the run is begun
+            return None
+    return total
+
+
+def _weight_bytes(config: RunConfig) -> int:
+    import torch
+
+    from attncem.build import build_model
+    from attncem.data.readers import dataset_spec
+
+    ours = "/" not in config.model.name  # networks of other libraries may need real weights to be taken apart
+    with torch.device("meta" if ours else "cpu"):
+        model = build_model(config, dataset_spec(config.data))
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+
+
 class Forecast:
     """What is still to come of a campaign, from its cells that are done: of the same arm, else of all."""
 
@@ -57,12 +90,14 @@ class Forecast:
         self._done: dict[str, list[Cost]] = {}
 
     @classmethod
-    def of(cls, views: Sequence[CellView]) -> Forecast:
-        """From the cells of a folder."""
+    def of(cls, views: Sequence[CellView], events: Iterable[Mapping[str, Any]] = ()) -> Forecast:
+        """From the cells of a folder and its log, where it tells how long a cell took in all."""
+        took = {line.get("cell"): float(line["seconds"]) for line in events if line.get("event") == "done"}
         made = cls()
         for view in views:
             if view.state == "done":
-                made.learn(view.cell.arm, spent(view.path))
+                cost = spent(view.path)
+                made.learn(view.cell.arm, replace(cost, seconds=max(cost.seconds, took.get(view.cell.id, 0.0))))
         return made
 
     def learn(self, arm: str, cost: Cost) -> None:

@@ -53,11 +53,16 @@ def _scale(campaign: CampaignFolder, cell: Cell, config: RunConfig, arm: str) ->
 
 
 def seconds_an_epoch(config: RunConfig) -> float:
-    """Measured in a short trial with the penalty at work from its first step, whose run is not kept."""
+    """Measured in a short trial, whose run is not kept."""
     from attncem.training import train
 
+    with tempfile.TemporaryDirectory(prefix="attncem-trial-") as folder:
+        run = train(trial(config), out=Path(folder) / "trial", progress=silent)
+        return float(median(line["seconds"] for line in run.records("timing.jsonl")[1:]))
+
+
+def trial(config: RunConfig) -> RunConfig:
+    """A short form of a run, with every penalty at work from its first step."""
     changes: dict[str, Any] = {"training.epochs": _TRIAL, "training.warmup_epochs": 0, "model.pruning": None}
     changes |= {f"penalties.{place}.warmup_epochs": 0 for place in range(len(config.penalties))}
-    with tempfile.TemporaryDirectory(prefix="attncem-trial-") as folder:
-        run = train(load_config(config, changes).config, out=Path(folder) / "trial", progress=silent)
-        return float(median(line["seconds"] for line in run.records("timing.jsonl")[1:]))
+    return load_config(config, changes).config

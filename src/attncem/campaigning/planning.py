@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from attncem.campaign_folder import PLANNED, CampaignFolder, CellView, PlannedCell, is_free
-from attncem.campaigning.costs import Cost, Forecast
+from attncem.campaigning.costs import Cost, Forecast, checkpoint_bytes
 from attncem.campaigning.expansion import expand, fit
 from attncem.config.campaigns import Campaign, load_campaign
 from attncem.texts import text
@@ -37,7 +37,7 @@ class Outlook:
     ``cells`` are as they are now; ``begun`` says whether the folder holds a campaign already. ``left_alone`` are cells
     that lie in it and are no longer asked for, ``anew`` those that are run under another name beside an older run,
     whose settings were others. ``to_come`` is what is still to be spent, foretold from ``basis`` cells that are done;
-    None: none is done yet.
+    None: none is done yet, and ``checkpoints`` are the bytes that those of all runs will take, where that is known.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Outlook:
     to_come: Cost | None
     basis: int
     free_bytes: int
+    checkpoints: int | None = None
 
     @property
     def states(self) -> Counter[str]:
@@ -71,7 +72,14 @@ class Outlook:
 def plan_campaign(source: Source, overrides: Sequence[str] = (), *, out: str | Path | None = None) -> Outlook:
     """What `run_campaign` would do with the same arguments. Every setting is checked, nothing is written."""
     asked = find(source, overrides, out)
-    return look(asked)
+    outlook = look(asked)
+    if outlook.to_come is not None:
+        return outlook
+    there = asked.existing
+    configs = [planned.config for planned in asked.cells]
+    if asked.campaign is None and there is not None:
+        configs = [there.config(cell.id) for cell in there.plan.cells]
+    return replace(outlook, checkpoints=checkpoint_bytes(configs))
 
 
 def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> Asked:
@@ -102,7 +110,7 @@ def look(asked: Asked) -> Outlook:
         before = {cell.id for cell in folder.plan.cells} if folder is not None else set()
         added = [view.cell.id for view in views if view.cell.id not in before]
         left = [] if folder is None else sorted((before | set(folder.left())) - names)
-    forecast = Forecast.of(views)
+    forecast = Forecast.of(views, [] if folder is None else folder.events())
     about = campaign or (folder.campaign if folder is not None else None)
     assert about is not None
     return Outlook(

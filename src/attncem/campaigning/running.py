@@ -7,14 +7,14 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attncem.campaign_folder import CampaignFolder, CellView, held
 from attncem.campaigning.costs import Forecast, spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import needs
-from attncem.campaigning.planning import Asked, Source, find, look
+from attncem.campaigning.planning import Asked, Source, find, look, standing
 from attncem.config.suggest import known
 from attncem.files import explain_os_error
 from attncem.progress import Progress, forget, shown, tell
@@ -67,11 +67,11 @@ def run_campaign(
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
+    _check_room(standing(asked.path))
     with ExitStack() as stack:
         with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
             asked.path.mkdir(parents=True, exist_ok=True)
         stack.enter_context(held(asked.path))
-        _check_room(asked.path)
         told = stack.enter_context(shown(progress))
         folder = _settle(asked, told)
         folder.clear_stop()
@@ -139,7 +139,8 @@ class _Run:
     options: EngineOptions
     told: Progress
     waiting: dict[str, Cell] = field(default_factory=dict)
-    running: set[str] = field(default_factory=set)
+    running: dict[str, float] = field(default_factory=dict)
+    """When each cell that is at work was begun."""
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     forecast: Forecast = field(default_factory=Forecast)
@@ -147,7 +148,7 @@ class _Run:
     def to_its_end(self) -> CampaignResult:
         """Until nothing is left that can be done, or somebody asks to stop."""
         views = self.folder.views()
-        self.forecast = Forecast.of(views)
+        self.forecast = Forecast.of(views, self.folder.events())
         for view in views:
             if view.state in ("done", "failed"):
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
@@ -168,7 +169,7 @@ class _Run:
         while True:
             for cell_id in list(self._ready()):
                 self.waiting.pop(cell_id)
-                self.running.add(cell_id)
+                self.running[cell_id] = time.monotonic()
                 self.folder.log("begun", cell=cell_id)
                 engine.submit(cell_id)
                 self._say()
@@ -194,18 +195,20 @@ class _Run:
 
     def _note(self, ended: Ended) -> None:
         """Write down how a cell ended."""
-        self.running.remove(ended.cell_id)
+        took = time.monotonic() - self.running.pop(ended.cell_id)
         forget(self.told, ended.cell_id)
         if ended.error is None:
             self.done.add(ended.cell_id)
             cost = spent(self.folder.run_path(ended.cell_id))
+            cost = replace(cost, seconds=max(took, cost.seconds))  # less where it was begun in an earlier go
             self.forecast.learn(self.folder.cell(ended.cell_id).arm, cost)
-            self.folder.log("done", cell=ended.cell_id, seconds=cost.seconds)
+            self.folder.log("done", cell=ended.cell_id, seconds=round(cost.seconds, 3))
         else:
             self.failed.add(ended.cell_id)
             failure = self._failure(ended)
             self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
             tell(self.told, text("campaign.failed", cell=failure.id, stage=failure.stage, reason=failure.reason))
+            _check_room(self.folder.path)  # or every other cell would fail for want of it
         self._say()
 
     def _failure(self, ended: Ended) -> Failure:

@@ -142,8 +142,10 @@ def _overrides(rest: Sequence[str]) -> list[str]:
 
 
 def _source(word: str) -> str | Path:
-    """A folder as a path, so that it is not taken for a packaged name."""
-    return Path(word) if Path(word).is_dir() else word
+    """A folder as a path, so that it is not taken for a name, unless there is a packaged campaign of this name."""
+    from attncem.config.campaigns import packaged_campaigns
+
+    return Path(word) if Path(word).is_dir() and word not in packaged_campaigns() else word
 
 
 def _folder(word: str) -> Path:
@@ -167,8 +169,11 @@ def _show_outlook(outlook: Outlook, console: Console) -> None:
 
 def _costs(outlook: Outlook) -> list[str]:
     free, to_come = _bytes(outlook.free_bytes), outlook.to_come
-    if to_come is None:
+    if to_come is None and outlook.checkpoints is None:
         return [text("campaign.time.unknown"), text("campaign.disk.unknown", free=free)]
+    if to_come is None:
+        amount = _bytes(outlook.checkpoints or 0)
+        return [text("campaign.time.unknown"), text("campaign.disk.checkpoints", amount=amount, free=free)]
     return [
         text("campaign.time", amount=_seconds(to_come.seconds), basis=outlook.basis),
         text("campaign.disk", amount=_bytes(to_come.bytes), free=free),

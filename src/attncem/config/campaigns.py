@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from attncem.config.base import Options
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names
 from attncem.config.overrides import plain
+from attncem.config.suggest import known
 from attncem.config.suites import load_suite, select_rows
 from attncem.config.yaml_text import parse_yaml
+from attncem.results.threats import THREATS, with_releases
 from attncem.types import ConfigError
 
 _OWN = ("name", "seed")
 """Keys of a run that the campaign itself sets, for every cell another."""
-ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)]
-Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+_ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -34,37 +36,32 @@ def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _refuse_own(keys: Mapping[str, Any]) -> None:
+def _flattened(given: Any) -> Any:
+    return _flat(given) if isinstance(given, Mapping) else given
+
+
+def _without_own(keys: dict[str, Any]) -> dict[str, Any]:
     if own := next((key for key in keys if key in _OWN), None):
         instead = "give seeds instead" if own == "seed" else "arms have names"
         raise ValueError(f"{own} cannot be set here, every cell has its own: {instead}")
+    return keys
 
 
-class _Settings(Options):
-    """What is laid over a configuration."""
-
-    set: dict[str, Any] = Field({})
-    """Options of the run, by dotted key, e.g. `training.epochs: 20`."""
-    grid: Grid = Field({})
-    """Lists of values by dotted key; every combination is run."""
-
-    @field_validator("set", mode="before")
-    @classmethod
-    def _flatten(cls, value: Any) -> Any:
-        return _flat(value) if isinstance(value, Mapping) else value
-
-    @model_validator(mode="after")
-    def _check_keys(self) -> _Settings:
-        _refuse_own(self.set)
-        _refuse_own(self.grid)
-        return self
+Settings = Annotated[dict[str, Any], BeforeValidator(_flattened), AfterValidator(_without_own)]
+"""Options of a run by dotted key; nested ones are taken apart."""
+Grid = Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], AfterValidator(_without_own)]
+"""Values to try by dotted key."""
 
 
-class ArmOptions(_Settings):
+class ArmOptions(Options):
     """One of the things that are compared: a configuration, and what is laid over it."""
 
     config: str | None = None
     """Packaged configuration or YAML file, relative to the campaign's file; null: the campaign's."""
+    set: Settings = Field({})
+    """Options of its runs by dotted key, over the campaign's."""
+    grid: Grid = Field({})
+    """Lists of values by dotted key, beside the campaign's; those of the same key replace them."""
 
 
 class CampaignAudit(Options):
@@ -96,11 +93,12 @@ class CampaignAudit(Options):
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def rows(self) -> list[str]:
-        """The rows that are wanted; ConfigError names a suite, option or row that there is none of."""
+        """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
+        with_releases(THREATS[known("threat", self.threat, THREATS)], self.releases)
         return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
 
 
-class Campaign(_Settings):
+class Campaign(Options):
     """Arms × the points of their grids × seeds, each trained and audited."""
 
     model_config = ConfigDict(title="campaign")
@@ -111,8 +109,12 @@ class Campaign(_Settings):
     """What it shall show, in a line."""
     config: str = "demo-none"
     """Packaged configuration or YAML file of every arm that names none."""
-    arms: dict[ArmName, ArmOptions] = Field(min_length=1)
-    """What is compared, by name."""
+    set: Settings = Field({})
+    """Options of every run by dotted key, e.g. `training.epochs: 20`."""
+    arms: dict[str, ArmOptions] = Field(min_length=1)
+    """What is compared, by name; each with `config`, `set` and `grid` of its own, or `{}`."""
+    grid: Grid = Field({})
+    """Lists of values by dotted key; every arm is run at every combination."""
     seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
     """How many seeds (from 0 on), or a list of them."""
     audits: list[CampaignAudit] = Field([CampaignAudit()])
@@ -121,6 +123,13 @@ class Campaign(_Settings):
     """An arm whose training time all others get: their epochs are scaled once, by measured seconds an epoch."""
     portraits: bool = True
     """Whether to keep what the report's explain pages show, for the first seed of every arm and point."""
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_name_folders(cls, arms: dict[str, ArmOptions]) -> dict[str, ArmOptions]:
+        if odd := next((name for name in arms if not _ARM.fullmatch(name)), None):
+            raise ValueError(f"{odd!r} cannot be an arm's name: at most 40 letters, digits and . _ -")
+        return arms
 
     @field_validator("seeds")
     @classmethod

@@ -178,7 +178,7 @@ def type_text(schema: Schema) -> str:
         return f"mapping with keys: {', '.join(schema['properties'])}"
     if "items" in schema:
         return f"list{_count_text(schema)}, each {_with_article(type_text(schema['items']))}"
-    if free_values(schema):
+    if free_values(schema) or schema.get("type") == "object":
         return "mapping with any keys"
     bounds = " and ".join(f"{sign} {show(schema[word])}" for word, sign in _BOUNDS if word in schema)
     length = f"of at most {schema['maxLength']} letters" if "maxLength" in schema else ""

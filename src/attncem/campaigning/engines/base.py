@@ -9,6 +9,7 @@ from typing import Self
 
 from attncem.campaign_folder import CampaignFolder
 from attncem.progress import Progress, silent
+from attncem.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class EngineOptions:
     gpus: int = 0
     minutes: int | None = None
     address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigError(f"workers={self.workers}: at least 1 is needed")
 
 
 @dataclass(frozen=True)

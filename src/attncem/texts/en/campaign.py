@@ -18,6 +18,7 @@ CAMPAIGN: dict[str, str] = {
     "campaign.time.unknown": "time: unknown until the first cell is done",
     "campaign.time": "time: about {amount} on one process, from {basis} that are done; with N workers about 1/N of it",
     "campaign.disk.unknown": "disk: unknown until the first cell is done; {free} are free",
+    "campaign.disk.checkpoints": "disk: about {amount} for checkpoints, audits come on top; {free} are free",
     "campaign.disk": "disk: about {amount} more; {free} are free",
     "campaign.nothing_left": "everything is done",
     "campaign.next.run": "next: attncem campaign run {folder}",

@@ -1,0 +1,438 @@
+"""Campaigns: what a file may say, which cells it makes, how they are worked on and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import attncem
+from attncem.campaign_folder import CampaignFolder, held
+from attncem.campaigning import costs, plan_campaign, run_campaign, stop_campaign
+from attncem.campaigning import running as running_module
+from attncem.campaigning.cell import work
+from attncem.campaigning.engines import ENGINES, EngineOptions
+from attncem.campaigning.equal_time import seconds_an_epoch, trial
+from attncem.campaigning.expansion import cell_id, expand, needs
+from attncem.campaigning.running import CampaignResult
+from attncem.cli import main
+from attncem.config.campaigns import Campaign, load_campaign, packaged_campaigns
+from attncem.config.load import dump_config, load, load_config, packaged_configs
+from attncem.progress import silent
+from attncem.types import ConfigError, RunError
+from campaigns import InProcess, campaign, numbers, stamps
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cells are worked on in this process; the list says which."""
+    monkeypatch.setitem(ENGINES, "local", InProcess)
+    InProcess.worked = []
+    return InProcess.worked
+
+
+def run(source: Any, out: Path | None = None, **options: Any) -> CampaignResult:
+    return run_campaign(source, out=out, progress=silent, **{"options": EngineOptions(workers=1), **options})
+
+
+# what a file may say
+
+
+def ids(given: dict[str, Any], *overrides: str) -> list[str]:
+    return [planned.cell.id for planned in expand(load_campaign(given, overrides))]
+
+
+def test_cells_are_arms_at_every_point_with_every_seed() -> None:
+    arms = {"a": {}, "b": {"config": "demo-kmeans", "grid": {"training.penalty_weight": [0.5, 1]}}}
+    given = campaign(arms=arms, grid={"model.cut": [1, 2]}, seeds=[3, 5])
+    made = expand(load_campaign(given))
+    assert len(made) == (2 + 4) * 2
+    assert [planned.cell.seed for planned in made] == [3] * 6 + [5] * 6, "the first seed of everything first"
+    assert made[3].cell.id == "b_cut-1_penalty_weight-1-s3"
+    config = made[3].config
+    assert (config.name, config.seed) == ("b_cut-1_penalty_weight-1-s3", 3)
+    assert (config.model.cut, config.training.penalty_weight, config.surrogate.name) == (1, 1, "kmeans")
+    assert all(planned.config.training.epochs == 2 for planned in made)
+
+
+def test_overrides_are_the_campaigns_or_every_runs() -> None:
+    made = load_campaign(campaign(), ["seeds=3", "training.epochs=7", "set.model.width=8"])
+    assert made.seed_list == [0, 1, 2]
+    config = expand(made)[0].config
+    assert (config.training.epochs, config.model.width) == (7, 8)
+
+
+def test_names_of_cells_are_folders_and_differ() -> None:
+    assert cell_id("a", {}, 0) == "a-s0"
+    assert cell_id("a", {"model.name": "x", "surrogate.name": "y"}, 1) == "a_model.name-x_surrogate.name-y-s1"
+    odd = cell_id("a", {"model.bottleneck": {"channels": 8}}, 0)
+    other = cell_id("a", {"model.bottleneck": {"channels": 9}}, 0)
+    assert odd != other
+    assert all(letter.isalnum() or letter in "._-" for letter in odd)
+    assert len(cell_id("a" * 40, {f"training.{'k' * 50}": "v" * 50}, 12)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"arms": {}}, "arms"),
+        ({"arms": {"a/b": {}}}, "a/b"),
+        ({"arms": {"a": {"set": {"training.epoch": 3}}}}, "did you mean training.epochs"),
+        ({"arms": {"a": {"set": {"seed": 3}}}}, "seed cannot be set here"),
+        ({"grid": {"name": ["x"]}}, "name cannot be set here"),
+        ({"grid": {"training.epochs": []}}, "grid"),
+        ({"grid": {"training.epochs": [2, 2]}}, "stands in a grid twice"),
+        ({"seeds": [1, 1]}, "twice"),
+        ({"seeds": 0}, "seeds"),
+        ({"equal_time_to": "nobody"}, "no arm of this name; arms: none, kmeans"),
+        ({"audits": [{"reference": "nobody"}]}, "no arm of this name"),
+        ({"audits": [{}, {}]}, "the same audit stands there twice"),
+        ({"audits": [{"suite": "quik"}]}, "quick"),
+        ({"audits": [{"only": ["grei"]}]}, "did you mean grey"),
+        ({"audits": [{"threat": "trian"}]}, "did you mean train"),
+        ({"grid": {"training.epochs": list(range(2, 102)), "model.width": list(range(1, 102))}}, "20200 cells"),
+        ({"arm": {}}, "did you mean arms"),
+    ],
+)
+def test_mistakes_name_their_key_and_nothing_is_made(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run(campaign(**change), tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_partner_that_cannot_be_told_is_refused() -> None:
+    arms = {"a": {"grid": {"training.epochs": [2, 3]}}, "b": {}}
+    with pytest.raises(ConfigError, match="not exactly one of its runs stands beside b-s0"):
+        expand(load_campaign(campaign(arms=arms, equal_time_to="a")))
+
+
+def test_files_are_found_beside_the_campaigns_and_suites_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("extends: demo-none\ntraining: {epochs: 3}\n")
+    (tmp_path / "rows.yaml").write_text("name: mine\nversion: 1\nmeaning: x\nrows: {grey: {name: grey}}\n")
+    file = tmp_path / "campaign.yaml"
+    file.write_text("name: c\narms: {a: {config: own.yaml}}\naudits: [{suite: rows.yaml}]\n")
+    made = load_campaign(file)
+    assert made.arms["a"].config == str(tmp_path / "own.yaml")
+    assert isinstance(made.audits[0].suite, dict)
+    assert expand(made)[0].config.training.epochs == 3
+    assert load(Campaign, {**made.model_dump()}).config == made
+    assert "own.yaml" in dump_config(made)
+
+
+@pytest.mark.parametrize("name", packaged_campaigns())
+def test_packaged_campaigns_can_be_planned(name: str) -> None:
+    made = load_campaign(name)
+    assert made.name == name
+    assert expand(made)
+
+
+def test_the_documents_example_is_a_campaign() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "campaigns.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(expand(load_campaign(yaml.safe_load(example)))) == 21
+    assert "= 21 cells" in page
+
+
+def test_disk_is_foretold_from_the_networks(tmp_path: Path) -> None:
+    outlook = plan_campaign(campaign(seeds=2), out=tmp_path / "c")
+    one = plan_campaign(campaign(arms={"a": {}}), out=tmp_path / "c")
+    assert (outlook.checkpoints or 0) == 4 * (one.checkpoints or 0) > 0
+    assert one.checkpoints is not None
+    run(campaign(arms={"a": {}}, audits=[]), tmp_path / "c")
+    taken = costs.size_of(tmp_path / "c" / "runs" / "a-s0" / "checkpoints")
+    assert 0.3 < taken / one.checkpoints < 1.5
+
+
+# running
+
+
+def test_a_campaign_runs_once_and_is_then_left_as_it_is(tmp_path: Path, in_process: list[str]) -> None:
+    out = tmp_path / "c"
+    before = plan_campaign(campaign(seeds=2), out=out)
+    assert not out.exists(), "planning writes nothing"
+    assert (before.states, before.to_come) == ({"planned": 4}, None)
+    result = run(campaign(seeds=2), out)
+    assert result.done
+    assert in_process == ["none-s0", "kmeans-s0", "none-s1", "kmeans-s1"]
+    (audit,) = result.cells[3].audits()
+    assert [row.name for row in audit.rows] == ["grey", "mean image"]
+    assert (audit.subject.run, audit.subject.seed) == ("kmeans-s1", 1)
+    there = stamps(out)
+    assert run(out).done
+    assert run(campaign(seeds=2), out).done
+    assert len(in_process) == 4
+    assert stamps(out) == there
+    after = plan_campaign(out)
+    assert after.to_come == costs.Cost(0.0, 0)
+    assert [event["event"] for event in result.folder.events()][:3] == ["run", "begun", "done"]
+
+
+def test_what_a_changed_campaign_no_longer_asks_for_is_left_alone(tmp_path: Path, in_process: list[str]) -> None:
+    out = tmp_path / "c"
+    first = campaign(arms={"a": {}, "b": {"set": {"model.width": 5}}})
+    run(first, out)
+    there = stamps(out)
+    second = campaign(arms={"a": {}, "b": {"set": {"model.width": 6}}, "c": {"set": {"model.width": 7}}}, seeds=1)
+    outlook = plan_campaign(second, out=out)
+    (renamed,) = outlook.anew
+    assert renamed.startswith("b-s0-")
+    assert (outlook.added, outlook.left_alone) == ([renamed, "c-s0"], ["b-s0"])
+    assert (outlook.to_come or costs.Cost()).seconds > 0, "foretold from those that are done"
+    assert run(second, out).done
+    assert in_process == ["a-s0", "b-s0", renamed, "c-s0"]
+    assert there.items() <= stamps(out).items(), "nothing of the first is changed"
+    assert plan_campaign(second, out=out).added == [], "the same again finds the same names"
+    assert run(second, out).folder.config(renamed).model.width == 6
+
+
+def test_a_further_audit_is_made_of_runs_that_are_there(tmp_path: Path, in_process: list[str]) -> None:
+    out, one = tmp_path / "c", campaign(arms={"a": {}})
+    run(one, out)
+    there = stamps(out)
+    more = {**one, "audits": [*one["audits"], {**one["audits"][0], "on": "validation"}]}
+    assert plan_campaign(more, out=out).states == {"trained": 1}
+    result = run(more, out)
+    assert result.done
+    assert [audit.plan.evaluation for audit in result.cells[0].audits()] == ["test", "validation"]
+    assert there.items() <= stamps(out).items()
+
+
+def test_a_failing_cell_is_written_down_and_the_others_go_on(tmp_path: Path, in_process: list[str]) -> None:
+    data = tmp_path / "data"
+    given = campaign(arms={"bad": {"set": {"data.root": str(data)}}, "good": {}})
+    result = run(given, tmp_path / "c")
+    assert [view.state for view in result.cells] == ["failed", "done"]
+    failure = result.folder.failure("bad-s0")
+    assert failure is not None
+    assert (failure.stage, failure.attempts) == ("train", 1)
+    assert str(data) in failure.reason
+    assert "Traceback" in failure.details
+    run(tmp_path / "c")
+    assert in_process == ["bad-s0", "good-s0"], "it is not tried again by itself"
+    with pytest.raises(ConfigError, match="good-s0 has not failed"):
+        run(tmp_path / "c", retry=["good-s0"])
+    with pytest.raises(RunError, match="has no cell worse"):
+        run(tmp_path / "c", retry=["worse"])
+    run(tmp_path / "c", retry=["bad-s0"])
+    assert (result.folder.failure("bad-s0") or failure).attempts == 2
+    data.mkdir()
+    shutil.copy(Path(attncem.__file__).parent / "data" / "embedded" / "fashion_mnist_mini.npz", data)
+    assert run(tmp_path / "c", retry=[]).done
+    assert result.folder.failure("bad-s0") is None
+
+
+def test_a_failed_row_fails_the_cell_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attncem.attacks.floors import MeanImageFloor
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MeanImageFloor, "fit", fails)
+        result = run(campaign(arms={"a": {}}), tmp_path / "c")
+    assert result.cells[0].state == "failed"
+    assert "mean image" in result.cells[0].reason
+    grey = next((tmp_path / "c").glob("runs/a-s0/audits/*/grey.json"))
+    stamp = grey.stat().st_mtime_ns
+    assert run(tmp_path / "c", retry=[]).done
+    assert grey.stat().st_mtime_ns == stamp
+
+
+def test_a_process_that_dies_fails_its_cell_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(folder: Path, cell: str, progress: Any) -> None:
+        if cell == "none-s0":
+            raise SystemError("without a word")
+        work(folder, cell, progress)
+
+    monkeypatch.setattr("campaigns.work", dies)
+    result = run(campaign(), tmp_path / "c")
+    assert [view.state for view in result.cells] == ["failed", "done"]
+    failure = result.folder.failure("none-s0")
+    assert failure is not None
+    assert (failure.stage, failure.reason) == ("process", "without a word")
+
+
+def test_cells_wait_for_what_they_need(tmp_path: Path, in_process: list[str]) -> None:
+    arms = {"late": {}, "first": {"set": {"data.root": "/nowhere"}}}
+    audits = [{"suite": campaign()["audits"][0]["suite"], "reference": "first"}]
+    result = run(campaign(arms=arms, audits=audits), tmp_path / "c")
+    assert in_process == ["first-s0"]
+    assert [view.state for view in result.cells] == ["planned", "failed"]
+    folder = result.folder
+    assert needs(folder.campaign, folder.plan, folder.cell("late-s0")) == ["first-s0"]
+
+
+def test_a_reference_is_the_run_of_the_same_seed(tmp_path: Path, in_process: list[str]) -> None:
+    audits = [{"suite": campaign()["audits"][0]["suite"], "reference": "none"}]
+    arms = {"kmeans": {"config": "demo-kmeans"}, "none": {}}
+    result = run(campaign(arms=arms, audits=audits, seeds=[4]), tmp_path / "c")
+    assert result.done
+    assert in_process == ["none-s4", "kmeans-s4"]
+    said = [audit.plan.reference.partition(" ")[0] for view in result.cells for audit in view.audits()]
+    assert said == ["none-s4", ""]
+
+
+def test_equal_time_scales_the_epochs_once(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def seconds(config: Any) -> float:
+        measured.append(config.name)
+        manifest = CampaignFolder.open(tmp_path / "c").run_path("kmeans-s0") / "manifest.json"
+        return float(json.loads(manifest.read_text())["training_seconds"]) / 4
+
+    monkeypatch.setattr("attncem.campaigning.equal_time.seconds_an_epoch", seconds)
+    result = run(campaign(equal_time_to="kmeans", seeds=2), tmp_path / "c")
+    assert result.done
+    assert measured == ["none-s0"], "measured for the first seed alone"
+    assert in_process == ["kmeans-s0", "none-s0", "kmeans-s1", "none-s1"]
+    for view in result.cells:
+        asked = result.folder.finished(view.cell.id).equal_time
+        lines = (view.path / "timing.jsonl").read_text().splitlines()
+        assert len(lines) == (2 if view.cell.arm == "kmeans" else 4)
+        assert (asked is None) == (view.cell.arm == "kmeans")
+        assert asked is None or (asked.factor, asked.epochs, asked.to) == (2.0, 4, "kmeans")
+
+
+def test_the_trial_of_equal_time_measures_seconds() -> None:
+    config = expand(load_campaign(campaign(arms={"b": {"config": "demo-kmeans"}})))[0].config
+    assert 0 < seconds_an_epoch(config) < 60
+
+
+@pytest.mark.parametrize("name", packaged_configs())
+def test_every_packaged_configuration_has_a_trial(name: str) -> None:
+    made = trial(load_config(name).config)
+    assert made.training.epochs == 3
+    assert made.warmup_epochs == 0
+    assert all(penalty.warmup_epochs == 0 for penalty in made.penalties)
+
+
+# stopping and refusing
+
+
+def test_a_campaign_stops_when_asked_and_goes_on(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_module, "_PATIENCE", 0.3)
+    out = tmp_path / "c"
+
+    def asks(folder: Path, cell: str, progress: Any) -> None:
+        work(folder, cell, progress)
+        with pytest.raises(RunError, match="still running"):
+            stop_campaign(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("campaigns.work", asks)
+        result = run(campaign(), out)
+    assert result.stopped
+    assert [view.state for view in result.cells] == ["done", "planned"]
+    assert not (out / "stop").exists()
+    assert stop_campaign(out) is False, "nothing runs"
+    assert run(out).done
+    assert in_process == ["none-s0", "kmeans-s0"]
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    run(campaign(arms={"a": {}}), out)
+    with held(out), pytest.raises(RunError, match="is being run by another process"):
+        run(out)
+
+
+def test_places_that_cannot_be_used_are_told_before_the_first_run(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file.txt").write_text("mine")
+    with pytest.raises(RunError, match="exists already and is left as it is"):
+        run(campaign(), tmp_path / "mine")
+    with pytest.raises(RunError, match="cannot write to"):
+        run(campaign(), tmp_path / "mine" / "file.txt" / "below")
+    monkeypatch.setattr(running_module.shutil, "disk_usage", lambda _: _Full())
+    with pytest.raises(RunError, match="MiB are free and 64 are needed"):
+        run(campaign(), tmp_path / "full")
+    assert not (tmp_path / "full").exists()
+    assert in_process == []
+
+
+def test_a_disk_that_fills_ends_the_campaign_before_every_cell_fails(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills(*_: Any) -> None:
+        monkeypatch.setattr(running_module.shutil, "disk_usage", lambda _: _Full())
+        raise RunError("cannot write: no space left")
+
+    monkeypatch.setattr("campaigns.work", fills)
+    with pytest.raises(RunError, match="MiB are free"):
+        run(campaign(), tmp_path / "c")
+    assert in_process == ["none-s0"]
+
+
+class _Full:
+    free = 2**20
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(RunError, match="cannot write to"):
+        run(campaign(), tmp_path / "locked" / "c")
+
+
+def test_a_folder_whose_making_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    run(campaign(arms={"a": {}}), out)
+    begun = tmp_path / "begun"
+    (begun / "cells").mkdir(parents=True)
+    (begun / "cells" / "a-s0.yaml").write_bytes((out / "cells" / "a-s0.yaml").read_bytes()[:20])
+    assert run(campaign(arms={"a": {}}), begun).done
+    assert numbers(begun) == numbers(out)
+
+
+# the command
+
+
+def test_the_command_runs_lists_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "c.yaml", str(tmp_path / "c")
+    file.write_text(yaml.safe_dump(campaign(arms={"a": {}, "b": {"set": {"data.root": "/nowhere"}}})))
+    assert main(["campaign", "plan", str(file), "--out", out, "seeds=2"]) == 0
+    said = capsys.readouterr().out
+    assert "4 planned" in said
+    assert "unknown until the first cell is done" in said
+    assert not Path(out).exists()
+    assert main(["campaign", "run", str(file), "--out", out, "--workers", "1"]) == 3
+    assert "b-s0 failed (train)" in capsys.readouterr().out
+    assert main(["campaign", "status", out]) == 3
+    assert "1 done, 1 failed" in capsys.readouterr().out
+    assert main(["campaign", "retry", out, "b-s0"]) == 3
+    assert main(["campaign", "stop", out]) == 0
+    assert "is not running" in capsys.readouterr().err
+    assert main(["campaign", "list"]) == 0
+    assert "demo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "demmo"], "did you mean demo"),
+        (["run", "demo", "--engine", "locall"], "did you mean local"),
+        (["run", "demo", "training.epoch=1"], "did you mean training.epochs"),
+        (["run", "demo", "--workers", "0", "--out", "OUT"], "workers=0"),
+        (["status", "nowhere"], "nowhere is not a campaign's folder"),
+        (["run", "."], "is not a campaign's folder"),
+        (["import", "nowhere.zip", "x"], "nowhere.zip is missing"),
+    ],
+)
+def test_mistakes_at_the_command_end_with_2(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["campaign", *words]) == 2
+    assert said in capsys.readouterr().err
