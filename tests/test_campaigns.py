@@ -164,6 +164,8 @@ def test_a_campaign_runs_once_and_is_then_left_as_it_is(tmp_path: Path, in_proce
     assert [row.name for row in audit.rows] == ["grey", "mean image"]
     assert (audit.subject.run, audit.subject.seed) == ("kmeans-s1", 1)
     there = stamps(out)
+    with (out / "log.jsonl").open("a") as log:
+        log.write('{"event": "cut sho')
     assert run(out).done
     assert run(campaign(seeds=2), out).done
     assert len(in_process) == 4

@@ -32,6 +32,7 @@ from attncem.config.run import RunConfig
 from attncem.files import (
     PARTIAL,
     append,
+    cut_to_lines,
     explain_os_error,
     is_held,
     locked,
@@ -269,6 +270,12 @@ class CampaignFolder:
         line = {"schema_version": SCHEMA_VERSION, "event": event, "time": round(time.time(), 3), **facts}
         with explain_os_error(self.path, _ADVICE):
             append(self.path / LOG, (json.dumps(line, allow_nan=False) + "\n").encode())
+
+    def mend_log(self) -> None:
+        """Cut off what a full disk or a kill left of a line."""
+        log = self.path / LOG
+        with explain_os_error(self.path, _ADVICE):
+            cut_to_lines(log, log.stat().st_size if log.exists() else 0)
 
     def events(self) -> list[dict[str, Any]]:
         """What happened, oldest first."""

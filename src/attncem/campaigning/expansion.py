@@ -88,10 +88,9 @@ def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
 def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
     """The cells that must be done before this one is begun: references of its audits, and whose time it gets."""
     arms = {audit.reference for audit in campaign.audits} | {campaign.equal_time_to}
-    partners = [plan.partner(cell, arm) for arm in arms if arm not in (None, cell.arm) and arm is not None]
-    first = plan.first_of(cell)
-    if campaign.equal_time_to not in (None, cell.arm) and first.id != cell.id:
-        partners.append(first)
+    partners = [plan.partner(cell, arm) for arm in arms if arm is not None and arm != cell.arm]
+    if campaign.equal_time_to not in (None, cell.arm) and (first := plan.first_of(cell)).id != cell.id:
+        partners.append(first)  # which measures for all seeds
     return [partner.id for partner in partners if partner is not None]
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attncem.campaign_folder import CampaignFolder, CellView, held
-from attncem.campaigning.costs import Forecast, spent
+from attncem.campaigning.costs import Cost, Forecast, spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import needs
 from attncem.campaigning.planning import Asked, Source, find, look, standing
 from attncem.config.suggest import known
 from attncem.files import explain_os_error
 from attncem.progress import Progress, forget, shown, tell
-from attncem.results.campaign import Cell, Failure
+from attncem.results.campaign import Failure
 from attncem.texts import text
 from attncem.types import ConfigError, RunError
 
@@ -80,10 +80,11 @@ def run_campaign(
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
-    """A process for every core, or for as many cores as a run has threads; no more than cells."""
-    cores = os.cpu_count() or 1
-    threads = max(folder.config(cell.id).threads for cell in folder.plan.cells[:1])
-    return EngineOptions(workers=max(1, min(len(folder.plan.cells), cores // threads)))
+    """A process for every core, or for as many cores as an arm's runs have threads; no more than cells."""
+    cells, cores = folder.plan.cells, os.cpu_count() or 1
+    first_of_arms = {cell.arm: cell for cell in reversed(cells)}.values()
+    threads = max(folder.config(cell.id).threads for cell in first_of_arms)
+    return EngineOptions(workers=max(1, min(len(cells), cores // threads)))
 
 
 def stop_campaign(path: str | Path) -> bool:
@@ -138,22 +139,26 @@ class _Run:
     kind: type[Engine]
     options: EngineOptions
     told: Progress
-    waiting: dict[str, Cell] = field(default_factory=dict)
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+    """The cells that each cell needs that is not begun."""
     running: dict[str, float] = field(default_factory=dict)
     """When each cell that is at work was begun."""
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     forecast: Forecast = field(default_factory=Forecast)
+    arms: dict[str, str] = field(default_factory=dict)
 
     def to_its_end(self) -> CampaignResult:
         """Until nothing is left that can be done, or somebody asks to stop."""
-        views = self.folder.views()
+        views, campaign, plan = self.folder.views(), self.folder.campaign, self.folder.plan
+        self.folder.mend_log()
         self.forecast = Forecast.of(views, self.folder.events())
+        self.arms = {cell.id: cell.arm for cell in plan.cells}
         for view in views:
             if view.state in ("done", "failed"):
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
             else:
-                self.waiting[view.cell.id] = view.cell
+                self.waiting[view.cell.id] = needs(campaign, plan, view.cell)
         self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
         self._say()
         stopped = False
@@ -167,7 +172,7 @@ class _Run:
     def _work(self, engine: Engine) -> bool:
         """Hand out cells and take note of how they end; True: somebody asked to stop."""
         while True:
-            for cell_id in list(self._ready()):
+            for cell_id in self._ready():
                 self.waiting.pop(cell_id)
                 self.running[cell_id] = time.monotonic()
                 self.folder.log("begun", cell=cell_id)
@@ -183,15 +188,12 @@ class _Run:
             if self.folder.asked_to_stop:
                 return True
 
-    def _ready(self) -> Iterable[str]:
+    def _ready(self) -> list[str]:
         """Cells that can be begun now: there is room, what they need is done, and nobody else works on them."""
         room = self.options.workers - len(self.running)
-        ready = (cell_id for cell_id, cell in self.waiting.items() if self._can_begin(cell))
+        free = (cell_id for cell_id, needed in self.waiting.items() if self.done.issuperset(needed))
+        ready = (cell_id for cell_id in free if not self.folder.is_worked_on(cell_id))
         return [cell_id for _, cell_id in zip(range(room), ready, strict=False)]
-
-    def _can_begin(self, cell: Cell) -> bool:
-        needed = needs(self.folder.campaign, self.folder.plan, cell)
-        return self.done.issuperset(needed) and not self.folder.is_worked_on(cell.id)
 
     def _note(self, ended: Ended) -> None:
         """Write down how a cell ended."""
@@ -201,7 +203,7 @@ class _Run:
             self.done.add(ended.cell_id)
             cost = spent(self.folder.run_path(ended.cell_id))
             cost = replace(cost, seconds=max(took, cost.seconds))  # less where it was begun in an earlier go
-            self.forecast.learn(self.folder.cell(ended.cell_id).arm, cost)
+            self.forecast.learn(self.arms[ended.cell_id], cost)
             self.folder.log("done", cell=ended.cell_id, seconds=round(cost.seconds, 3))
         else:
             self.failed.add(ended.cell_id)
@@ -229,8 +231,8 @@ class _Run:
     def _minutes_left(self) -> float | None:
         """From cells that are done; of those at work half is taken to be left."""
         parts: Mapping[str, float] = {**dict.fromkeys(self.waiting, 1.0), **dict.fromkeys(self.running, 0.5)}
-        costs = {name: self.forecast.cell(self.folder.cell(name).arm) for name in parts}
-        known_costs = [cost.seconds * parts[name] for name, cost in costs.items() if cost is not None]
-        if len(known_costs) < len(parts):
+        costs = {arm: self.forecast.cell(arm) for arm in {self.arms[name] for name in parts}}
+        if None in costs.values():
             return None
-        return sum(known_costs) / 60 / max(1, min(self.options.workers, len(parts)))
+        seconds = sum((costs[self.arms[name]] or Cost()).seconds * part for name, part in parts.items())
+        return seconds / 60 / max(1, min(self.options.workers, len(parts)))
