@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 
 from attncem.files import write_json
 from attncem.results.comparison import LEVEL
-from attncem.statistics import adjust, bootstrap_mean, compare_arms, seed_summary, smallest_p, welch_interval
+from attncem.statistics import adjust, bootstrap_mean, compare_arms, pareto, seed_summary, smallest_p, welch_interval
 
 COMMAND = "python scripts/statistics_coverage.py results/statistics_coverage.json"
 TRIALS = 10_000
 SEEDS = (3, 6)
-FAMILY = 20
-"""Comparisons in a family, of which half have a difference."""
+FAMILY, PLANTED = 20, 2
+"""Comparisons in a family, and how many of them have a difference."""
 FAMILIES = 1000
+ARMS = {"private": (0.0, 4.0), "between": (2.0, 2.0), "accurate": (4.0, 0.0), "beaten": (1.9, 1.9)}
+"""True points of the fronts, in standard deviations of the seeds; all but the last, just beaten, are on the front."""
 DIFFERENCES = (0.0, 1.0, 2.0, 3.0)
 """What is planted, in standard deviations of the seeds."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -93,15 +95,29 @@ def findings(rng: np.random.Generator, data: str, seeds: int, difference: float)
 
 
 def discoveries(rng: np.random.Generator) -> dict[str, Any]:
-    """Families of comparisons, half of them with a difference: what part of the answers is false, with `adjust`."""
+    """Families of comparisons, few of them with a difference: what part of the answers is false, with `adjust`."""
     false = {"plain": 0.0, "adjusted": 0.0}
     for values in normal(rng, (FAMILIES, FAMILY, 2, 6)):
-        values[::2, 0] += DIFFERENCES[-1]
+        values[:PLANTED, 0] += DIFFERENCES[-1]
         plain = [compare_arms(a, b) for a, b in values]
         for key, family in (("plain", plain), ("adjusted", adjust(plain))):
             told = [item.verdict in ("a_higher", "b_higher") for item in family]
-            false[key] += sum(told[1::2]) / max(1, sum(told)) / FAMILIES
+            false[key] += sum(told[PLANTED:]) / max(1, sum(told)) / FAMILIES
     return {key: round(value, 4) for key, value in false.items()}
+
+
+def fronts(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
+    """How often standings are told, and the beaten arm surely on the front: by intervals, and by resamples alone."""
+    told, wrong = dict.fromkeys(("intervals", "resamples"), 0), dict.fromkeys(("intervals", "resamples"), 0)
+    for _ in range(FAMILIES):
+        values = {name: np.add(point, normal(rng, (seeds, 2))) for name, point in ARMS.items()}
+        for point in pareto({name: [(x, y) for x, y in own] for name, own in values.items()}):
+            by_share = "surely" if point.share >= 0.95 else "not" if point.share <= 0.05 else "possibly"
+            for key, standing in (("intervals", point.standing), ("resamples", by_share)):
+                told[key] += standing != "possibly"
+                wrong[key] += point.name == "beaten" and standing == "surely"
+    shares = {f"told_by_{key}": round(told[key] / FAMILIES / len(ARMS), 4) for key in told}
+    return {"seeds": seeds, **shares, **{f"wrong_by_{key}": round(wrong[key] / FAMILIES, 4) for key in wrong}}
 
 
 def measure() -> dict[str, Any]:
@@ -115,7 +131,14 @@ def measure() -> dict[str, Any]:
         "findings": [
             findings(rng, data, seeds, difference) for data in DATA for seeds in SEEDS for difference in DIFFERENCES
         ],
-        "families": {"count": FAMILIES, "size": FAMILY, "seeds": 6, "false_share": discoveries(rng)},
+        "families": {
+            "count": FAMILIES,
+            "size": FAMILY,
+            "planted": PLANTED,
+            "seeds": 6,
+            "false_share": discoveries(rng),
+        },
+        "fronts": [fronts(rng, seeds) for seeds in SEEDS],
     }
 
 
@@ -157,6 +180,16 @@ def families_table(found: dict[str, Any]) -> str:
     return "\n".join([*lines, *(_line([titles[key], f"{100 * shares[key]:.1f} %"]) for key in titles)])
 
 
+def fronts_table(found: dict[str, Any]) -> str:
+    """Seeds down, ways across."""
+    columns = [(word, way) for way in ("intervals", "resamples") for word in ("told", "wrong")]
+    lines = [_line(["seeds", *(f"{word}, by {way}" for word, way in columns)]), _rule(len(columns))]
+    for row in found["fronts"]:
+        cells = [f"{100 * row[f'{word}_by_{way}']:.1f} %" for word, way in columns]
+        lines.append(_line([str(row["seeds"]), *cells]))
+    return "\n".join(lines)
+
+
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -165,10 +198,17 @@ def _rule(numbers: int) -> str:
     return "|---|" + "--:|" * numbers
 
 
+TABLES = {
+    "coverage": coverage_table,
+    "findings": findings_table,
+    "families": families_table,
+    "fronts": fronts_table,
+}
+
+
 def renewed(page: str, found: dict[str, Any]) -> str:
     """The page with its tables as the file has them."""
-    tables = {"coverage": coverage_table, "findings": findings_table, "families": families_table}
-    return TABLE.sub(lambda place: f"{place[1]}{tables[place[2]](found)}{place[3]}", page)
+    return TABLE.sub(lambda place: f"{place[1]}{TABLES[place[2]](found)}{place[3]}", page)
 
 
 def main() -> None:

@@ -171,6 +171,30 @@ def check_noise_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["command"] == again["command"]
 
 
+def check_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, found = script("statistics_coverage"), read("statistics_coverage.json")
+    assert (found["command"], found["trials"]) == (measured.COMMAND, measured.TRIALS)
+    page = (ROOT / "docs/statistics.md").read_text(encoding="utf-8")
+    assert measured.renewed(page, found) == page, "run scripts/statistics_coverage.py --page"
+    assert page.count("<!-- table: ") == 4
+    truths = {(row["interval"], row["data"], row["seeds"]): row["coverage"] for row in found["coverage"]}
+    assert truths["student", "normal", 3] == pytest.approx(0.95, abs=0.01)
+    assert truths["bootstrap", "normal", 3] < 0.8, "the page warns of it"
+    false = [row["found"] for row in found["findings"] if row["difference"] == 0]
+    assert len(false) == 4 and max(false) <= 0.07
+    monkeypatch.setattr(measured, "TRIALS", 20)
+    monkeypatch.setattr(measured, "FAMILIES", 2)
+    again = measured.measure()
+    assert list(found) == ["schema_version", *again]
+    for part in ("coverage", "findings"):
+        keys = [key for key in again[part][0] if key not in ("coverage", "median_width", "found")]
+        told = [[[row[key] for key in keys] for row in rows[part]] for rows in (found, again)]
+        assert told[0] == told[1]
+    assert shape(found["families"]) == shape(again["families"])
+    assert [list(row) for row in found["fronts"]] == [list(row) for row in again["fronts"]]
+    assert all(row["wrong_by_intervals"] <= 0.01 for row in found["fronts"])
+
+
 def check_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     found = read("benchmark.json")
     head = benchmark._head(torch.device("cpu"), tiny=False)
@@ -200,6 +224,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "front_ends_cifar10.json": check_front_ends,
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
+    "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     "surrogates_cifar10.csv": check_surrogates,
 }

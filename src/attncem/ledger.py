@@ -164,6 +164,10 @@ class Ledger:
         except Exception as error:  # a damaged archive can fail in any way
             raise RunError(f"{file} is damaged: {error}") from error
 
+    def has_scores(self, name: str) -> bool:
+        """Whether the scores of every image of a row are at hand; archives of results come without them."""
+        return self._file(name, "npz").is_file()
+
     def picture(self, name: str) -> bytes:
         """A picture's file."""
         return read_bytes(self.path / PICTURES / Path(name).name)

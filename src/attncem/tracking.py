@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncem.config.flat import flat_options
 from attncem.config.run import RunConfig
-from attncem.runs import RunDirectory
+from attncem.runs import RunDirectory, explain_os_error
 from attncem.types import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class TrackedRun(RunDirectory):
     def cut_back(self, offsets: Mapping[str, int]) -> None:
         """Shorten the logs, and make the events anew from what is left."""
         super().cut_back(offsets)
-        self._begin()
+        with explain_os_error(self.path):
+            self._begin()
 
     def close(self) -> None:
         """Write what is not written yet."""

@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from attncem.results.audit import AuditResult
     from attncem.results.explanation import Explanation
     from attncem.results.prediction import PredictionResult
+    from attncem.results.run_comparison import RunsComparison
 
-__all__ = ["print_explanation", "print_predictions", "print_summary", "report", "summary_table"]
+__all__ = [
+    "compare",
+    "print_comparison",
+    "print_explanation",
+    "print_predictions",
+    "print_summary",
+    "report",
+    "summary_table",
+]
 
 
 class HasPath(Protocol):
@@ -41,6 +50,35 @@ def report(
     items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
     return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+
+
+def compare(
+    runs: Sequence[HasPath | str | Path],
+    *,
+    by: Sequence[str] = (),
+    out: str | Path | None = None,
+    now: datetime | None = None,
+) -> RunsComparison:
+    """Runs side by side: how their options differ, their numbers, and tests of the differences; ``out`` writes a page.
+
+    Runs that differ in the seed alone are seeds of one arm, or those that agree in the options ``by``; arms are tested
+    over seeds. Single runs are compared on the same images. Each stands beside the first.
+    """
+    from attncem.reporting.comparing import compare_runs
+    from attncem.reporting.comparison import write_comparison
+
+    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in runs]
+    found, views = compare_runs(paths, by)
+    if out is not None:
+        write_comparison(found, views, Path(out), now=now or datetime.now().astimezone())
+    return found
+
+
+def print_comparison(found: RunsComparison, console: Console) -> None:
+    """Print a comparison for a terminal."""
+    from attncem.reporting.comparison import print_comparison as show
+
+    show(found, console)
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:

@@ -107,11 +107,11 @@ _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
-def training_curves(runs: Sequence[RunView]) -> list[Drawing]:
-    """Small multiples of training: one panel per quantity that any run has logged."""
+def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
+    """Small multiples of training: one panel per quantity that any run has logged; by default a colour for each run."""
     drawings = []
     for kind, key in PANELS:
-        lines, title = _lines(runs, kind, key), text(f"figure.panel.{key}")
+        lines, title = _lines(runs, kind, key, colors), text(f"figure.panel.{key}")
         note = text(f"figure.panel.{key}.note") if has_text(f"figure.panel.{key}.note") else ""
         if lines:
             drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note))
@@ -129,8 +129,9 @@ def health_curves(runs: Sequence[RunView]) -> list[Drawing]:
     return drawings
 
 
-def _lines(runs: Sequence[RunView], kind: str, key: str) -> list[Line]:
-    lines = [_line(run, color, kind, key) for color, run in enumerate(runs)]
+def _lines(runs: Sequence[RunView], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
+    places = range(len(runs)) if colors is None else colors
+    lines = [_line(run, color, kind, key) for color, run in zip(places, runs, strict=True)]
     return [line for line in lines if line.y]
 
 

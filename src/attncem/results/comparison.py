@@ -62,7 +62,7 @@ class Comparison(Record):
     @property
     def sentence(self) -> str:
         """The answer in words, with the numbers that it stands on."""
-        said = text(f"comparison.verdict.{self.verdict}", measure=self.measure, a=self.a, b=self.b)
+        said = text(f"comparison.verdict.{self.verdict}", measure=self.measure, a=self.a, b=self.b).removeprefix(": ")
         return text(f"comparison.{self.over}", said=said, numbers=self._numbers(), test=self._test(), **self._counts())
 
     def _numbers(self) -> str:
