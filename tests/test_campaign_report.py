@@ -19,11 +19,12 @@ import pytest
 from scipy import stats
 
 from attncem.campaign_folder import CampaignFolder
+from attncem.cli import main
 from attncem.files import read_json
 from attncem.reporting import campaign_plots, campaign_tables
 from attncem.reporting.campaign import all_tables, verdict, write_campaign_report, write_figures, write_tables
 from attncem.reporting.campaign_formats import Column, Item, Table, as_csv, as_latex, as_markdown
-from attncem.reporting.campaign_load import CampaignView, load_campaign
+from attncem.reporting.campaign_load import CampaignView, _labels, load_campaign
 from attncem.reporting.campaign_numbers import against, counterpart, effects, front, is_better
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import HEALTH, Drawing
@@ -180,6 +181,25 @@ def test_means_are_those_of_the_seeds(view: CampaignView) -> None:
         low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
         assert (float(found[f"{measure}_low"]), float(found[f"{measure}_high"])) == pytest.approx((low, high))
         assert found["seeds"] == "4"
+
+
+def test_labels_tell_points_apart() -> None:
+    keys = ["model.width", "surrogate.width"]
+    points = [{"model.width": 4, "surrogate.width": value} for value in (1, 2)]
+    assert _labels("a", points, keys[1:]) == ["a (width=1)", "a (width=2)"]
+    assert _labels("a", points, keys)[1] == "a (model.width=4, surrogate.width=2)"
+    assert _labels("a", [{"x": 1}, {"x": 1.0}], ["x"]) == ["a (x=1)", "a (x=1.0)"]
+    assert _labels("a", [{}], []) == ["a"]
+
+
+def test_the_command_writes_page_tables_and_figures(finished: Path, tmp_path: Path, capsys: Any, light: None) -> None:
+    page, tables = tmp_path / "r.html", tmp_path / "tables"
+    words = ["campaign", "report", str(finished), "--out", str(page), "--tables", str(tables), "--reference"]
+    assert main([*words, "gated"]) == 0
+    assert page.is_file() and (tables / "headline.tex").is_file()
+    assert "24 files in" in capsys.readouterr().out.replace("\n", " ")
+    assert main([*words, "nobody"]) != 0
+    assert "has no arm nobody" in " ".join(capsys.readouterr().err.split())
 
 
 def test_arms_are_tested_at_the_same_point(view: CampaignView) -> None:

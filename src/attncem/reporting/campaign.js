@@ -113,7 +113,8 @@
     details.scrollTop = 0;
   };
   const openFromAddress = () => {
-    const asked = decodeURIComponent(location.hash);
+    // Names of cells need no escapes, so an address that was typed is taken as it is.
+    const asked = location.hash;
     if (asked.startsWith("#cell-")) openCell(asked.slice(6));
     else if (details.open) details.close();
   };

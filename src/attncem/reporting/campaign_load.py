@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,15 +165,25 @@ def _groups(entries: Sequence[CellEntry]) -> list[Group]:
     for color, (arm, points) in enumerate(found.items()):
         first = [cells[0].cell.point for cells in points.values()]
         varied = [key for key in first[0] if len({repr(point.get(key)) for point in first}) > 1]
-        for point, cells in zip(first, points.values(), strict=True):
-            groups.append(Group(arm, point, _label(arm, point, varied), color, cells))
+        labels = _labels(arm, first, varied)
+        for point, label, cells in zip(first, labels, points.values(), strict=True):
+            groups.append(Group(arm, point, label, color, cells))
     return groups
 
 
-def _label(arm: str, point: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """The arm, and where in its grid: short names of keys, as far as they tell the points apart."""
-    said = [f"{key.rsplit('.', 1)[-1]}={shown(point.get(key))}" for key in varied]
-    return f"{arm} ({', '.join(said)})" if said else arm
+def _labels(arm: str, points: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> list[str]:
+    """The arm, and where in its grid: the ends of keys and short values, whole ones where these are not enough."""
+    if not varied:
+        return [arm] * len(points)
+    ends = [key.rsplit(".", 1)[-1] for key in varied]
+    names = ends if len(set(ends)) == len(ends) else varied
+    short = [_said(point, names, varied, shown) for point in points]
+    said = short if len(set(short)) == len(short) else [_said(point, names, varied, repr) for point in points]
+    return [f"{arm} ({words})" for words in said]
+
+
+def _said(point: Mapping[str, Any], names: Sequence[str], keys: Sequence[str], write: Callable[[Any], str]) -> str:
+    return ", ".join(f"{name}={write(point.get(key))}" for name, key in zip(names, keys, strict=True))
 
 
 def shown(value: Any) -> str:
