@@ -266,6 +266,25 @@ def test_a_campaign_runs_goes_on_after_a_kill_and_a_failing_cell_is_isolated(
         assert list((folder.path / JOBS).glob("*_log.out"))
 
 
+ASK = """
+import sys
+from attncem.campaign_folder import CampaignFolder
+from attncem.campaigning.engines import ENGINES, EngineOptions
+with ENGINES["ray"](CampaignFolder.open(sys.argv[1]), EngineOptions(workers=2)):
+    import ray
+    print("at", *(node["NodeManagerAddress"] for node in ray.nodes()))
+print("left", ray.is_initialized())
+"""
+
+
+@pytest.mark.slow
+def test_ray_on_one_machine_is_reachable_from_that_machine_alone(tmp_path: Path) -> None:
+    folder = made(tmp_path / "campaign")
+    words = [sys.executable, "-c", ASK, str(folder.path)]
+    said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=200).stdout
+    assert "at 127.0.0.1\n" in said and "left False" in said
+
+
 @pytest.mark.slow
 def test_stopping_an_engine_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmEngine, "cluster", "local")

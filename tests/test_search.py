@@ -110,6 +110,8 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
         ({"budget": "soon"}, "budget"),
         ({"levels": {}}, "levels"),
         ({"trails": 3}, "trails"),
+        ({"levels": {"../../mine": 0.1}}, "names no file"),
+        ({"levels": {"light": 5}}, "between 0 and 1"),
         ({"set": {"seed": 3}}, "seed cannot be set here"),
         ({"methods": {"a/b": TINY["methods"]["kmeans"]}}, "a/b"),
     ],
@@ -265,10 +267,14 @@ class Pretended(Engine):
 def judged(folder: CampaignFolder, cell_id: str) -> Any:
     """More penalty and more noise: less accurate, more private."""
     config = folder.config(cell_id)
+    if config.noise_std > 5:
+        return SimpleNamespace(strongest="")
     strength = config.training.penalty_weight / 10 + config.noise_std / 10
     scores = {"mse": SimpleNamespace(mean=strength), "structure": SimpleNamespace(mean=strength / 2)}
     return SimpleNamespace(
-        known_accuracy=SimpleNamespace(mean=0.9 - strength / 10), strongest_attack=SimpleNamespace(scores=scores)
+        strongest="ridge",
+        known_accuracy=SimpleNamespace(mean=0.9 - strength / 10),
+        strongest_attack=SimpleNamespace(scores=scores),
     )
 
 
@@ -377,6 +383,11 @@ def test_without_the_undefended_model_nothing_can_be_judged(pretended: type[Pret
     pretended.fails = ("undefended",)
     with pytest.raises(RunError, match=r"the undefended model has no result.*it broke"):
         run(tmp_path / "search")
+
+
+def test_an_audit_in_which_no_attack_has_a_result_ends_it_at_once(pretended: type[Pretended], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="undefended-s0: no attack has a result"):
+        run(tmp_path / "search", undefended={"set": {"channel.noise_std": 9}})
 
 
 def test_minutes_are_shared_equally(

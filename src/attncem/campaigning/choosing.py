@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from attncem.results.audit import AuditResult
+from attncem.types import RunError
 
 LEVELS: dict[str, float] = {"light": 0.005, "balanced": 0.015, "strong": 0.03}
 """How far below the undefended accuracy a setting may be, by the name of the level."""
@@ -32,7 +33,9 @@ def error_of(scores: Mapping[str, float]) -> float:
 
 
 def candidate(name: str, audit: AuditResult) -> Candidate:
-    """A setting as an audit of it found it."""
+    """A setting as an audit of it found it; RunError where no attack has a result."""
+    if not audit.strongest:
+        raise RunError(f"{name}: no attack has a result, so there is no error to judge it by; see its audit's rows")
     strongest = audit.strongest_attack.scores
     return Candidate(name, audit.known_accuracy.mean, error_of({key: score.mean for key, score in strongest.items()}))
 

@@ -18,6 +18,7 @@ from typing import Any
 from attncem.campaign_folder import CampaignFolder, PlannedCell, held, is_free
 from attncem.campaigning.choosing import Candidate, candidate
 from attncem.campaigning.concluding import conclude, judged
+from attncem.campaigning.costs import spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import plan_cell
 from attncem.campaigning.tuning import Tried, Tuner, needs_optuna, open_journal
@@ -236,8 +237,12 @@ class _Searching:
         if ended.cell_id == self.undefended:
             if state != "done":
                 raise RunError(f"the undefended model has no result, so no accuracy can be judged: {ended.error}")
+            candidate(self.undefended, judged(self.folder, self.undefended))  # what no attack judges ends here
             return
-        self._log(ended.cell_id, elapsed, ended.error or "")
+        if state != "done" and self.folder.failure(ended.cell_id) is None:
+            self.folder.fail(ended.cell_id, "process", ended.error or state)
+        # what its epochs and rows took, before and after a kill and without the time in a queue
+        self._log(ended.cell_id, spent(self.folder.run_path(ended.cell_id)).seconds or elapsed, ended.error or "")
         found = self._tell(ended.cell_id)
         done = sum(tried.asked.state != "open" for tried in self.tried())
         if found is None:

@@ -19,6 +19,7 @@ from attncem.types import ConfigError
 
 UNDEFENDED = "undefended"
 """The arm that every accuracy is compared with."""
+_LEVEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _BUDGET = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(m|min|h)|(\d{1,9})")
 
 
@@ -106,6 +107,16 @@ class Search(Options):
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_name_files(cls, levels: dict[str, float]) -> dict[str, float]:
+        for name, drop in levels.items():
+            if not _LEVEL.fullmatch(name):
+                raise ValueError(f"{name!r} names no file: 1 to 40 letters, digits, _ and -")
+            if not 0 <= drop <= 1:
+                raise ValueError(f"{name}={drop:g}: must lie between 0 and 1, a part of all images")
+        return levels
 
     @model_validator(mode="after")
     def _check(self) -> Search:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from attncem.campaigning.engines.polled import PolledEngine, needed
 from attncem.progress import Progress, silent
 from attncem.types import ConfigError
 
-_LOOPBACK = "127.0.0.1"
+_REACHABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray reads this when it is imported; 0 keeps all that it opens on the loopback interface, as it does by itself where
+it has no clusters. Otherwise even an instance of one machine listens on every interface."""
 
 
 def work_on(folder: str, cell_id: str) -> None:
@@ -26,6 +29,8 @@ class RayEngine(PolledEngine[Any]):
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         super().__init__(folder, options, progress)
+        if options.address is None:
+            os.environ.setdefault(_REACHABLE, "0")
         self._ray = needed("ray", "ray")
         self._path = str(folder.path.resolve())
         self._own = not self._ray.is_initialized()
@@ -36,7 +41,7 @@ class RayEngine(PolledEngine[Any]):
 
     def _connect(self, options: EngineOptions) -> None:
         quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
-        here = {"num_cpus": options.workers, "include_dashboard": False, "_node_ip_address": _LOOPBACK}
+        here = {"num_cpus": options.workers, "include_dashboard": False}
         try:
             self._ray.init(address=options.address or "local", **quiet, **({} if options.address else here))
         except (ConnectionError, ValueError, RuntimeError) as error:
