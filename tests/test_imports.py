@@ -43,6 +43,7 @@ FLOORS = {
     "build": 5,
     "monitoring": 5,
     "attacks": 6,
+    "certificates": 6,
     "probes": 6,
     "objective": 6,
     "opening": 6,
@@ -190,7 +191,17 @@ def test_the_list_without_torch_names_files() -> None:
 
 
 JUDGING = (
-    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/", "commands/"),
+    *(
+        "results/",
+        "texts/",
+        "attacks/",
+        "probes/",
+        "certificates/",
+        "auditing/",
+        "explaining/",
+        "reporting/",
+        "commands/",
+    ),
     *(
         "opening",
         "judges",

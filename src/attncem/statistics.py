@@ -24,6 +24,9 @@ _BATCH_ELEMENTS = 500_000
 _KEPT_ELEMENTS = 50_000_000
 """Draws of up to this many numbers are kept, a byte each: every measure of every row of an audit asks for the same."""
 _TAIL = 0.025
+_ONE_TAIL = 0.05
+_BOTH = np.array([1.0, -1.0])
+"""The lower and the upper end, as signs of a tail's normal deviate."""
 
 
 def bootstrap_mean(values: NDArray[np.floating], *, seed: int = 0, num_resamples: int = 2000) -> Interval:
@@ -35,8 +38,20 @@ def bootstrap_mean(values: NDArray[np.floating], *, seed: int = 0, num_resamples
     if data.size < 2 or np.ptp(data) < 1e-12 * max(1.0, abs(mean)):
         return Interval(mean, mean, mean)
     means = _resampled_means(data, seed, num_resamples)
-    low, high = np.quantile(means, _corrected_tails(data, means))
+    low, high = np.quantile(means, _corrected_tails(data, means, _BOTH, _TAIL))
     return Interval(mean, float(low), float(high))
+
+
+def mean_limit(values: NDArray[np.floating], *, upper: bool = True, seed: int = 0, num_resamples: int = 2000) -> float:
+    """What the mean lies below (or above) with 95 % confidence: one end of an interval, by the same bootstrap."""
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0:
+        raise ValueError("no values to average")
+    mean = float(data.mean())
+    if data.size < 2 or np.ptp(data) < 1e-12 * max(1.0, abs(mean)):
+        return mean
+    means = _resampled_means(data, seed, num_resamples)
+    return float(np.quantile(means, _corrected_tails(data, means, -1.0 if upper else 1.0, _ONE_TAIL)))
 
 
 def _resampled_means(data: NDArray[np.float64], seed: int, count: int) -> NDArray[np.float64]:
@@ -58,8 +73,10 @@ def _draws(size: int, seed: int, count: int) -> Iterator[NDArray[np.uint8]]:
         yield np.bincount(taken.ravel(), minlength=taken.size).astype(np.uint8).reshape(taken.shape)
 
 
-def _corrected_tails(data: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The two quantiles of the resampled means that bound the interval (BCa: Efron and Tibshirani 1993, 14.3).
+def _corrected_tails(
+    data: NDArray[np.float64], means: NDArray[np.float64], ends: NDArray[np.float64] | float, tail: float
+) -> NDArray[np.float64]:
+    """The quantiles of the resampled means at the ends of an interval (BCa: Efron and Tibshirani 1993, 14.3).
 
     They are scipy.stats.bootstrap's. The mean without one value is known from the mean, so that the acceleration
     needs no resamples of its own: with 10,000 values these would be most of the work.
@@ -70,6 +87,6 @@ def _corrected_tails(data: NDArray[np.float64], means: NDArray[np.float64]) -> N
     bias = ndtri(((means < mean).mean() + (means <= mean).mean()) / 2)
     away = data - mean
     acceleration = (away**3).sum() / (away**2).sum() ** 1.5 / 6
-    shifted = bias + np.array([1.0, -1.0]) * ndtri(_TAIL)
+    shifted = bias + ends * ndtri(tail)
     tails: NDArray[np.float64] = ndtr(bias + shifted / (1 - acceleration * shifted))
     return tails

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attncem.texts.en.certificates import CERTIFICATES
 from attncem.texts.en.command import COMMAND
 from attncem.texts.en.explain import EXPLAIN
 from attncem.texts.en.findings import FINDINGS
@@ -9,7 +10,7 @@ from attncem.texts.en.health import HEALTH
 from attncem.texts.en.report import REPORT
 from attncem.texts.en.shared import SHARED
 
-PARTS: tuple[dict[str, str], ...] = (FINDINGS, HEALTH, REPORT, EXPLAIN, SHARED, COMMAND)
+PARTS: tuple[dict[str, str], ...] = (FINDINGS, HEALTH, REPORT, EXPLAIN, SHARED, COMMAND, CERTIFICATES)
 """The catalogue as it is written down; no key stands in two parts."""
 TEXTS: dict[str, str] = {key: sentence for part in PARTS for key, sentence in part.items()}
 """Texts by key."""
