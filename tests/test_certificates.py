@@ -45,7 +45,7 @@ TOYS = st.builds(
     st.integers(1, 8),
     st.floats(-2, 0),
 )
-LAWS = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+LAWS = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 IMAGES = 1500
 
 
@@ -84,10 +84,10 @@ def test_bounds_enclose_information_and_least_error(toy: Toy) -> None:
 def test_fisher_information_is_the_closed_form_and_bounds_those_it_is_for(toy: Toy) -> None:
     bounds = judged(toy.case(300), FisherOptions(probes=12)).bounds
     assert bounds["dfil"].value == pytest.approx(toy.dfil, rel=1e-4)
-    assert bounds["mse unbiased"].value == pytest.approx(min(1, 1 / toy.dfil), rel=1e-4)
-    assert "unbiased" in bounds["mse unbiased"].assumptions and "smooth" in bounds["mse unbiased"].assumptions
-    assert bounds["mse unbiased"].kind == "bound" and bounds["mse van Trees"].kind == "estimate"
-    assert bounds["mse van Trees"].claim <= 1.1 * toy.mmse
+    assert bounds["mse_unbiased"].value == pytest.approx(min(1, 1 / toy.dfil), rel=1e-4)
+    assert "unbiased" in bounds["mse_unbiased"].assumptions and "smooth" in bounds["mse_unbiased"].assumptions
+    assert bounds["mse_unbiased"].kind == "bound" and bounds["mse_van_trees"].kind == "estimate"
+    assert bounds["mse_van_trees"].claim <= 1.1 * toy.mmse
     if np.linalg.matrix_rank(toy.matrix) == toy.pixels:  # then there is an unbiased attacker: least squares
         error = toy.std**2 * np.trace(np.linalg.inv(toy.matrix.T @ toy.matrix)) / toy.pixels
         assert 1 / toy.dfil <= error * (1 + 1e-9)
@@ -96,8 +96,8 @@ def test_fisher_information_is_the_closed_form_and_bounds_those_it_is_for(toy: T
 def test_one_over_dfil_does_not_bind_an_attacker_who_knows_what_images_look_like() -> None:
     toy = Toy(0.01 * np.eye(9), np.eye(9), 1.0)
     bounds = judged(toy.case(300), FisherOptions()).bounds
-    assert bounds["mse unbiased"].value == pytest.approx(1.0)
-    assert toy.mmse < 0.01 < bounds["mse unbiased"].value
+    assert bounds["mse_unbiased"].value == pytest.approx(1.0)
+    assert toy.mmse < 0.01 < bounds["mse_unbiased"].value
 
 
 def test_random_probes_find_the_trace() -> None:
@@ -126,7 +126,7 @@ def test_the_diagonal_is_safe_and_principal_axes_are_tighter(axes: str) -> None:
 @given(TOYS, st.sampled_from([2, 4, 16]))
 def test_the_accountant_composes_as_derived(toy: Toy, releases: int) -> None:
     rows = judged(toy.case(IMAGES), AccountantOptions(releases=(1, releases)))
-    once, often = rows.bounds["leakage x1"], rows.bounds[f"leakage x{releases}"]
+    once, often = rows.bounds["leakage@1"], rows.bounds[f"leakage@{releases}"]
     seen = toy.case(IMAGES, with_releases(THREATS["train"], releases))
     options = LeakageOptions(cells=once.by.split(", ")[0], axes=once.by.split(", ")[1])
     assert often.value == pytest.approx(judged(seen, options).bounds["leakage"].value, rel=1e-9)
@@ -141,7 +141,7 @@ def test_a_budget_is_spent_where_the_next_release_would_exceed_it() -> None:
     found = judged(case, AccountantOptions(releases=(1,), budget=6.0)).bounds["releases"]
     count = int(found.value)
     spent = judged(case, AccountantOptions(releases=(count, count + 1))).bounds
-    assert spent[f"leakage x{count}"].claim <= 6.0 < spent[f"leakage x{count + 1}"].claim
+    assert spent[f"leakage@{count}"].claim <= 6.0 < spent[f"leakage@{count + 1}"].claim
     assert found.by == "6 nats"
     poor = judged(case, AccountantOptions(releases=(1,), budget=1e-3)).bounds["releases"]
     assert (poor.value, poor.vacuous) == (0.0, True)
@@ -159,8 +159,8 @@ def test_keyed_noise_costs_once_however_often_it_is_asked() -> None:
     opened.model.channel.bind(bytes(range(32)), "toy")  # type: ignore[operator]
     case = Case(opened, THREATS["train"])
     bounds = judged(case, AccountantOptions()).bounds
-    assert {bound.value for bound in bounds.values()} == {bounds["leakage x1"].value}
-    assert "key_secret" in bounds["leakage x1"].assumptions
+    assert {bound.value for bound in bounds.values()} == {bounds["leakage@1"].value}
+    assert "key_secret" in bounds["leakage@1"].assumptions
     assert "releases" not in bounds, "no budget is ever spent"
 
 
@@ -183,8 +183,8 @@ def test_the_limit_covers_the_value_of_many_images() -> None:
     value = float(-(shares * np.log(shares)).sum() + (shares * inside).sum())
     rng, covered, excess = np.random.default_rng(20), 0, []
     for number in range(1000):
-        z, y = features(rng, 400)
-        limit = mean_limit(Judged("gaussian", z, y, 3, number).values(std), num_resamples=500)
+        z, y = features(rng, 300)
+        limit = mean_limit(Judged("gaussian", z, y, 3, number).values(std), num_resamples=400)
         covered += limit >= value
         excess.append(limit / value - 1)
     assert covered >= 930
@@ -305,5 +305,5 @@ def test_the_least_error_of_a_normal_law_without_information_is_its_variance() -
 
 def test_fano_says_what_it_assumes() -> None:
     found = judged(Toy.drawn(1, 3, 6, 4, 0.2).case(300), FanoOptions(candidates=(2, 10**9))).bounds
-    assert found["rank_1 of 2"].vacuous and not found["rank_1 of 1000000000"].vacuous
-    assert "candidates_by_lot" in found["rank_1 of 2"].assumptions
+    assert found["rank_1@2"].vacuous and not found["rank_1@1000000000"].vacuous
+    assert "candidates_by_lot" in found["rank_1@2"].assumptions

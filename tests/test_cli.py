@@ -24,7 +24,7 @@ from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
 
-VERBS = ("train", "audit", "report", "predict", "explain", "demo", "data", "runs", "config")
+VERBS = ("train", "audit", "report", "card", "predict", "explain", "demo", "data", "runs", "config")
 WITH_OVERRIDES = ("train", "demo", "config")
 
 

@@ -29,12 +29,11 @@ class Accountant(Certificate):
     options: AccountantOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`leakage xK` for each number of releases, and `releases`, how many the budget allows."""
+        """`leakage@K` for each number of releases, and `releases`, how many the budget allows."""
         ground = ground_of(case.seeing(1))
-        flat = ground.noise.repeats and not case.threat.jitter
+        flat = ground.noise.repeats
         found = {
-            f"leakage x{count}": ground.bound(case, 1 if flat else count)
-            for count in sorted(set(self.options.releases))
+            f"leakage@{count}": ground.bound(case, 1 if flat else count) for count in sorted(set(self.options.releases))
         }
         return found if flat else {**found, "releases": self._allowed(case, ground)}
 

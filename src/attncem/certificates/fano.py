@@ -26,13 +26,13 @@ class Fano(Certificate):
     options: FanoOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`rank_1 of N`, the share of images that can come first, for each number of candidates."""
+        """`rank_1@N`, the share of images that can come first, for each number of candidates."""
         upper = upper_leakage(case)
         found = {}
         for count in self.options.candidates:
-            share = largest_hit_rate(upper.nats, count)
-            made = certain(share, "share", "rank_1", [*upper.assumptions, "candidates_by_lot"])
-            found[f"rank_1 of {count}"] = replace(made, limit=share, vacuous=share >= 1)
+            value, limit = (largest_hit_rate(nats, count) for nats in (upper.value, upper.claim))
+            made = certain(value, "share", "rank_1", [*upper.assumptions, "candidates_by_lot"])
+            found[f"rank_1@{count}"] = replace(made, high=limit, limit=limit, vacuous=limit >= 1)
         return found
 
 

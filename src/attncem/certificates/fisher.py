@@ -44,7 +44,7 @@ class Fisher(Certificate):
     options: FisherOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`dfil`, `mse unbiased` and `mse van Trees`."""
+        """`dfil`, `mse_unbiased` and `mse_van_trees`."""
         noise, found = noise_of(case.model.channel), components_of(case)
         if any(isinstance(stage, QuantiseChannel) for stage in noise.before):
             raise NotApplicable("none: what is rounded before the noise has no derivative")
@@ -56,8 +56,8 @@ class Fisher(Certificate):
         self.images = {"dfil": each}
         made = {
             "dfil": _dfil(each, assumed),
-            "mse unbiased": _unbiased(each, ["unbiased", *assumed], proven=not kinks),
-            "mse van Trees": _van_trees(sharp, found, pixels, [*assumed, "prior_normal"]),
+            "mse_unbiased": _unbiased(each, ["unbiased", *assumed], proven=not kinks),
+            "mse_van_trees": _van_trees(sharp, found, pixels, [*assumed, "prior_normal"]),
         }
         return {name: replace(bound, by=", ".join(kinks)) for name, bound in made.items()}
 

@@ -174,9 +174,10 @@ def nearest_cells(features: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Upper:
-    """The least upper bound on the leakage that is known without looking at the other certificates."""
+    """The least upper bound on the leakage that noise or bits give, in nats."""
 
-    nats: float
+    value: float
+    claim: float
     assumptions: list[str]
 
 
@@ -188,9 +189,11 @@ def upper_leakage(case: Case) -> Upper:
     except NotApplicable:
         if bits is None:
             raise
-        return Upper(bits, [])
+        return Upper(bits, bits, [])
     found = ground.bound(case)
-    return Upper(bits, []) if bits is not None and bits <= found.claim else Upper(found.claim, found.assumptions)
+    if bits is not None and bits <= found.claim:
+        return Upper(bits, bits, [])
+    return Upper(found.value, found.claim, found.assumptions)
 
 
 def bits_of_releases(case: Case) -> float | None:
@@ -198,5 +201,5 @@ def bits_of_releases(case: Case) -> float | None:
     channel: nn.Module = case.model.channel
     if not isinstance(channel, Channel) or channel.bits_per_feature is None:
         return None
-    many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input
+    many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input  # moved pixels differ
     return many * case.released[0].numel() * channel.bits_per_feature * math.log(2)

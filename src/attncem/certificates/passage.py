@@ -64,7 +64,9 @@ def noise_of(channel: nn.Module) -> Noise:
 def releases_of(case: Case, noise: Noise) -> int:
     """How many independent draws of the noise the adversary sees: one where the same pixels get the same noise."""
     many = case.threat.releases_per_input
-    if not noise.repeats or case.threat.jitter:
+    if case.threat.jitter:
+        raise NotApplicable("none: bounds are of releases of the same pixels, and here they move")
+    if not noise.repeats:
         return many
     if many > 1 and not all(stage.repeats for stage in noise.before):
         raise NotApplicable("none: a fresh draw before keyed noise shows differences of z without any noise")

@@ -39,17 +39,17 @@ class Shannon(Certificate):
     options: ShannonOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`mse normal` and `mse neighbours`."""
+        """`mse_normal` and `mse_neighbours`."""
         upper, found = upper_leakage(case), components_of(case)
         pixels = case.x[0].numel()
         most = min(self.options.components, len(found.variances))
         normal = [normal_entropy(found, count) for count in range(1, most + 1)]
-        made = {"mse normal": (normal, "entropy_normal")}
+        made = {"mse_normal": (normal, "entropy_normal")}
         if len(case.x) >= _FEW:
             near = [neighbour_entropy(found, count) for count in DIMENSIONS if count <= most]
-            made["mse neighbours"] = (near, "entropy_neighbours")
+            made["mse_neighbours"] = (near, "entropy_neighbours")
         return {
-            name: _best(entropies, upper.nats, pixels, [*upper.assumptions, code, "continuous"])
+            name: _best(entropies, upper.claim, pixels, [*upper.assumptions, code, "continuous"])
             for name, (entropies, code) in made.items()
         }
 

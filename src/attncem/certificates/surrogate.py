@@ -50,7 +50,7 @@ class SurrogateLeakage(Certificate):
     options: SurrogateLeakageOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`leakage` on evaluation images, and `leakage on training images`."""
+        """`leakage` on evaluation images, and `leakage_training`."""
         opened = case.subject
         if opened.checkpoint is None or opened.config.defence == "none":
             raise NotApplicable("there is no surrogate whose partition could be judged")
@@ -71,7 +71,7 @@ class SurrogateLeakage(Certificate):
         self._compare(made)
         bound = replace(made["evaluation"], vacuous=made["evaluation"].claim >= largest_entropy(case.x.shape[1:]))
         told = replace(made["training"], kind="estimate", assumptions=["fitted_to"], by=last_penalty(case))
-        return {"leakage": bound, "leakage on training images": told}
+        return {"leakage": bound, "leakage_training": told}
 
     def _compare(self, made: Mapping[str, Bound]) -> None:
         """Say where the penalty flattered: it was small on what it was fitted to, and there is more on other images."""

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attncem.results.audit import AuditResult
+    from attncem.results.card import PrivacyCard
     from attncem.results.explanation import Explanation
     from attncem.results.prediction import PredictionResult
 
-__all__ = ["print_explanation", "print_predictions", "print_summary", "report", "summary_table"]
+__all__ = ["print_explanation", "print_predictions", "print_summary", "privacy_card", "report", "summary_table"]
 
 
 class HasPath(Protocol):
@@ -41,6 +42,19 @@ def report(
     items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
     return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+
+
+def privacy_card(
+    run: HasPath | str | Path, out: str | Path | None = None, *, now: datetime | None = None
+) -> tuple[PrivacyCard, list[Path]]:
+    """Write card.json, card.md and card.html about a run, or about audits of a foreign encoder, from its audits.
+
+    They go into ``out``, if not into RUN/card; older cards are replaced, anything else is a RunError.
+    """
+    from attncem.reporting.card import write_card
+
+    source = Path(run) if isinstance(run, str | Path) else Path(run.path)
+    return write_card(source, None if out is None else Path(out), now=now or datetime.now().astimezone())
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:

@@ -369,3 +369,7 @@ def _clean(svg: str, key: str, description: str) -> str:
     body = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]+", r"font: \1\2 var(--font)", body)
     body = re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], body)
     return f'<svg {box[0]} role="img" aria-label="{escape(description)}">{body}'
+
+
+drawing, color = _drawing, _color
+"""For drawings that have a file of their own."""

@@ -45,7 +45,7 @@ def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[st
         score, chance = other.scores.get("rank_1"), other.chance.get("rank_1")
         if bound.about != "rank_1" or score is None or not chance or other.sight != row.sight:
             continue
-        if name == f"rank_1 of {round(1 / chance)}" and score.low > bound.claim:
+        if name == f"rank_1@{round(1 / chance)}" and score.low > bound.claim:
             return other.name, score.low
     return None
 
