@@ -14,6 +14,7 @@ from torch import Tensor
 from attncem.certificates.images import FINEST, Components, components_of
 from attncem.certificates.making import Numbers, measured
 from attncem.certificates.passage import Noise, evaluation_features, noise_of, releases_of
+from attncem.channels import IdentityChannel
 from attncem.config.certificates import EvidenceOptions
 from attncem.judges import Certificate
 from attncem.results.audit import Bound
@@ -21,6 +22,9 @@ from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
     from attncem.auditing.case import Case
+
+_STILL = 1e-6
+"""What a channel changes counts as no less than this part of the variance of z."""
 
 
 class LeakageEvidence(Certificate):
@@ -44,7 +48,7 @@ class LeakageEvidence(Certificate):
         return found
 
     def _told_apart(self, case: Case) -> Bound:
-        noise = noise_of(case.model.channel)
+        noise, releases = known_noise(case)
         count = min(self.options.candidates, len(case.x))
         if count < 2:
             raise NotApplicable("one image cannot be told from others")
@@ -52,9 +56,24 @@ class LeakageEvidence(Certificate):
         seen = case.seen_of(case.x[:count], "evidence").flatten(1).float()
         if seen.shape != features.shape:
             raise NotApplicable("the channel changes the shape of z, so releases cannot be compared with it")
-        values = contrast(seen, features, noise, releases_of(case, noise))
+        if noise.std == 0:
+            changed, least = (seen - features).square().mean(), _STILL * features.var().clamp_min(_STILL)
+            noise = replace(noise, std=float(torch.maximum(changed, least).sqrt()))
+        values = contrast(seen, features, noise, releases)
         found = measured(values, "nats", "leakage", ["same_law"], at_least=True)
         return replace(found, ceiling=math.log(count), vacuous=found.claim <= 0)
+
+
+def known_noise(case: Case) -> tuple[Noise, int]:
+    """The noise that releases are scored by, and how often it is seen; of no size where there is none to speak of.
+
+    Any score gives evidence: where the law is not known, releases are compared with z by what the channel changes.
+    """
+    try:
+        noise = noise_of(case.model.channel)
+        return noise, releases_of(case, noise)
+    except NotApplicable:
+        return Noise("gaussian", 0.0, (), IdentityChannel(), repeats=True), 1
 
 
 def contrast(seen: Tensor, features: Tensor, noise: Noise, releases: int) -> Numbers:

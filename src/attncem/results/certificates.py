@@ -11,12 +11,14 @@ from attncem.results.findings import Finding, finding
 def certificate_findings(result: AuditResult) -> Iterator[Finding]:
     """Claims that are contradicted, and that nothing bounds the leakage of this model."""
     yield from _violations(result)
-    rows = [row for row in result.rows if row.kind == "certificate" and row.outcome != "failed"]
-    if any(row.ok for row in rows) or not rows:
-        return
-    reasons = dict.fromkeys(row.reason for row in rows if row.method == "leakage")
-    if reasons:
-        yield finding("no_certificate", reason=next(iter(reasons)))
+    rows = [row for row in result.rows if row.kind == "certificate"]
+    reasons = [row.reason for row in rows if row.method == "leakage" and row.outcome == "not_applicable"]
+    if reasons and not any(_bounds_leakage(bound) for row in rows for bound in row.bounds.values()):
+        yield finding("no_certificate", reason=reasons[0])
+
+
+def _bounds_leakage(bound: Bound) -> bool:
+    return (bound.about, bound.direction, bound.kind) == ("leakage", "at_most", "bound")
 
 
 def _violations(result: AuditResult) -> Iterator[Finding]:
@@ -52,7 +54,7 @@ def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[st
 
 def _by_evidence(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
     """Proven evidence of more leakage than there can be."""
-    if (bound.about, bound.direction, bound.kind) != ("leakage", "at_most", "bound"):
+    if not _bounds_leakage(bound):
         return None
     seen = [other for other in result.rows if other.sight == row.sight]
     proofs = [(other.name, proof) for other in seen for proof in other.bounds.values()]
