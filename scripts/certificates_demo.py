@@ -36,7 +36,6 @@ def _judged(config: str, folder: Path) -> dict[str, Any]:
         "accuracy": result.known_accuracy.mean,
         "strongest": result.strongest,
         "mse": result.strongest_attack.mse.mean,
-        "seconds": sum(row.seconds for row in rows),
         "bounds": _bounds(result),
         "absent": {row.name: row.reason for row in rows if not row.ok},
     }

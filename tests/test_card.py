@@ -113,6 +113,24 @@ def test_the_demos_certificates_take_seconds(tmp_path: Path) -> None:
     assert spent < 20
 
 
+def test_the_documents_table_is_that_of_the_result_file() -> None:
+    root = Path(__file__).parent.parent
+    page = (root / "docs/certificates.md").read_text(encoding="utf-8")
+    for run in json.loads((root / "results/certificates_demo.json").read_text(encoding="utf-8"))["runs"]:
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{run['config']}` |"))
+        cells = [cell.strip() for cell in line.split("|")][2:-1]
+        limits = {(item["row"], item["bound"]): item["limit"] for item in run["bounds"]}
+        rows = [
+            *(("leakage evidence", "infonce"), ("leakage evidence", "decoder"), ("leakage", "leakage")),
+            *(("leakage by the surrogate", name) for name in ("leakage", "leakage_training")),
+            ("accountant", "leakage@16"),
+        ]
+        nats = [f"{limits[row]:.1f}" if row in limits else "–" for row in rows]
+        errors = [("Shannon's bound", "mse_normal"), ("Fisher information", "mse_van_trees")]
+        shown = [f"{run['mse']:.4f}", *(f"{limits[row]:.4f}" for row in errors)]
+        assert cells == [f"{100 * run['accuracy']:.1f} %", *nats, *shown]
+
+
 # bounds that are contradicted
 
 

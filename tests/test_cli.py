@@ -205,7 +205,7 @@ def test_resume_refuses_other_options(run_cli: Any, run_folder: Path, other: lis
     [
         (
             ["--suite", "quik"],
-            "quik: no packaged suite of this name (one of: full, quick, standard)",
+            "quik: no packaged suite of this name (one of: certificates, full, quick, standard)",
         ),
         (["--threat", "heldout"], "did you mean held_out?"),
         (["--on", "train"], "on=train is unknown"),
