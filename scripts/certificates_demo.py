@@ -15,6 +15,8 @@ import attncem
 from attncem.results.audit import AuditResult
 
 CONFIGS = ("demo-none", "demo-kmeans", "demo")
+KEYS = ("value", "limit", "unit", "kind", "direction", "vacuous", "by", "assumptions")
+"""What is kept of a bound."""
 
 
 def main() -> None:
@@ -42,9 +44,8 @@ def _judged(config: str, folder: Path) -> dict[str, Any]:
 
 
 def _bounds(result: AuditResult) -> list[dict[str, Any]]:
-    keys = ("value", "limit", "unit", "kind", "direction", "vacuous", "by", "assumptions")
     return [
-        {"row": row.name, "bound": name, **{key: getattr(bound, key) for key in keys}}
+        {"row": row.name, "bound": name, **{key: getattr(bound, key) for key in KEYS}}
         for row in result.rows
         for name, bound in row.bounds.items()
     ]

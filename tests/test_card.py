@@ -28,7 +28,9 @@ from attncem.types import RunError
 from probing import LEAKY
 
 CERTIFICATES = [
-    name for name, row in load_suite("certificates").suite.rows.items() if row.name not in ("mean_image", "ridge")
+    name
+    for name, row in load_suite("certificates").suite.rows.items()
+    if row.name not in ("mean_image", "ridge", "reidentification")
 ]
 SURROGATES: dict[str, dict[str, Any]] = {
     "kmeans": {"surrogate.name": "kmeans", "surrogate.num_clusters": 3},

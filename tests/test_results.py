@@ -15,6 +15,7 @@ import torch
 
 import attncem
 import benchmarks.__main__ as benchmark
+from attncem.auditing.judges import CERTIFICATES
 from attncem.config.attacks import DecoderOptions
 from attncem.config.load import load, load_config
 from attncem.config.suites import Suite
@@ -194,7 +195,18 @@ def check_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(row["surrogate"], float(row["penalty weight"])) for row in rows] == expected
 
 
+def check_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, found = script("certificates_demo"), read("certificates_demo.json")
+    assert tuple(run["config"] for run in found["runs"]) == measured.CONFIGS
+    certificates = [name for name, row in load(Suite, "certificates").config.rows.items() if row.name in CERTIFICATES]
+    for run in found["runs"]:
+        assert {item["row"] for item in run["bounds"]} | set(run["absent"]) == set(certificates)
+        assert all(list(item) == ["row", "bound", *measured.KEYS] for item in run["bounds"])
+        assert run["strongest"] == "ridge"
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "certificates_demo.json": check_certificates,
     "demo.csv": check_demo,
     "demo_selection.json": check_selection,
     "front_ends_cifar10.json": check_front_ends,

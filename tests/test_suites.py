@@ -145,7 +145,7 @@ CERTIFICATES = {
     "quantisation": QuantisationOptions(),
     "accountant": AccountantOptions(releases=(1, 4, 16, 64, 256), budget=None),
     "Shannon's bound": ShannonOptions(components=512),
-    "Fisher information": FisherOptions(images=500, probes=16, components=256),
+    "Fisher information": FisherOptions(images=300, probes=16, components=256),
     "Fano's bound": FanoOptions(candidates=(1000, 10**6, 10**9)),
     "local privacy": LocalPrivacyOptions(),
 }

@@ -79,22 +79,14 @@ def assumptions_of(noise: Noise) -> list[str]:
 
 
 def evaluation_features(case: Case, noise: Noise) -> Tensor:
-    """What enters the noise of every evaluation image, [n, m]; computed once."""
-    key = "evaluation features"
-    if key not in case.remembered:
-        case.remembered[key] = _entering(case, noise, case.x)
-    found: Tensor = case.remembered[key]
-    return found
+    """What enters the noise of every evaluation image, [n, m]."""
+    return _entering(case, noise, case.x, "evaluation")
 
 
 def training_features(case: Case, noise: Noise) -> tuple[Tensor, Tensor]:
     """The same of training images, evenly spread, and their labels."""
-    key = "training features"
-    if key not in case.remembered:
-        x, y = training_images(case)
-        case.remembered[key] = _entering(case, noise, x), y
-    found: tuple[Tensor, Tensor] = case.remembered[key]
-    return found
+    x, y = training_images(case)
+    return _entering(case, noise, x, "training"), y
 
 
 def training_images(case: Case) -> tuple[Tensor, Tensor]:
@@ -105,10 +97,20 @@ def training_images(case: Case) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _entering(case: Case, noise: Noise, x: Tensor) -> Tensor:
+def clean_features(case: Case, x: Tensor, which: str) -> Tensor:
+    """The clean features of the evaluation or of the training images, computed once."""
+    key = f"clean {which}"
+    if key not in case.remembered:
+        case.remembered[key] = torch.cat([case.model.encode(part) for part in x.split(BATCH)])
+    found: Tensor = case.remembered[key]
+    return found
+
+
+@torch.no_grad()
+def _entering(case: Case, noise: Noise, x: Tensor, which: str) -> Tensor:
     drawn = make_generator(case.x.device, case.seed, "before the noise")
-    parts = [enter(noise, case.model.encode(part), part, drawn).flatten(1).float() for part in x.split(BATCH)]
-    features = torch.cat(parts)
+    pairs = zip(clean_features(case, x, which).split(BATCH), x.split(BATCH), strict=True)
+    features = torch.cat([enter(noise, z, part, drawn).flatten(1).float() for z, part in pairs])
     if broken := int((~features.isfinite()).any(1).sum()):
         raise RunError(f"the features of {broken} of {len(features)} images are not finite: nothing can be bounded")
     return features

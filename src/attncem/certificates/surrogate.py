@@ -15,8 +15,8 @@ from attncem.certificates.leakage import nearest_cells
 from attncem.certificates.making import largest_entropy, measured
 from attncem.certificates.mixture import fit_cells, image_nats
 from attncem.certificates.passage import (
-    BATCH,
     assumptions_of,
+    clean_features,
     evaluation_features,
     noise_of,
     releases_of,
@@ -58,8 +58,9 @@ class SurrogateLeakage(Certificate):
         releases = releases_of(case, noise)
         centres = part_centres(case)
         features, labels = training_features(case, noise)
-        own = nearest_cells(_clean(case, training_images(case)[0]), labels, centres)
-        judged = nearest_cells(_clean(case, case.x), case.y, centres)
+        clean = clean_features(case, training_images(case)[0], "training")
+        own = nearest_cells(clean.flatten(1).float(), labels, centres)
+        judged = nearest_cells(clean_features(case, case.x, "evaluation").flatten(1).float(), case.y, centres)
         fit = fit_cells(noise.law, features, own, centres.shape[0] * centres.shape[1])
         pairs = {"evaluation": (evaluation_features(case, noise), judged), "training": (features, own)}
         nats = {
@@ -97,8 +98,9 @@ def part_centres(case: Case) -> Tensor:
     """
     opened = case.subject
     surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
-    x, y = (part[:: max(1, len(part) // _EXPLAINED)] for part in training_images(case))
-    z = torch.cat([case.model.encode(part) for part in x.split(BATCH)])
+    x, labels = training_images(case)
+    some = slice(None, None, max(1, len(x) // _EXPLAINED))
+    z, y = clean_features(case, x, "training")[some], labels[some]
     shares = surrogate.explain(z, y).get("shares")
     parts = torch.zeros_like(y) if shares is None else shares.argmax(1)
     count = 1 if shares is None else shares.shape[1]
@@ -109,8 +111,3 @@ def part_centres(case: Case) -> Tensor:
     means = sums / sizes.clamp_min(1).unsqueeze(2)
     fullest = means.gather(1, sizes.argmax(1).view(-1, 1, 1).expand(-1, 1, flat.shape[1]))
     return torch.where((sizes > 0).unsqueeze(2), means, fullest)
-
-
-@torch.no_grad()
-def _clean(case: Case, x: Tensor) -> Tensor:
-    return torch.cat([case.model.encode(part).flatten(1).float() for part in x.split(BATCH)])

@@ -47,7 +47,7 @@ class FisherOptions(Options):
     """The least error of any attack from the Fisher information that a release holds of the pixels (dFIL)."""
 
     name: Literal["fisher"] = "fisher"
-    images: int = Field(500, ge=2)
+    images: int = Field(300, ge=2)
     """Evaluation images that are asked, at most."""
     probes: int = Field(16, ge=2)
     """Random directions that the trace is estimated with; where z has no more features it is exact."""
