@@ -24,7 +24,7 @@ from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.training import train
 
-VERBS = ("train", "audit", "report", "predict", "explain", "demo", "data", "runs", "config")
+VERBS = ("train", "audit", "report", "card", "predict", "explain", "demo", "data", "runs", "config")
 WITH_OVERRIDES = ("train", "demo", "config")
 
 
@@ -214,7 +214,7 @@ def test_resume_refuses_other_options(run_cli: Any, run_folder: Path, other: lis
     [
         (
             ["--suite", "quik"],
-            "quik: no packaged suite of this name (one of: full, quick, standard)",
+            "quik: no packaged suite of this name (one of: certificates, full, quick, standard)",
         ),
         (["--threat", "heldout"], "did you mean held_out?"),
         (["--on", "train"], "on=train is unknown"),

@@ -46,6 +46,7 @@ FLOORS = {
     "tracking": 5,
     "monitoring": 5,
     "attacks": 6,
+    "certificates": 6,
     "probes": 6,
     "objective": 6,
     "opening": 6,
@@ -198,7 +199,17 @@ def test_the_list_without_torch_names_files() -> None:
 
 
 JUDGING = (
-    *("results/", "texts/", "attacks/", "probes/", "auditing/", "explaining/", "reporting/", "commands/"),
+    *(
+        "results/",
+        "texts/",
+        "attacks/",
+        "probes/",
+        "certificates/",
+        "auditing/",
+        "explaining/",
+        "reporting/",
+        "commands/",
+    ),
     *(
         "opening",
         "judges",

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import benchmarks.__main__ as benchmark
+from attncem.auditing.judges import CERTIFICATES
 from attncem.campaigning.choosing import LEVELS
 from attncem.campaigning.expansion import expand
 from attncem.campaigning.results import asked_rows, read_results, results_text
@@ -214,7 +215,18 @@ def check_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(dict.fromkeys(row["surrogate"] for row in steps)) == list(SURROGATES)
 
 
+def check_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, found = script("certificates_demo"), read("certificates_demo.json")
+    assert tuple(run["config"] for run in found["runs"]) == measured.CONFIGS
+    certificates = [name for name, row in load(Suite, "certificates").config.rows.items() if row.name in CERTIFICATES]
+    for run in found["runs"]:
+        assert {item["row"] for item in run["bounds"]} | set(run["absent"]) == set(certificates)
+        assert all(list(item) == ["row", "bound", *measured.KEYS] for item in run["bounds"])
+        assert run["strongest"] == "ridge"
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "certificates_demo.json": check_certificates,
     "demo.csv": check_demo,
     "demo_selection.json": check_selection,
     "front_ends_cifar10.json": check_front_ends,

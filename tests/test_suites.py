@@ -23,6 +23,17 @@ from attncem.config.attacks import (
     RidgeOptions,
     SubstituteOptions,
 )
+from attncem.config.certificates import (
+    AccountantOptions,
+    EvidenceOptions,
+    FanoOptions,
+    FisherOptions,
+    LeakageOptions,
+    LocalPrivacyOptions,
+    QuantisationOptions,
+    ShannonOptions,
+    SurrogateLeakageOptions,
+)
 from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
 from attncem.config.probes import (
     AttributeLeakageOptions,
@@ -124,7 +135,26 @@ FULL = {
     "attribute leakage": AttributeLeakageOptions(),
     "membership": MembershipOptions(pairs=4000),
 }
+CERTIFICATES = {
+    "mean image": MeanImageOptions(),
+    "ridge": RidgeOptions(strengths=STRENGTHS, num_releases=2),
+    "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
+    "leakage": LeakageOptions(cells="best", axes="best", clusters=4),
+    "leakage evidence": EvidenceOptions(candidates=1000),
+    "leakage by the surrogate": SurrogateLeakageOptions(),
+    "quantisation": QuantisationOptions(),
+    "accountant": AccountantOptions(releases=(1, 4, 16, 64, 256), budget=None),
+    "Shannon's bound": ShannonOptions(components=512),
+    "Fisher information": FisherOptions(images=300, probes=16, components=256),
+    "Fano's bound": FanoOptions(candidates=(1000, 10**6, 10**9)),
+    "local privacy": LocalPrivacyOptions(),
+}
 PACKAGED = {
+    "certificates": (
+        1,
+        CERTIFICATES,
+        "what bounds every attack, and ridge and a floor to compare with: seconds on a CPU for the embedded images",
+    ),
     "quick": (2, QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
     "standard": (
         4,
@@ -161,7 +191,7 @@ def test_the_packaged_suites_are_these(name):
 
 
 def test_they_come_from_the_smallest():
-    assert list(packaged_suites()) == ["quick", "standard", "full"]
+    assert list(packaged_suites()) == ["quick", "certificates", "standard", "full"]
 
 
 def test_each_file_says_how_to_use_it():
@@ -195,7 +225,9 @@ def test_a_suite_may_extend_a_packaged_one():
 
 def test_unknown_sources():
     text = message("standad")
-    assert text.startswith("standad: no packaged suite of this name (one of: full, quick, standard); did you mean stan")
+    assert text.startswith(
+        "standad: no packaged suite of this name (one of: certificates, full, quick, standard); did you mean stan"
+    )
     assert "no packaged suite" in message("demo")
 
 

@@ -22,6 +22,7 @@ from attncem.reporting.campaign import READING
 from attncem.reporting.campaign_data import WORDS
 from attncem.reporting.campaign_formats import FORMATS
 from attncem.reporting.campaign_items import COLUMNS
+from attncem.reporting.card import NOT_SAID
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
@@ -40,6 +41,14 @@ TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
 ASKERS = ("results/findings.py", "texts/__init__.py", "reporting/html.py")
 """Files that pass on keys which others give them."""
 PARTS_OF_A_CLASS = ("slot", "cluster", "component")
+ASSUMPTIONS = (
+    *("same_law", "key_secret", "candidates_by_lot", "entropy_normal", "entropy_neighbours", "continuous"),
+    *("unbiased", "smooth", "not_smooth", "prior_normal", "as_drawn", "fitted_to"),
+)
+BOUNDS = (
+    *("leakage", "leakage_training", "infonce", "decoder", "mse_normal", "mse_neighbours", "dfil", "mse_unbiased"),
+    *("mse_van_trees", "epsilon", "releases"),
+)
 FILLED: dict[str, Iterable[str]] = {
     "measure.*": METRICS,
     "measure.*.meaning": METRICS,
@@ -101,6 +110,13 @@ FILLED: dict[str, Iterable[str]] = {
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),
+    "assumption.*": ASSUMPTIONS,
+    "card.not_said.*": NOT_SAID,
+    "bound.*": BOUNDS,
+    "bound.*.at": ("leakage", "rank_1"),
+    "bound.kind.*": ("bound", "estimate"),
+    "bound.line.*": ("bound", "estimate"),
+    "bound.claim.*": ("at_most", "at_least"),
 }
 """Keys that are put together: what may stand in the gap."""
 

@@ -32,7 +32,16 @@ class Judge(ABC):
 
 
 class Certificate(Judge):
-    """Bounds what any attacker could do; each bound says what it assumes."""
+    """Bounds what any attacker could do; each bound says what it assumes.
+
+    `bound` sets ``images``, numbers of each of the first evaluation images, by measure, and ``findings``, where there
+    are any.
+    """
+
+    def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
+        super().__init__(options, progress=progress, **by_name)
+        self.images: dict[str, NDArray[np.float64]] = {}
+        self.findings: list[Finding] = []
 
     @abstractmethod
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ class Case:
     ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
     sees more, or of nearly the same pixels, gets draws of its own, in a stream (`seen_by`). ``reference`` is an
     undefended network of the same data that probes may measure by; ``kept`` gives the strongest attack so far, by name,
-    where the audit kept it.
+    where the audit kept it. ``remembered`` is what certificates compute once for all of them.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Case:
         self.x, self.y = evaluation.get(slice(None))
         self._own = self.auxiliary.get(slice(None))
         self._known = Known()
+        self.remembered: dict[Any, Any] = {}
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
         self._digest = digest(self.model)

@@ -7,13 +7,13 @@ from typing import Any
 
 from attncem.attacks import ATTACKS
 from attncem.attacks.base import Attack
+from attncem.certificates import CERTIFICATES
 from attncem.config.base import Options
 from attncem.judges import Certificate, Probe
 from attncem.probes import PROBES
 from attncem.progress import Progress, silent
 
-CERTIFICATES: dict[str, type[Certificate]] = {}
-"""Certificates by name."""
+__all__ = ["ATTACKS", "CERTIFICATES", "PROBES", "build_judge"]
 
 
 def build_judge(options: Options, *, progress: Progress = silent) -> Attack | Certificate | Probe:

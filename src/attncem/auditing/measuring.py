@@ -96,9 +96,17 @@ def _judged(case: Case, judge: Attack | Certificate | Probe, row: Row, seed: int
     if isinstance(judge, Attack):
         return _attacked(case, judge, row, seed)
     case.require(judge.needs)
-    if isinstance(judge, Certificate):
-        return Measured(replace(row, bounds=dict(judge.bound(case, seed=seed))))
-    return _probed(case, judge, row, seed)
+    return _certified(case, judge, row, seed) if isinstance(judge, Certificate) else _probed(case, judge, row, seed)
+
+
+def _certified(case: Case, certificate: Certificate, row: Row, seed: int) -> Measured:
+    """The certificate's bounds, and its numbers of each image where it has any."""
+    bounds = dict(certificate.bound(case, seed=seed))
+    images = certificate.images
+    index = np.arange(len(next(iter(images.values()), ())), dtype=np.int64)
+    found = [replace(item, about=row.name) for item in certificate.findings]
+    judged = replace(row, bounds=bounds, num_images=len(index), findings=found)
+    return Measured(judged, RowFiles(ImageScores(index, images)) if images else RowFiles())
 
 
 def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:

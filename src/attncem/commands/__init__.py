@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from attncem.commands import audit, campaign, compare, demo, explain, importing, lists, predict, report, search, train
+from attncem.commands import (
+    audit,
+    campaign,
+    card,
+    compare,
+    demo,
+    explain,
+    importing,
+    lists,
+    predict,
+    report,
+    search,
+    train,
+)
 
 VERBS = (
     train.add,
     audit.add,
     report.add,
     compare.add,
+    card.add,
     predict.add,
     explain.add,
     campaign.add,

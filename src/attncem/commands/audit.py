@@ -57,7 +57,7 @@ def add(verbs: Verbs) -> None:
 def _suites_help() -> str:
     from attncem.config.suites import packaged_suites
 
-    return "".join(f"{suite.name:10} {suite.meaning}\n" for suite in packaged_suites().values())
+    return "".join(f"{suite.name:12} {suite.meaning}\n" for suite in packaged_suites().values())
 
 
 def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Audit suites: which attacks and probes are run on a model, in which order and with which options."""
+"""Audit suites: which attacks, probes and certificates are run on a model, in which order and with which options."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from attncem.config.attacks import AttackOptions
 from attncem.config.base import Options
+from attncem.config.certificates import CertificateOptions
 from attncem.config.load import PACKAGED, load, packaged_folder, packaged_names, resolve
 from attncem.config.overrides import Override, parse_overrides, plain
 from attncem.config.probes import ProbeOptions
@@ -22,8 +23,8 @@ from attncem.types import ConfigError
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-RowOptions = Annotated[AttackOptions | ProbeOptions, Field(discriminator="name")]
-"""Options of one row of a suite: of an attack or of a probe."""
+RowOptions = Annotated[AttackOptions | ProbeOptions | CertificateOptions, Field(discriminator="name")]
+"""Options of one row of a suite: of an attack, of a probe or of a certificate."""
 
 
 class Suite(Options):

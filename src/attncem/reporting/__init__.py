@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attncem.results.audit import AuditResult
+    from attncem.results.card import PrivacyCard
     from attncem.results.explanation import Explanation
     from attncem.results.prediction import PredictionResult
     from attncem.results.run_comparison import RunsComparison
@@ -21,6 +22,7 @@ __all__ = [
     "print_explanation",
     "print_predictions",
     "print_summary",
+    "privacy_card",
     "report",
     "summary_table",
 ]
@@ -79,6 +81,19 @@ def print_comparison(found: RunsComparison, console: Console) -> None:
     from attncem.reporting.comparison import print_comparison as show
 
     show(found, console)
+
+
+def privacy_card(
+    run: HasPath | str | Path, out: str | Path | None = None, *, now: datetime | None = None
+) -> tuple[PrivacyCard, list[Path]]:
+    """Write card.json, card.md and card.html about a run, or about audits of a foreign encoder, from its audits.
+
+    They go into ``out``, if not into RUN/card; older cards are replaced, anything else is a RunError.
+    """
+    from attncem.reporting.card import write_card
+
+    source = Path(run) if isinstance(run, str | Path) else Path(run.path)
+    return write_card(source, None if out is None else Path(out), now=now or datetime.now().astimezone())
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.reporting import asking, figures, gallery, health, protection, tables, units, wording
+from attncem.reporting import asking, certificates, figures, gallery, health, protection, tables, units, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
 from attncem.results.audit import AuditResult
-from attncem.texts import has_text, pattern
+from attncem.texts import has_text, pattern, text
 from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
@@ -61,6 +61,9 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
         "attacks": tables.attack_rows(audited),
         "has_units": any(audit.plan.units for audit in audits),
         "asking": asking.blocks(audited),
+        "certificates": certificates.blocks(audited),
+        "assumed": certificates.assumed(audits),
+        "leakage_axis": certificates.axis(audited),
         "asking_curves": figures.asking_curves(audited),
         "families": tables.family_tables(audited),
         "galleries": gallery.galleries(albums),
@@ -77,10 +80,12 @@ def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
 
 
 def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
-    """The page as text; everything from the runs is escaped."""
+    """The page as text; everything from the runs is escaped, in Markdown what would begin a tag."""
+    plain = template.endswith(".md.j2")
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+        autoescape=not plain,
+        finalize=_without_tags if plain else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -96,8 +101,12 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "worth": units.short,
         "svg": Markup,
     }
-    environment.globals |= {"t": marked, "has_text": has_text, "missing": wording.MISSING}
+    environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}
     return environment.get_template(template).render(context) + "\n"
+
+
+def _without_tags(value: object) -> str:
+    return str(value).replace("<", "&lt;")
 
 
 def marked(key: str, /, **values: Any) -> Markup:

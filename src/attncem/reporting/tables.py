@@ -205,10 +205,7 @@ def other_numbers(row: Row) -> list[str]:
     """What certificates and probes give, in words."""
     if not row.ok or row.kind in ("floor", "attack"):
         return []
-    bounds = [
-        text(f"report.bound.{item.kind}", name=name, value=item.value, unit=item.unit, low=item.low, high=item.high)
-        for name, item in row.bounds.items()
-    ]
+    bounds = [wording.describe_bound(name, item) for name, item in row.bounds.items()]
     shown = [text("report.probe.by", attack=row.by)] if row.by else []
     return shown + bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
 

@@ -9,9 +9,9 @@ from statistics import median
 from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
-from attncem.results.audit import NO_LABEL, AuditResult, Row
+from attncem.results.audit import NO_LABEL, AuditResult, Bound, Row
 from attncem.results.threats import ThreatModel
-from attncem.texts import text
+from attncem.texts import has_text, text
 
 MISSING = "–"
 
@@ -129,6 +129,35 @@ def _signal(ratios: Sequence[float | None]) -> str:
     left = len(ratios) - len(known)
     untouched = text("report.settings.signal.untouched", count=left, total=len(ratios)) if left else ""
     return text("report.settings.signal", least=least, most=most, median=middle, untouched=untouched)
+
+
+# bounds
+
+
+def bound_title(name: str) -> str:
+    """What a bound is of; its name may end in @ and a number of releases or candidates."""
+    kind, _, number = name.partition("@")
+    if number.isdecimal() and has_text(f"bound.{kind}.at"):
+        return text(f"bound.{kind}.at", number=int(number))
+    return text(f"bound.{kind}") if not number and has_text(f"bound.{kind}") else name
+
+
+def describe_claim(bound: Bound) -> str:
+    """The number that may be claimed, and from which side it is one."""
+    said = text(f"bound.claim.{bound.direction}", claim=bound.claim, unit=bound.unit)
+    return text("bound.confidence", said=said) if bound.limit not in (None, bound.value) else said
+
+
+def describe_bound(name: str, bound: Bound) -> str:
+    """A bound in one line."""
+    title = bound_title(name)
+    title = text("bound.by", title=title, by=bound.by) if bound.by else title
+    said = {"name": title, "unit": bound.unit, "value": bound.value, "low": bound.low, "high": bound.high}
+    if bound.limit is None:
+        words = text(f"report.bound.{bound.kind}", **said)
+    else:
+        words = text(f"bound.line.{bound.kind}", name=title, claim=describe_claim(bound))
+    return text("bound.vacuous", said=words) if bound.vacuous else words
 
 
 # the verdict

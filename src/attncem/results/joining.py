@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from attncem.results.audit import AuditPlan, AuditResult, Row, Score
 from attncem.results.averaging import Averaging
+from attncem.results.certificates import certificate_findings
 from attncem.results.findings import Finding, finding, unique
 
 NEAR_CHANCE = 1.5
@@ -77,6 +78,7 @@ def _findings(result: AuditResult) -> list[Finding]:
     plan = result.plan
     found = [item for row in result.rows for item in (*row.findings, *_of_row(row, result.attacks))]
     found += [item for row in result.rows for item in _of_images(row, plan)]
+    found += certificate_findings(result)
     if result.strongest and result.strongest_attack.kind == "floor" and _has_attacks(result):
         found.append(finding("no_attack_beats_floor", floor=result.strongest))
     if plan.changed:
@@ -142,6 +144,8 @@ def is_far_below(accuracy: Score, dataset: str) -> bool:
 
 def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
     """What a row's outcome, or its place among the others, says about it."""
+    if row.kind == "certificate" and row.outcome == "not_applicable":  # told where certificates are shown
+        return []
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.reason)]
     rivals = [other for other in judged if other.method in row.must_beat and other.sight == row.sight]

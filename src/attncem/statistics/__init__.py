@@ -10,6 +10,7 @@ from attncem.statistics.images import (
     compare_apart,
     compare_images,
     difference_apart,
+    mean_limit,
 )
 from attncem.statistics.seeds import (
     adjust,
@@ -30,6 +31,7 @@ __all__ = [
     "compare_images",
     "difference_apart",
     "error_at",
+    "mean_limit",
     "pareto",
     "permutation_p",
     "place",

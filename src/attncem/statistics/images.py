@@ -26,7 +26,7 @@ _BATCH_ELEMENTS = 500_000
 """Resamples are drawn in chunks of about this many numbers, which stay in the processor's cache; it changes no draw."""
 _KEPT_ELEMENTS = 50_000_000
 """Draws of up to this many numbers are kept, a byte each: every measure of every row of an audit asks for the same."""
-_TAIL = 0.025
+_TAIL, _ONE_TAIL = 0.025, 0.05
 
 
 def bootstrap_mean(values: NDArray[np.floating], *, seed: int = 0, num_resamples: int = 2000) -> Interval:
@@ -39,6 +39,19 @@ def bootstrap_mean(values: NDArray[np.floating], *, seed: int = 0, num_resamples
         return Interval(mean, mean, mean)
     (sums,) = _resampled_sums((data,), seed, num_resamples)
     return _corrected(mean, sums / data.size, data - mean)
+
+
+def mean_limit(values: NDArray[np.floating], *, upper: bool = True, seed: int = 0, num_resamples: int = 2000) -> float:
+    """What the mean lies below (or above) with 95 % confidence: one end of an interval, by the same bootstrap."""
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0:
+        raise ValueError("no values to average")
+    mean = float(data.mean())
+    if data.size < 2 or _is_constant(data):
+        return mean
+    (sums,) = _resampled_sums((data,), seed, num_resamples)
+    found = _corrected(mean, sums / data.size, data - mean, _ONE_TAIL)
+    return found.high if upper else found.low
 
 
 def bootstrap_ratio(
@@ -162,7 +175,9 @@ def _draws(size: int, seed: int, count: int) -> Iterator[NDArray[np.uint8]]:
         yield np.bincount(taken.ravel(), minlength=taken.size).astype(np.uint8).reshape(taken.shape)
 
 
-def _corrected(value: float, resampled: NDArray[np.float64], away: NDArray[np.float64]) -> Interval:
+def _corrected(
+    value: float, resampled: NDArray[np.float64], away: NDArray[np.float64], tail: float = _TAIL
+) -> Interval:
     """The interval between two quantiles of the resampled values (BCa: Efron and Tibshirani 1993, 14.3).
 
     They are scipy.stats.bootstrap's. ``away`` says for each image, up to a factor, how far the value moves without it;
@@ -172,6 +187,6 @@ def _corrected(value: float, resampled: NDArray[np.float64], away: NDArray[np.fl
 
     bias = ndtri(((resampled < value).mean() + (resampled <= value).mean()) / 2)
     acceleration = (away**3).sum() / (away**2).sum() ** 1.5 / 6
-    shifted = bias + np.array([1.0, -1.0]) * ndtri(_TAIL)
+    shifted = bias + np.array([1.0, -1.0]) * ndtri(tail)
     low, high = np.quantile(resampled, ndtr(bias + shifted / (1 - acceleration * shifted)))
     return Interval(value, float(low), float(high))

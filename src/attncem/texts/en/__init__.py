@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attncem.texts.en.arms import ARMS
 from attncem.texts.en.campaign import CAMPAIGN
+from attncem.texts.en.certificates import CERTIFICATES
 from attncem.texts.en.command import COMMAND
 from attncem.texts.en.comparison import COMPARISON
 from attncem.texts.en.explain import EXPLAIN
@@ -16,7 +17,7 @@ from attncem.texts.en.shared import SHARED
 
 PARTS: tuple[dict[str, str], ...] = (
     *(FINDINGS, HEALTH, REPORT, EXPLAIN, SHARED, COMMAND),
-    *(ARMS, CAMPAIGN, COMPARISON, IMPORTING, SEARCH),
+    *(ARMS, CAMPAIGN, CERTIFICATES, COMPARISON, IMPORTING, SEARCH),
 )
 """The catalogue as it is written down; no key stands in two parts."""
 TEXTS: dict[str, str] = {key: sentence for part in PARTS for key, sentence in part.items()}

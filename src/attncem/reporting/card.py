@@ -1,0 +1,167 @@
+"""The privacy card of a run, or of the audits of a foreign encoder: JSON, Markdown and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from attncem import __version__
+from attncem.files import write_record
+from attncem.ledger import PLAN, Ledger, ledgers
+from attncem.reporting import certificates, html, units, wording
+from attncem.reporting.load import load_run
+from attncem.results.audit import AuditResult, Subject
+from attncem.results.card import CardAttack, CardBound, PrivacyCard
+from attncem.texts import text
+from attncem.types import RunError
+
+GENERATOR = "attncem-card"
+NAMES = ("card.json", "card.md", "card.html")
+NOT_SAID = ("attacks", "average", "labels", "assumptions", "others")
+"""What no card says, by the ends of keys in the catalogue."""
+
+
+def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[PrivacyCard, list[Path]]:
+    """Make the card of a run or of audits and write it into a folder, if not into `card` beside the audits."""
+    card = make_card(audits_of(source), now=now)
+    folder = source / "card" if out is None else out
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder}: is a file; give a folder for the card")
+    files = [folder / name for name in NAMES]
+    for file in files:
+        html.refuse_foreign(file, f"{GENERATOR} ")
+    context = {
+        "card": card,
+        "title": text("card.title", run=card.subject.run),
+        "facts": facts(card.subject),
+        "lines": _lines(card),
+        "assumed": {code: certificates.assumption(code) for item in card.bounds for code in item.bound.assumptions},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_record(files[0], card)
+    html.write_page(files[1], html.render(context, "card.md.j2"))
+    html.write_page(files[2], html.render(context, "card.html.j2"))
+    return card, files
+
+
+def audits_of(source: Path) -> list[AuditResult]:
+    """The audits of a run folder, or those in a folder of audits of one model; RunError where there are none."""
+    if (source / PLAN).exists():
+        found = [Ledger.open(source).result()]
+    elif not (source / "manifest.json").is_file():
+        found = [ledger.result() for ledger in ledgers(source)]
+    else:
+        found = list(load_run(source).audits)
+    if not found:
+        raise RunError(f"{source}: there is no audit to make a card of; attncem audit {source} --suite certificates")
+    if len({audit.subject.fingerprint for audit in found}) > 1:
+        raise RunError(f"{source}: the audits are of different models; give the folder of one audit")
+    return found
+
+
+def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
+    """What the audits of one model say together."""
+    subject = audits[0].subject
+    known = [audit.accuracy for audit in audits if audit.accuracy is not None]
+    certified = [audit for audit in audits if any(row.kind == "certificate" for row in audit.rows)]
+    attacked = [audit for audit in audits if any(row.kind == "attack" for row in audit.rows)]
+    absent = {
+        row.name: row.reason for audit in certified for row in audit.rows if row.kind == "certificate" and not row.ok
+    }
+    missing = [] if certified else [text("card.uncertified")]
+    return PrivacyCard(
+        f"{GENERATOR} {__version__}",
+        now.isoformat(timespec="seconds"),
+        subject,
+        defence(subject),
+        known[0] if known else None,
+        [_attack(audit) for audit in attacked],
+        [bound for audit in certified for bound in _bounds(audit)],
+        " ".join(dict.fromkeys(map(certificates.describe, certified))),
+        absent,
+        list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings)])),
+        [text(f"card.not_said.{name}") for name in NOT_SAID],
+        dict(audits[0].plan.versions),
+    )
+
+
+def _attack(audit: AuditResult) -> CardAttack:
+    plan = audit.plan
+    empty = CardAttack(plan.suite, plan.suite_version, plan.threat, wording.describe_threat(plan.threat), 0, "", None)
+    if not audit.strongest:
+        return replace(empty, audit=plan.id)
+    row, left = audit.strongest_attack, audit.remaining.get("mse")
+    return replace(
+        empty,
+        audit=plan.id,
+        num_attacks=sum(other.kind == "attack" for other in audit.attacks),
+        num_images=row.num_images,
+        attack=row.name,
+        mse=row.mse,
+        floor="" if left is None else left.floor,
+        share=None if left is None else left.share,
+        worth=units.describe(plan.units, row.mse.mean),
+        reliable=row.verdict.reliable,
+    )
+
+
+def _bounds(audit: AuditResult) -> list[CardBound]:
+    return [
+        CardBound(
+            row.name, name, wording.describe_bound(name, bound), bound, audit.plan.threat.name, row.releases, row.jitter
+        )
+        for row in audit.rows
+        if row.ok and row.kind == "certificate"
+        for name, bound in row.bounds.items()
+    ]
+
+
+def defence(subject: Subject) -> list[str]:
+    """What stands between the image and the adversary, in words: front end, penalty, channel."""
+    said = []
+    if subject.front_end.get("name", "none") != "none":
+        said.append(text("card.defence.front_end", options=_options(subject.front_end)))
+    if subject.surrogate != "none":
+        said.append(text("card.defence.surrogate", name=subject.surrogate, weight=subject.penalty_weight))
+    said += [text("card.defence.stage", options=_options(stage)) for stage in subject.channel]
+    return said
+
+
+def _options(options: dict[str, object]) -> str:
+    """A name and its options, as short as they can be written."""
+    others = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()]
+    return " ".join([str(options["name"]), *(word for word in others if not word.startswith("name="))])
+
+
+def facts(subject: Subject) -> list[tuple[str, str]]:
+    """What the card is of, a line each."""
+    return [
+        (text("card.fact.network"), text("card.network", name=subject.architecture, cut=subject.cut)),
+        (text("card.fact.data"), f"{subject.dataset} {subject.data_sha256[:12]}"),
+        (text("card.fact.weights"), f"{subject.weights or wording.MISSING} {subject.fingerprint[:12]}"),
+        (text("card.fact.bytes"), wording.count(subject.bytes_per_query)),
+        (text("card.fact.client"), wording.count(subject.client_parameters)),
+    ]
+
+
+def _lines(card: PrivacyCard) -> list[str]:
+    """Accuracy and each audit's strongest attack, in words."""
+    said = []
+    if card.accuracy is not None:
+        low, high = (wording.percent(end, unit="") for end in (card.accuracy.low, card.accuracy.high))
+        said.append(text("card.accuracy", accuracy=wording.percent(card.accuracy.mean), low=low, high=high))
+    return [*said, *(_attack_said(item) for item in card.attacks)]
+
+
+def _attack_said(item: CardAttack) -> str:
+    head = text("card.against", suite=item.suite, version=item.suite_version, threat=item.threat.name)
+    if item.mse is None:
+        return f"{head} {text('card.no_result')}"
+    mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}
+    said = [head, text("card.strongest", attack=item.attack, count=item.num_attacks, images=item.num_images, **mse)]
+    if item.share is not None:
+        said.append(text("card.share", floor=item.floor, share=wording.percent(item.share, 0)))
+    said += [text("report.verdict.units", worth=item.worth)] if item.worth else []
+    return " ".join(said if item.reliable else [*said, text("report.verdict.doubt")])
