@@ -72,7 +72,7 @@ def _status(runs: Sequence[RunView]) -> list[Finding]:
 def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
     """Whether all runs have the same images in the same parts."""
     hashes = [str((run.manifest.get("split") or {}).get("sha256") or "") for run in runs]
-    names = [run.config.data.name for run in runs]
+    names = [run.settings.data.name for run in runs]
     if len(set(hashes)) == len(set(names)) == 1:
         return True, []
     told = "; ".join(
@@ -283,7 +283,7 @@ def _run(run: RunView, group: str, audits: Audits, shown: Sequence[Quantity], re
         label=run.label,
         path=str(run.path),
         group=group,
-        seed=run.config.seed,
+        seed=run.settings.seed,
         status=str(run.manifest.get("status")),
         along=_along(run),
         best_accuracy=_best_accuracy(run),
@@ -296,7 +296,7 @@ def _run(run: RunView, group: str, audits: Audits, shown: Sequence[Quantity], re
 
 def _along(run: RunView) -> list[float | None]:
     """Validation accuracy at the quarters of the training: the last one measured by then."""
-    epochs, measured = run.config.training.epochs, [(line["epoch"], line["accuracy"]) for line in run.validation]
+    epochs, measured = run.settings.training.epochs, [(line["epoch"], line["accuracy"]) for line in run.validation]
     end = max((epoch for epoch, _ in measured), default=0)
     marks = [part * epochs for part in _QUARTERS]
     return [_last_by(measured, mark) if mark <= end else None for mark in marks]

@@ -35,7 +35,7 @@ def arms(runs: Sequence[RunView], by: Sequence[str] = ()) -> tuple[list[Arm], li
     arms, whatever they differ in.
     """
     _check_keys(runs, by)
-    options = {run.label: flat_options(run.config) for run in runs}
+    options = {run.label: flat_options(run.settings) for run in runs}
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         own = options[run.label]
@@ -58,7 +58,7 @@ def _method(own: dict[str, Any]) -> dict[str, Any]:
 
 def _check_keys(runs: Sequence[RunView], by: Sequence[str]) -> None:
     """ConfigError for a key that no run has."""
-    known = {key for run in runs for key in flat_options(run.config)}
+    known = {key for run in runs for key in flat_options(run.settings)}
     for key in by:
         if key not in known:
             guess = nearest_key(key, option_tree(RunConfig))
@@ -70,7 +70,7 @@ def _unique(members: Sequence[RunView], options: dict[str, dict[str, Any]]) -> t
     kept: dict[str, RunView] = {}
     findings = []
     for run in members:
-        own = {**_method(options[run.label]), SEED: run.config.seed}
+        own = {**_method(options[run.label]), SEED: run.settings.seed}
         first = kept.setdefault(repr(own), run)
         if first is not run:
             findings.append(finding("compare_same_result", run.label, other=first.label))
@@ -82,7 +82,7 @@ def _names(groups: Sequence[Sequence[RunView]], by: Sequence[str], options: dict
     if by:
         firsts = [options[members[0].label] for members in groups]
         return [", ".join(f"{key}={first.get(key)}" for key in by) for first in firsts]
-    shared = [{run.config.name for run in members} for members in groups]
+    shared = [{run.settings.name for run in members} for members in groups]
     counts = Counter(name for names in shared for name in names)
     return [
         members[0].label
@@ -120,7 +120,7 @@ def _differing(many: Sequence[dict[str, Any]]) -> list[str]:
 
 def differences(arms: Sequence[Arm]) -> list[Difference]:
     """The options that differ between the groups, with the values in each, section by section."""
-    found = {arm.name: [flat_options(run.config) for run in arm.runs] for arm in arms}
+    found = {arm.name: [flat_options(run.settings) for run in arm.runs] for arm in arms}
     keys = [key for key in _differing([own for many in found.values() for own in many]) if key != "name"]
     sections = list(dict.fromkeys(map(_section, keys)))
     every = [

@@ -46,6 +46,13 @@ class RunView:
     left_out: list[str] = field(default_factory=list)
 
     @property
+    def settings(self) -> RunConfig:
+        """The run's configuration; RunError where audits are shown alone."""
+        if self.config is None:
+            raise RunError(f"{self.path} holds audits without their run: only runs can be compared")
+        return self.config
+
+    @property
     def defence(self) -> str:
         """What defends, in a few words, as the configuration has it, or else the audit."""
         return self.audits[0].subject.surrogate if self.config is None else self.config.defence
