@@ -47,6 +47,10 @@ class Opened:
         rows = self.page.locator(f"#table-{table} tbody tr:visible th")
         return [str(name).split("\n")[0] for name in rows.all_inner_texts()]
 
+    def shows(self, selector: str, words: str) -> None:
+        """Wait until these words are visible there: a browser follows an address in its own time."""
+        self.page.locator(f"{selector}:visible", has_text=words).wait_for()
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -127,15 +131,15 @@ def test_tables_are_filtered(opened: Opened) -> None:
 def test_the_plot_tells_its_values_and_leads_to_a_cell(opened: Opened) -> None:
     point = opened.page.locator('#pareto .point[data-label="gated (penalty_weight=4)"]')
     point.locator(".hit").hover()
+    opened.shows("#hover", "gated (penalty_weight=4)")
     told = opened.page.locator("#hover").inner_text()
     assert "gated (penalty_weight=4)" in told and "95\u00a0% over seeds" in told and "95\u00a0% over images" in told
     assert "MSE" in told and "±" in told
     point.locator(".hit").click()
-    assert opened.page.locator("#details").is_visible()
-    assert opened.page.locator("#details-title").inner_text() == "gated_penalty_weight-4.0-s0"
+    opened.shows("#details-title", "gated_penalty_weight-4.0-s0")
     assert "decoder small" in opened.page.locator("#details-body").inner_text()
     opened.page.keyboard.press("Escape")
-    assert not opened.page.locator("#details").is_visible()
+    opened.page.locator("#details").wait_for(state="hidden")
 
 
 def test_the_plot_shows_other_errors_and_works_by_keyboard(opened: Opened) -> None:
@@ -150,17 +154,17 @@ def test_the_plot_shows_other_errors_and_works_by_keyboard(opened: Opened) -> No
     assert sorted(after, key=after.__getitem__) == order, "more private is up, whichever way the measure points"
     point = opened.page.locator("#pareto .point").first
     point.focus()
-    assert "SSIM" in opened.page.locator("#hover").inner_text()
+    opened.shows("#hover", "SSIM")
     opened.page.keyboard.press("Enter")
-    assert opened.page.locator("#details-title").inner_text() == "none-s0"
+    opened.shows("#details-title", "none-s0")
     opened.page.click("#details-close")
-    assert not opened.page.locator("#details").is_visible()
+    opened.page.locator("#details").wait_for(state="hidden")
 
 
 def test_a_cell_has_an_address(browser: Any, file: Path) -> None:
     opened = open_page(browser, file)
     opened.page.locator("#table-cells a", has_text="kmeans_penalty_weight-1.0-s2").click()
-    assert opened.page.locator("#details-title").inner_text() == "kmeans_penalty_weight-1.0-s2"
+    opened.shows("#details-title", "kmeans_penalty_weight-1.0-s2")
     assert opened.page.url.endswith("#cell-kmeans_penalty_weight-1.0-s2")
     opened.page.context.close()
 

@@ -124,7 +124,10 @@
   details.addEventListener("close", () => {
     if (location.hash.startsWith("#cell-")) history.replaceState(null, "", location.pathname + location.search);
   });
-  const goTo = (id) => { if (location.hash === `#cell-${id}`) openCell(id); else location.hash = `cell-${id}`; };
+  const goTo = (id) => {
+    history.pushState(null, "", `#cell-${id}`);
+    openCell(id);
+  };
 
   // the plot of accuracy and error
 
