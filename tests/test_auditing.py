@@ -36,7 +36,8 @@ from attncem.metrics import mse, psnr, ssim
 from attncem.opening import open_encoder, open_run
 from attncem.pictures import png, png_text
 from attncem.progress import silent
-from attncem.results.audit import PERFECT, AuditResult, Bound, Row, Verdict
+from attncem.results.audit import PERFECT, AuditResult, Row, Verdict
+from attncem.results.bounds import Bound
 from attncem.results.findings import finding
 from attncem.results.threats import THREATS, ThreatModel
 from attncem.runs import RunDirectory

@@ -20,7 +20,8 @@ from attncem.progress import silent
 from attncem.reporting import privacy_card, report
 from attncem.reporting.card import NAMES
 from attncem.reporting.certificates import describe, leakage
-from attncem.results.audit import AuditResult, Bound
+from attncem.results.audit import AuditResult
+from attncem.results.bounds import Bound
 from attncem.results.card import PrivacyCard
 from attncem.results.certificates import certificate_findings
 from attncem.texts import text

@@ -30,7 +30,8 @@ from attncem.config.certificates import (
     ShannonOptions,
 )
 from attncem.config.channels import LocalDPOptions
-from attncem.results.audit import Bound, Row
+from attncem.results.audit import Row
+from attncem.results.bounds import Bound
 from attncem.results.threats import THREATS, with_releases
 from attncem.statistics import bootstrap_mean, mean_limit
 from toys import Toy

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncem.files import read_record, write_record
-from attncem.results.audit import AuditPlan, Bound, Row, Score, Subject
+from attncem.results.audit import AuditPlan, Row, Score, Subject
+from attncem.results.bounds import Bound
 from attncem.results.findings import Finding, finding, unique
 from attncem.results.record import Record, read
 from attncem.results.run import DataFacts

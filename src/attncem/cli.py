@@ -14,9 +14,6 @@ from attncem.progress import lenient_streams
 from attncem.texts import text
 from attncem.types import AttncemError, ConfigError
 
-_GO_ON = ("train", "audit", "campaign", "search")
-"""Verbs that go on where they were stopped."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; a person's mistake ends with a clear line on stderr and exit code 2."""
@@ -33,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return complain(text("command.memory", said=str(error).partition("\n")[0]))
         except KeyboardInterrupt as error:
             verb = next(iter(arguments or sys.argv[1:]), "")
-            run = next(iter(getattr(error, "__notes__", ())), "RUN")  # who was interrupted says which run it was
-            go_on = text(f"command.go_on.{verb}", run=shlex.quote(run)) if verb in _GO_ON else ""
+            go_on = _go_on(verb, next(iter(getattr(error, "__notes__", ())), "RUN"))  # who was interrupted says where
             print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
             return 130
 
@@ -55,6 +51,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     code = int(known.run(known, rest) or 0)
     sys.stdout.flush()
     return code
+
+
+def _go_on(verb: str, place: str) -> str:
+    """How a verb goes on that was stopped; empty for one that does not."""
+    if verb in ("train", "audit"):
+        return text(f"command.go_on.{verb}", run=shlex.quote(place))
+    return text(f"command.goes_on.{verb}") if verb in ("campaign", "search") else ""
 
 
 def _no_verb(word: str, verbs: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attncem.config.base import Options
 from attncem.progress import Progress, silent
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.results.findings import Finding
 from attncem.results.threats import Need
 

@@ -97,7 +97,11 @@ class Ledger:
         with locked(self.path / ".lock", f"{self.path} is being written by another process"):
             for leftover in self.path.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
-            yield
+            try:
+                yield
+            except KeyboardInterrupt as error:
+                error.add_note(str(self.path))  # where what was finished lies
+                raise
 
     def rows(self) -> list[Row]:
         """The rows that are whole, in the order of the suite."""

@@ -97,13 +97,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
-            try:
-                _run_rows(
-                    case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, Crew(workers, threads)
-                )
-            except KeyboardInterrupt as error:
-                error.add_note(str(ledger.path))
-                raise
+            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, Crew(workers, threads))
             return ledger.conclude()
 
 

@@ -10,7 +10,7 @@ from attncem.certificates.leakage import Ground, ground_of
 from attncem.certificates.making import certain
 from attncem.config.certificates import AccountantOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 
 if TYPE_CHECKING:
     from attncem.auditing.case import Case

@@ -17,7 +17,7 @@ from attncem.certificates.passage import Noise, evaluation_features, noise_of, r
 from attncem.channels import IdentityChannel
 from attncem.config.certificates import EvidenceOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from attncem.certificates.leakage import upper_leakage
 from attncem.certificates.making import certain
 from attncem.config.certificates import FanoOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 
 if TYPE_CHECKING:
     from attncem.auditing.case import Case

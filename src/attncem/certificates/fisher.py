@@ -16,7 +16,7 @@ from attncem.certificates.passage import BATCH, Noise, assumptions_of, enter, no
 from attncem.channels import QuantiseChannel
 from attncem.config.certificates import FisherOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.seeding import make_generator
 from attncem.statistics import bootstrap_mean, mean_limit
 from attncem.types import NotApplicable, RunError

@@ -23,7 +23,7 @@ from attncem.certificates.passage import (
 from attncem.channels import Channel
 from attncem.config.certificates import LeakageOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.surrogates import clusters
 from attncem.types import NotApplicable
 

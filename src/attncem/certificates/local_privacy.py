@@ -12,7 +12,7 @@ from attncem.channels import LocalDPChannel
 from attncem.config.certificates import LocalPrivacyOptions
 from attncem.config.channels import SLACK, gaussian_mechanism_delta
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:

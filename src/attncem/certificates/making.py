@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.results.audit import About, Bound
+from attncem.results.bounds import About, Bound
 from attncem.statistics import bootstrap_mean, mean_limit
 from attncem.types import RunError
 

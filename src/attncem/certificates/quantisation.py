@@ -10,7 +10,7 @@ from attncem.certificates.leakage import bits_of_releases
 from attncem.certificates.making import certain, largest_entropy
 from attncem.config.certificates import QuantisationOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:

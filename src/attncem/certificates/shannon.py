@@ -15,7 +15,7 @@ from attncem.certificates.leakage import upper_leakage
 from attncem.certificates.making import INVISIBLE, checked
 from attncem.config.certificates import ShannonOptions
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 
 if TYPE_CHECKING:
     from attncem.auditing.case import Case

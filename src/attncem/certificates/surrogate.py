@@ -26,7 +26,7 @@ from attncem.certificates.passage import (
 from attncem.config.certificates import SurrogateLeakageOptions
 from attncem.health import finite
 from attncem.judges import Certificate
-from attncem.results.audit import Bound
+from attncem.results.bounds import Bound
 from attncem.results.findings import finding
 from attncem.types import NotApplicable
 

@@ -9,7 +9,8 @@ from statistics import median
 from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
-from attncem.results.audit import NO_LABEL, AuditResult, Bound, Row
+from attncem.results.audit import NO_LABEL, AuditResult, Row
+from attncem.results.bounds import Bound
 from attncem.results.threats import ThreatModel
 from attncem.texts import has_text, text
 

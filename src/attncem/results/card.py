@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attncem.results.audit import Bound, Score, Subject
+from attncem.results.audit import Score, Subject
+from attncem.results.bounds import Bound
 from attncem.results.record import Record
 from attncem.results.threats import ThreatModel
 

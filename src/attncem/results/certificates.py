@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncem.results.audit import AuditResult, Bound, Row
+from attncem.results.audit import AuditResult, Row
+from attncem.results.bounds import Bound
 from attncem.results.findings import Finding, finding
 
 

@@ -24,8 +24,8 @@ COMMAND: dict[str, str] = {
     "command.interrupted": "interrupted{go_on}",
     "command.go_on.train": "; go on later with: attncem train --resume {run}",
     "command.go_on.audit": "; finished rows are kept in {run}, and the same command goes on with the others",
-    "command.go_on.campaign": "; what was finished is kept, and the same command goes on with the rest",
-    "command.go_on.search": "; what was tried is kept, and the same command goes on with the rest",
+    "command.goes_on.campaign": "; what was finished is kept, and the same command goes on with the rest",
+    "command.goes_on.search": "; what was tried is kept, and the same command goes on with the rest",
     "command.data.columns": "data set|images|classes|train|test|state",
     "command.runs.columns": "run|status|surrogate|weight|epoch|validation accuracy|audits",
 }
