@@ -82,9 +82,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
     wanted = select_rows(chosen.suite, only, skip)
     known("on", on, ("test", "validation"))
-    for name, number in {"threads": threads, "workers": workers}.items():
-        if number is not None and number < 1:
-            raise ConfigError(f"{name}={number}: at least 1 is needed")
+    _require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     threads = threads or opened.config.threads
     if workers > 1:
@@ -99,6 +97,12 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         with ledger.held():
             _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, Crew(workers, threads))
             return ledger.conclude()
+
+
+def _require_some(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ConfigError(f"{name}={number}: at least 1 is needed")
 
 
 def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
