@@ -50,7 +50,7 @@ from attncem.files import (
 )
 from attncem.results.campaign import ArchiveList, ArchiveMember, CampaignPlan
 from attncem.results.record import read
-from attncem.results.run_files import Best
+from attncem.results.run_files import LEFT_BEHIND, Best
 from attncem.runs import KEY_FILE, RunDirectory
 from attncem.types import SCHEMA_VERSION, RunError
 
@@ -156,10 +156,21 @@ def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
     """What a run found, without weights: fewer lines of its log and fewer pictures."""
     for name in _RESULTS:
         for place, file in _files(root, [run / name]):
-            yield place, thinned_metrics(read_bytes(file)) if name == "metrics.jsonl" else file
+            yield place, _result(run, file)
     for folder in sorted((run / "audits").glob("*/audit.json")):
         for name, data in thinned_audit(folder.parent).items():
             yield (folder.parent / name).relative_to(root).as_posix(), data
+
+
+def _result(run: Path, file: Path) -> Path | bytes:
+    """A file of a run as it travels: a shorter log, a manifest that knows which weights stayed behind."""
+    if file.name == "metrics.jsonl":
+        return thinned_metrics(read_bytes(file))
+    directory = RunDirectory(run)
+    if file.name == "manifest.json" and directory.checkpoints():
+        manifest = {**directory.manifest, LEFT_BEHIND: directory.encoder_sha256("best")}
+        return json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False).encode()
+    return file
 
 
 def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
