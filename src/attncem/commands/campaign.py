@@ -249,7 +249,7 @@ def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.campaigning.archive import import_campaign
+    from attncem.campaigning.unpacking import import_campaign
 
     made = import_campaign(Path(known.archive), Path(known.folder))
     folder = Path(known.folder)
