@@ -8,6 +8,9 @@ from typing import Any
 
 from attncem.results.record import Record
 
+LEFT_BEHIND = "encoder_sha256"
+"""Entry of the manifest of a run that travelled as results alone: the hash of its best encoder, which stayed behind."""
+
 
 @dataclass(frozen=True)
 class Best(Record):
@@ -64,6 +67,7 @@ class Manifest(Record):
     cautions: list[str] = field(default_factory=list)
     onnx: dict[str, dict[str, str]] = field(default_factory=dict)
     onnx_problem: str = ""
+    encoder_sha256: str = ""
 
 
 @dataclass(frozen=True)
