@@ -57,11 +57,16 @@ def _add_run(verbs: Verbs) -> None:
     parser.set_defaults(run=_run)
 
 
-def _add_engine(parser: argparse.ArgumentParser) -> None:
+def _add_engine(parser: VerbParser) -> None:
+    parser.add_argument("--workers", type=int, metavar="N", help="cells at once (default: one per core)")
+    parser.add_argument("--engine", default="local", help="where they are worked on, see below (default: local)")
+    parser.further = _engines_help  # importing them is not for every start of the command
+
+
+def _engines_help() -> str:
     from attncem.campaigning.engines import ENGINES
 
-    parser.add_argument("--workers", type=int, metavar="N", help="cells at once (default: one per core)")
-    parser.add_argument("--engine", default="local", help=f"where: {', '.join(ENGINES)} (default: local)")
+    return f"engines: {', '.join(ENGINES)}\n"
 
 
 def _add_folder_verbs(verbs: Verbs) -> None:
@@ -246,7 +251,7 @@ def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.campaigning.archive import import_campaign
+    from attncem.campaigning.unpacking import import_campaign
 
     made = import_campaign(Path(known.archive), Path(known.folder))
     folder = Path(known.folder)
