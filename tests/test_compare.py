@@ -20,7 +20,7 @@ from attncem.config.load import dump_config, load_config
 from attncem.fingerprints import fingerprint
 from attncem.ledger import ImageScores, Ledger, RowFiles
 from attncem.reporting import compare, print_comparison
-from attncem.results.audit import AuditPlan, Row, Score, Subject
+from attncem.results.audit import AuditPlan, Row, Score, Subject, Verdict
 from attncem.results.record import read
 from attncem.results.run_comparison import CommonAudit, RunsComparison
 from attncem.results.threats import THREATS
@@ -107,6 +107,7 @@ def make(tmp_path: Path) -> Make:
         level: float = 1.0,
         rows: Sequence[str] = ("ridge", "decoder"),
         audited: bool = True,
+        accuracy: float = 0.8,
         manifest: dict[str, Any] | None = None,
         audit: dict[str, Any] | None = None,
         row: dict[str, Any] | None = None,
@@ -133,7 +134,7 @@ def make(tmp_path: Path) -> Make:
         for epoch in range(1, 5):
             made.log({"kind": "validation", "epoch": epoch, "step": epoch, "accuracy": 0.2 * epoch, "ce": 1 / epoch})
         if audited:
-            planned = plan(config, rows=rows, accuracy=0.8 - 0.01 * seed, **audit or {})
+            planned = plan(config, rows=rows, accuracy=accuracy - 0.01 * seed, **audit or {})
             ledger = Ledger.begin(made.path / "audits", planned)
             noise = np.random.default_rng([seed, len(surrogate)])
             for place, name in enumerate(rows):
@@ -354,6 +355,12 @@ def test_rows_that_some_lack_are_named(make: Make) -> None:
     found = compare([make("a"), make("b", "kmeans", rows=["ridge"])])
     assert "compare_rows_lacking" in codes(found) and "compare_leaders_differ" in codes(found)
     assert "MSE of ridge" in verdicts(found) and "MSE of decoder" not in verdicts(found)
+
+
+def test_useless_models_and_weak_attacks_are_named(make: Make) -> None:
+    runs = [make("a"), make("b", "kmeans", accuracy=0.12, row={"verdict": Verdict(reliable=False)})]
+    found = {item.code: item.text for item in compare(runs).findings}
+    assert found["compare_useless"].endswith(": kmeans") and found["compare_unreliable"].endswith(": kmeans")
 
 
 def test_a_run_that_is_not_finished_is_named(make: Make) -> None:

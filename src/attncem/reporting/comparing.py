@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.ledger import Ledger
-from attncem.reporting import grouping
+from attncem.reporting import grouping, health
 from attncem.reporting.grouping import Arm
 from attncem.reporting.load import RunView, load_runs
 from attncem.results.audit import AuditResult, Row, Score
@@ -100,7 +100,7 @@ def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None,
     common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))
     others = len(shared) - 1
     notes = [finding("compare_other_audits", count=others, chosen=_named(kinds[0][chosen]))] if others else []
-    return audits, common, [*notes, *_leaders(audits)]
+    return audits, common, [*notes, *_leaders(audits), *_doubts(audits)]
 
 
 def _kind(audit: AuditResult) -> tuple[str, int, str, str, str]:
@@ -126,6 +126,15 @@ def _leaders(audits: Audits) -> list[Finding]:
         return []
     told = "; ".join(f"{label}: {name or text('terminal.no_result')}" for label, name in leaders.items())
     return [finding("compare_leaders_differ", leaders=told)]
+
+
+def _doubts(audits: Audits) -> list[Finding]:
+    """Runs that have lost their use, and runs whose strongest attack could have had more."""
+    best = health.best_accuracy(audits.values())
+    lost = [label for label, audit in audits.items() if health.is_useless(audit, best.get(audit.subject.dataset))]
+    weak = [label for label, it in audits.items() if it.strongest and not it.strongest_attack.verdict.reliable]
+    found = [finding("compare_useless", runs=", ".join(lost))] if lost else []
+    return [*found, *([finding("compare_unreliable", runs=", ".join(weak))] if weak else [])]
 
 
 # what is compared

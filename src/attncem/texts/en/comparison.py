@@ -45,6 +45,13 @@ COMPARISON: dict[str, str] = {
     "finding.compare_leaders_differ": (
         "the strongest attack is not the same for all ({leaders}); each run is judged by its own"
     ),
+    "finding.compare_useless": (
+        "accuracy is near chance, or far below the undefended model’s or the best run’s, so that what they hide is no "
+        "privacy: {runs}"
+    ),
+    "finding.compare_unreliable": (
+        "the strongest attack is not reliable, and may recover more with a larger budget: {runs}"
+    ),
     "finding.compare_rows_lacking": "not compared, because some of the runs have no result for it: {rows}",
     "finding.compare_not_paired": (
         "the scores of single images are not at hand, so intervals are compared, which are wider than those of pairs: "
