@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import statistics as plain
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -339,10 +340,14 @@ def _by_epoch(runs: Sequence[Sequence[dict[str, Any]]], key: str) -> dict[int, l
 def cloud_plots(view: CampaignView) -> list[Plot]:
     """Where the features of every portrait lie, coloured by class."""
     return [
-        _cloud(f"features-{number}-{cloud.of}-{cloud.method}", label, portrait.labels, cloud)
+        _cloud(f"features-{number}-{_file_name(label)}-{cloud.of}-{cloud.method}", label, portrait.labels, cloud)
         for number, (label, portrait) in enumerate(view.portraits.items())
         for cloud in portrait.clouds
     ]
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-")
 
 
 def _cloud(name: str, label: str, labels: Sequence[int], cloud: Cloud) -> Plot:
