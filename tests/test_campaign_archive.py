@@ -16,9 +16,10 @@ import pytest
 from attncem.campaign_folder import CampaignFolder, held
 from attncem.campaigning import run_campaign
 from attncem.campaigning import thinning as thinning_module
-from attncem.campaigning.archive import LISTING, export_campaign, import_campaign
+from attncem.campaigning.archive import LISTING, export_campaign
 from attncem.campaigning.engines import ENGINES, EngineOptions
 from attncem.campaigning.thinning import MOST_LINES, thinned_metrics
+from attncem.campaigning.unpacking import import_campaign
 from attncem.pictures import png
 from attncem.progress import silent
 from attncem.reporting import report

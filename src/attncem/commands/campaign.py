@@ -244,7 +244,7 @@ def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.campaigning.archive import import_campaign
+    from attncem.campaigning.unpacking import import_campaign
 
     made = import_campaign(Path(known.archive), Path(known.folder))
     folder = Path(known.folder)

@@ -13,6 +13,7 @@ from attncem.config.run import RunConfig
 from attncem.fingerprints import fingerprint
 from attncem.ledger import joined, ledgers, old_audits
 from attncem.results.audit import AuditPlan, AuditResult
+from attncem.results.run_files import LEFT_BEHIND
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
 from attncem.texts import text
@@ -95,15 +96,15 @@ def load_run(path: Path) -> RunView:
 def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResult], list[str]]:
     """The newest audit of each kind on test images and these weights, and what is left out, by name."""
     root, mark = directory.path / "audits", None
-    if directory.checkpoints():
-        mark = fingerprint(directory.encoder_sha256("best"), config.channel_options, config.front_end_options)
+    if encoder := directory.encoder_sha256("best") if directory.checkpoints() else directory.manifest.get(LEFT_BEHIND):
+        mark = fingerprint(encoder, config.channel_options, config.front_end_options)
     newest: dict[tuple[object, ...], AuditResult] = {}
     left_out = []
     for ledger in ledgers(root):
         plan = ledger.plan
         if plan.evaluation != "test":
             continue
-        if mark is not None and plan.subject.fingerprint != mark:  # results without weights are what they are
+        if plan.subject.fingerprint != mark:
             left_out.append(_other(plan, ledger.path.name, config.name))
             continue
         key = (plan.suite, plan.threat.name, plan.seed, tuple(plan.changed))

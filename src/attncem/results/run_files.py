@@ -8,6 +8,9 @@ from typing import Any
 
 from attncem.results.record import Record
 
+LEFT_BEHIND = "encoder_sha256"
+"""Entry of the manifest of a run that travelled as results alone: the hash of its best encoder, which stayed behind."""
+
 
 @dataclass(frozen=True)
 class Best(Record):
@@ -61,6 +64,7 @@ class Manifest(Record):
     best: BestFacts | None = None
     training_seconds: float = 0.0
     cautions: list[str] = field(default_factory=list)
+    encoder_sha256: str = ""
 
 
 @dataclass(frozen=True)
