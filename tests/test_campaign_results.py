@@ -69,6 +69,15 @@ def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolde
         ("validation", "last", ["ridge"]),
     ]
     assert table.audits[0].suite == "quick v2" and table.audits[0].devices
+    assert table.command.startswith("attncem campaign run tiny --out FOLDER; ")
+
+
+def test_results_of_a_search_name_the_search(folder: CampaignFolder) -> None:
+    (folder.path / "search.yaml").touch()
+    try:
+        assert campaign_table(folder.path).command.startswith("attncem search tiny --out FOLDER; ")
+    finally:
+        (folder.path / "search.yaml").unlink()
 
 
 def test_the_file_is_read_back_as_it_was_and_written_anew(folder: CampaignFolder, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from attncem.runs import RunDirectory
 from attncem.types import SCHEMA_VERSION, RunError
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
+SEARCH = "search.yaml"
+"""What was asked of a search lies so in its folder."""
 _DIGITS = 6
 """Digits after the point of a measure: far below its interval."""
 
@@ -65,6 +67,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
         )
     found = {view.cell.id: _audits(folder, view) for view in done}
     name = folder.campaign.name
+    verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
     asked = [
         _asked(audit, [audits[place].plan.device for audits in found.values()])
         for place, audit in enumerate(folder.campaign.audits)
@@ -72,7 +75,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
     return CampaignTable(
         campaign=name,
         meaning=folder.campaign.meaning,
-        command=f"attncem campaign run {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
+        command=f"attncem {verb} {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
         audits=asked,
         cells=[_cell(view, found[view.cell.id]) for view in done],
         sha256=folder.plan.sha256,

@@ -21,6 +21,7 @@ from attncem.campaigning.concluding import conclude, judged
 from attncem.campaigning.costs import spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import plan_cell
+from attncem.campaigning.results import SEARCH
 from attncem.campaigning.tuning import Tried, Tuner, needs_optuna, open_journal
 from attncem.config.load import dump_config, load
 from attncem.config.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
@@ -31,7 +32,6 @@ from attncem.results.search import SearchResult
 from attncem.texts import text
 from attncem.types import ConfigError, RunError
 
-ASKED = "search.yaml"
 _PAUSE = 1.0
 """Seconds between two looks at whether somebody asked the search to stop."""
 _GIVEN_UP = 5
@@ -62,7 +62,7 @@ def search(
     with explain_os_error(folder, "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
     with held(folder), shown(progress) as told:
-        write_atomic(folder / ASKED, dump_config(asked).encode())
+        write_atomic(folder / SEARCH, dump_config(asked).encode())
         settings = options or EngineOptions(workers=os.cpu_count() or 1)
         work = _Searching(asked, allowed, folder, settings.workers)
         with ENGINES[engine](work.folder, settings, told) as workers:
@@ -74,15 +74,15 @@ def _begin(
     source: str | Path | Mapping[str, Any] | Search, overrides: Sequence[str], out: str | Path | None
 ) -> tuple[Search, Path]:
     """What is asked and its folder: a new one, or that of the same search, begun before."""
-    if isinstance(source, str | Path) and (Path(source) / ASKED).is_file():
+    if isinstance(source, str | Path) and (Path(source) / SEARCH).is_file():
         if out is not None or overrides:
             raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
         return _asked_in(Path(source)), Path(source)
     if isinstance(source, Path) and source.is_dir():
-        raise RunError(f"{source} is not a search's folder: {ASKED} is missing")
+        raise RunError(f"{source} is not a search's folder: {SEARCH} is missing")
     asked = load_search(source, overrides)
     folder = Path("campaigns") / asked.name if out is None else Path(out)
-    if (folder / ASKED).is_file():
+    if (folder / SEARCH).is_file():
         before = _asked_in(folder)
         if before.model_copy(update={"budget": asked.budget}) != asked:
             raise RunError(
@@ -95,9 +95,9 @@ def _begin(
 
 def _asked_in(folder: Path) -> Search:
     try:
-        return load(Search, folder / ASKED).config
+        return load(Search, folder / SEARCH).config
     except ConfigError as error:
-        raise RunError(f"{folder / ASKED} cannot be used: {error}") from error
+        raise RunError(f"{folder / SEARCH} cannot be used: {error}") from error
 
 
 def _check_share(asked: Search, budget: Budget) -> None:
