@@ -264,6 +264,23 @@ def test_probes_that_need_labels_are_not_applicable_without(colour: Path, flat: 
     assert {row.reason for row in found} == {"the images have no labels"}
 
 
+def test_certificates_need_no_labels_and_those_that_need_gradients_say_so(
+    colour: Path, flat: Path, tmp_path: Path
+) -> None:
+    data = {"name": "image_folder", "root": str(flat)}
+    opened = open_encoder(colour, data=data, channel=NOISE)
+    found = audit(opened, "certificates", skip=["reidentification"], out=tmp_path / "a", progress=silent)
+    outcomes = {row.name: row.outcome for row in found.rows}
+    assert "failed" not in outcomes.values(), [row.reason for row in found.rows]
+    assert outcomes["leakage"] == outcomes["accountant"] == outcomes["Fano's bound"] == "ok"
+    assert "no gradient passes" in found.row("Fisher information").reason
+    by_class = audit(
+        opened, "certificates", ["leakage.cells=class"], only=["leakage"], out=tmp_path / "b", progress=silent
+    )
+    assert "no labels" in by_class.row("leakage").reason
+    assert not [item for item in found.findings if item.code == "few_images" and item.about == "leakage"]
+
+
 def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
     given = ["--encoder", colour, "--data", pictures, *CHANNEL, "--out", "audits"]
     return [

@@ -120,7 +120,11 @@ def choose_coding(case: Case, noise: Noise, options: LeakageOptions, releases: i
         raise NotApplicable("principal axes need normal noise: that of another law is not the same in every direction")
     if options.axes == "principal" and features.shape[1] > MOST_AXES:
         raise NotApplicable(f"principal axes of more than {MOST_AXES} features are not looked for")
-    found = list(_codings(features[::2], labels[::2], case.subject.spec.num_classes, noise, options))
+    classes = case.subject.spec.num_classes
+    if options.cells == "class" and not classes:
+        raise NotApplicable("the images have no labels, so there are no cells by class")
+    # Images without labels are one class.
+    found = list(_codings(features[::2], labels[::2], max(1, classes), noise, options))
     if len(found) == 1:
         return found[0]
 

@@ -123,7 +123,7 @@ def defence(subject: Subject) -> list[str]:
     said = []
     if subject.front_end.get("name", "none") != "none":
         said.append(text("card.defence.front_end", options=_options(subject.front_end)))
-    if subject.surrogate != "none":
+    if subject.surrogate not in ("none", "unknown"):  # nothing is known of how a foreign encoder was trained
         said.append(text("card.defence.surrogate", name=subject.surrogate, weight=subject.penalty_weight))
     said += [text("card.defence.stage", options=_options(stage)) for stage in subject.channel]
     return said
