@@ -51,7 +51,6 @@ from attncem.types import SCHEMA_VERSION, AttncemError, RunError
 ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl", "stop", ".lock"
 CELLS, RUNS, FAILURES = "cells", "runs", "failures"
 PORTRAIT = "portrait.json"
-_CAN_PORTRAY = (Path(__file__).parent / "explaining" / "portraits.py").exists()
 _CELL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
 """What may lie in a folder whose making was cut short."""
@@ -164,7 +163,7 @@ class CampaignFolder:
 
     def lacks_portrait(self, cell: Cell) -> bool:
         """Whether the report needs this cell's portrait, and it is not there."""
-        wanted = self.campaign.portraits and _CAN_PORTRAY and cell.seed == self.campaign.seed_list[0]
+        wanted = self.campaign.portraits and cell.seed == self.campaign.seed_list[0]
         return wanted and not (self.run_path(cell.id) / PORTRAIT).exists()
 
     def cell(self, cell_id: str) -> Cell:

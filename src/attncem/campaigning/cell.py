@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from attncem.campaign_folder import CampaignFolder
@@ -15,8 +14,6 @@ from attncem.progress import Progress
 from attncem.results.audit import AuditResult
 from attncem.results.campaign import Cell
 from attncem.types import RunError
-
-_PORTRAITS = "attncem.explaining.portraits"
 
 
 def work(folder: Path, cell_id: str, progress: Progress) -> None:
@@ -107,5 +104,7 @@ def _reference(campaign: CampaignFolder, cell: Cell, asked: CampaignAudit) -> Pa
 
 
 def _portray(campaign: CampaignFolder, cell: Cell) -> None:
+    from attncem.explaining.portraits import portray
+
     if campaign.lacks_portrait(cell):
-        import_module(_PORTRAITS).portray(campaign.run_path(cell.id))
+        portray(campaign.run_path(cell.id))
