@@ -34,7 +34,7 @@ ARMS: dict[str, str] = {
         "No audit has a result yet: this page says how far the runs are, and nothing about privacy."
     ),
     "arms.verdict.front.surely": "Surely on the front of accuracy and the strongest attack’s error: {arms}.",
-    "arms.verdict.front.possibly": "Possibly on it, as far as the seeds tell: {arms}.",
+    "arms.verdict.front.possibly": "Possibly on the front of accuracy and error, as far as the seeds tell: {arms}.",
     "arms.verdict.lost": (
         "Accuracy is near chance or far below the best arm’s in: {arms}. What a model hides that has lost its use is "
         "not privacy."
