@@ -48,9 +48,9 @@ def insert(file: Path, anchor: str, code: str, *, after: bool) -> None:
 
 def copy_project(to: Path) -> Path:
     """A copy of what the pages touch."""
-    for folder in ("src", "tests"):
+    for folder in ("src", "tests", "docs", "scripts"):
         shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "README.zh-CN.md"):
+    for name in ("pyproject.toml", "dev.py", "README.md", "README.zh-CN.md"):
         shutil.copy(ROOT / name, to / name)
     return to
 

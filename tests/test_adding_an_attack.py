@@ -13,7 +13,6 @@ from pages import STEP, copy_project, follow, read_page, run_python, run_testers
 
 PAGE = read_page("adding-an-attack.md")
 TESTERS = ["tests/contracts/test_attacks.py", "tests/test_imports.py"]
-READMES = ("README.md", "README.zh-CN.md")
 AUDIT = """
 import json, sys
 from pathlib import Path
@@ -58,7 +57,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_every_block_of_the_page_is_a_step() -> None:
-    assert len(STEP.findall(PAGE)) == PAGE.count("\n```\n") == 11
+    assert len(STEP.findall(PAGE)) == PAGE.count("\n```\n") == 9
 
 
 def test_the_page_makes_an_attack_that_passes_the_testers(project: Path) -> None:
@@ -67,8 +66,8 @@ def test_the_page_makes_an_attack_that_passes_the_testers(project: Path) -> None
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) > 20, done.stdout
-    for readme in READMES:
-        assert "\n  attacks/white_box.py  " in (project / readme).read_text(encoding="utf-8")
+    assert run_python(project, "scripts/write_file_map.py").returncode == 0
+    assert "\nsrc/attncem/attacks/white_box.py " in (project / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 def test_the_page_makes_an_attack_that_audits_a_run(project: Path, tiny: dict[str, Any]) -> None:
@@ -81,7 +80,8 @@ def test_the_page_makes_an_attack_that_audits_a_run(project: Path, tiny: dict[st
     assert [count for _, _, count, _ in rows.values()] == [1000, 1000, 1000, 100]
     errors = {name: error for name, (*_, error) in rows.items()}
     assert errors["white box"] < 0.85 * errors["mean image"] < 0.85 * errors["grey"]
-    assert not [warning for warning in found["warnings"] if "white box" in warning and "suite" not in warning]
+    said = [warning for warning in found["warnings"] if "white box" in warning and "suite" not in warning]
+    assert said == ["white box: judged on 100 images: below 1000 a mean says little about others"]
     outcome, reason, *_ = found["rows"]["query_only"].pop("white box")
     assert outcome == "not_applicable"
     assert reason == "the adversary of the threat model query_only does not know the encoder"

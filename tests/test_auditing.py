@@ -112,7 +112,7 @@ def test_a_result_is_the_join_of_the_rows_on_disk(run: RunDirectory, result: Aud
     assert Ledger.open(folder).result() == result
     names = {file.name for file in folder.iterdir() if file.suffix in (".json", ".npz")}
     rows = ("grey", "mean-image", "class-mean", "nearest-neighbour", "ridge")
-    assert names == {"audit.json", *(f"{row}.{kind}" for row in rows for kind in ("json", "npz"))}
+    assert names == {"audit.json", "joined.json", *(f"{row}.{kind}" for row in rows for kind in ("json", "npz"))}
 
 
 def test_the_result_tells_what_was_audited(run: RunDirectory, result: AuditResult) -> None:

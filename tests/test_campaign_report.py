@@ -231,7 +231,7 @@ def test_of_one_seed_the_images_are_told_and_nothing_is_sure(tmp_path: Path) -> 
     first = campaign_tables.headline(view, KIND).rows[0]
     assert "±" not in first[2].shown and first[2].small.startswith("[")
     assert {point.standing for point in front(view, KIND, "mse").values()} == {"possibly"}
-    assert any("Possibly on it" in sentence for sentence in verdict(view, KIND, "none"))
+    assert any("Possibly on the front" in sentence for sentence in verdict(view, KIND, "none"))
 
 
 def test_the_front_is_where_none_is_better(view: CampaignView) -> None:

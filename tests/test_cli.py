@@ -143,7 +143,7 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["--nope", "data"], "--nope"),
         (["runs", "a", "b"], "unexpected b"),
         (["audit", "x", "--wieghts", "best"], "unexpected --wieghts"),
-        (["audit"], "required: RUN"),
+        (["audit"], "audit needs at least one run folder"),
         (["train", "--config", "demmo"], "did you mean demo?"),
         (["train", "--config", "missing.yaml"], "missing.yaml: no such file"),
         (["train", "training.epoch=3"], "did you mean training.epochs?"),

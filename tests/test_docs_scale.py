@@ -54,4 +54,4 @@ def test_its_commands_are_taken() -> None:
     commands = [line for line in lines if line.split()[0] in ("campaign", "search") and len(line.split()) > 2]
     assert len(commands) > 6
     for line in commands:
-        _parser().parse_known_args(shlex.split(line))
+        _parser()[0].parse_known_args(shlex.split(line))

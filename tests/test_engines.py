@@ -140,9 +140,9 @@ def test_options_that_an_engine_has_no_use_for_are_refused(
 
 def test_what_was_given_reaches_the_engine() -> None:
     words = ["campaign", "run", "demo", "--engine", "slurm", "--partition", "gpu", "--gpus", "2", "--minutes", "30"]
-    known, _ = _parser().parse_known_args(words)
+    known, _ = _parser()[0].parse_known_args(words)
     assert engine_options(known) == EngineOptions(workers=16, partition="gpu", gpus=2, minutes=30)
-    known, _ = _parser().parse_known_args(["search", "search-demo"])
+    known, _ = _parser()[0].parse_known_args(["search", "search-demo"])
     assert engine_options(known) is None, "as many as fit"
 
 

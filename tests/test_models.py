@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from itertools import product
 
 import pytest
@@ -255,10 +256,10 @@ def test_a_global_decoder_finds_what_the_feature_keeps_far_away() -> None:
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        local = PublishedDecoder((1, 16, 16), (1, 16, 16), width=8, blocks=1)
-        whole = GlobalDecoder((1, 16, 16), (1, 16, 16), width=8, blocks=1)
-        assert error(whole) < 0.1
-        assert error(local) > 0.7
+        shapes = (1, 16, 16), (1, 16, 16)
+        # A single start is a matter of rounding: dropout hides the corner in every fourth step.
+        assert statistics.median(error(GlobalDecoder(*shapes, width=8, blocks=1)) for _ in range(5)) < 0.1
+        assert min(error(PublishedDecoder(*shapes, width=8, blocks=1)) for _ in range(2)) > 0.7
 
 
 def fits(size: str, feature: tuple[int, ...]) -> bool:

@@ -220,7 +220,7 @@ def peak_memory(device: torch.device) -> int:
 @contextmanager
 def memory_given_back(device: torch.device) -> Iterator[None]:
     """On a GPU, count from here, and free at the end what refers to itself, as a captured step does."""
-    if device.type == "cuda":
+    if device.type == "cuda" and torch.cuda.is_initialized():  # before that nothing was counted
         torch.cuda.reset_peak_memory_stats(device)
     try:
         yield

@@ -268,6 +268,6 @@ def joined(folder: Path) -> AuditResult:
     ledger = Ledger.open(folder)
     if (folder / JOINED).exists():
         kept = read_record(AuditResult, folder / JOINED)
-        if kept.rows == ledger.rows():
+        if (kept.plan, kept.rows) == (ledger.plan, ledger.rows()):
             return replace(kept, folder=str(folder))
     return ledger.result()
