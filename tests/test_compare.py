@@ -340,14 +340,20 @@ def test_audits_of_other_images_are_not_compared(make: Make) -> None:
     assert codes(compare(runs))[0] == "compare_no_common_audit"
 
 
-def test_the_newest_common_audit_is_taken(make: Make) -> None:
+@pytest.mark.parametrize(("rows", "taken"), [(["ridge"], "train"), (["ridge", "decoder"], "held_out")])
+def test_the_common_audit_with_the_most_attacks_is_taken_and_of_equals_the_newest(
+    make: Make, rows: list[str], taken: str
+) -> None:
+    """A later audit of certificates, with ridge alone, does not hide what decoders found."""
     runs = [make("a"), make("b", "kmeans")]
     for run in runs:
         config = RunDirectory(run).config
-        later = plan(config, rows=["ridge"], accuracy=0.5, id="later", threat=THREATS["held_out"])
-        write_row(Ledger.begin(run / "audits", later), "ridge", difficulty())
+        later = plan(config, rows=rows, accuracy=0.5, id="later", threat=THREATS["held_out"])
+        ledger = Ledger.begin(run / "audits", later)
+        for row in rows:
+            write_row(ledger, row, difficulty())
     found = compare(runs)
-    assert found.audit is not None and found.audit.threat == "held_out"
+    assert found.audit is not None and found.audit.threat == taken
     assert codes(found)[0] == "compare_other_audits"
 
 

@@ -85,7 +85,7 @@ def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
 
 
 def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None, list[Finding]]:
-    """The newest audit of one kind that every run has, by label; why there is none."""
+    """The audit of one kind that every run has, the one with the most attacks, by label; why there is none."""
     bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.audits]
     if bare:
         return {}, None, bare
@@ -94,7 +94,7 @@ def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None,
     if not shared:
         told = "; ".join(f"{run.label}: {', '.join(_named(a) for a in run.audits)}" for run in runs)
         return {}, None, [finding("compare_no_common_audit", audits=told)]
-    chosen = max(sorted(shared), key=lambda kind: min(_made(found[kind]) for found in kinds))
+    chosen = max(sorted(shared), key=lambda kind: min((len(it[kind].attacks), _made(it[kind])) for it in kinds))
     audits = {run.label: found[chosen] for run, found in zip(runs, kinds, strict=True)}
     plan = kinds[0][chosen].plan
     common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))

@@ -41,7 +41,9 @@ COMPARISON: dict[str, str] = {
         "no audit of the same suite, version, options, threat model and images is there for all runs ({audits}), so no "
         "attack is compared; one attncem audit for all of them makes it"
     ),
-    "finding.compare_other_audits": "all runs share {count} other kinds of audits; the newest is compared ({chosen})",
+    "finding.compare_other_audits": (
+        "all runs share {count} other kinds of audits; the one with the most attacks is compared ({chosen})"
+    ),
     "finding.compare_leaders_differ": (
         "the strongest attack is not the same for all ({leaders}); each run is judged by its own"
     ),
