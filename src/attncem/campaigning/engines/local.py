@@ -162,7 +162,7 @@ def _never_get_ctrl_c() -> None:
 def _serve(tasks: Connection, watched: Connection) -> None:
     """Do one task after the other, until nobody has any more."""
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
-    with suppress(EOFError):
+    with suppress(EOFError, OSError):  # whoever asked has gone, in the middle of a word perhaps
         while True:
             tasks.send(_do(tasks.recv(), _Teller(tasks)))
 
