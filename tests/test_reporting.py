@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -1458,3 +1460,15 @@ def test_predictions_are_printed_with_their_findings() -> None:
     )
     assert "fresh noise of σ = 0.1. Prepared: resized to 28×28. Saved: z.npz" in text
     assert f"note: {catalogue('finding.key_missing')}" in text
+
+
+def test_a_folder_of_runs_is_reported_as_its_runs(tmp_path: Path, small_run: Callable[..., Path]) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(small_run(), tmp_path / "runs" / name)
+    (tmp_path / "runs/notes.txt").write_text("mine")
+    page = report(tmp_path / "runs", tmp_path / "page.html").read_text(encoding="utf-8")
+    label = json.loads((tmp_path / "runs/one/manifest.json").read_text())["name"]
+    assert f"{label} (one)" in page and f"{label} (two)" in page
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="is not a run folder"):
+        report(tmp_path / "empty", tmp_path / "other.html")

@@ -14,7 +14,7 @@ from attncem.types import ConfigError
 def add(verbs: Verbs) -> None:
     """The verb `report`."""
     parser = verb(verbs, "report", "Write one self-contained HTML page about runs.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of audits")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, folders of runs or of audits")
     parser.add_argument("--out", default="report.html", help="file to write (default: report.html)")
     parser.add_argument("--csv", action="store_true", help="also write the headline table as CSV")
     parser.set_defaults(run=_report)

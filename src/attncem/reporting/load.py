@@ -19,7 +19,7 @@ from attncem.ledger import PLAN, Ledger, joined, ledgers, old_audits
 from attncem.results.audit import AuditPlan, AuditResult
 from attncem.results.run_files import LEFT_BEHIND
 from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory
+from attncem.runs import RunDirectory, list_runs
 from attncem.texts import text
 from attncem.types import RunError
 
@@ -99,9 +99,11 @@ def load_runs(paths: Sequence[Path]) -> list[RunView]:
 
 
 def _views(path: Path) -> list[RunView]:
-    """The run in a folder, or what the audits in it are about, each by itself."""
+    """The run in a folder, the runs right inside it, or what the audits in it are about, each by itself."""
     if (path / "manifest.json").exists():
         return [load_run(path)]
+    if runs := list_runs(path):
+        return [load_run(run.path) for run in runs]
     found = [Ledger.open(path)] if (path / PLAN).is_file() else ledgers(path)
     if not found:
         return [load_run(path)]  # which says what is missing
