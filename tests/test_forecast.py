@@ -16,13 +16,13 @@ from attncem.attacks.base import Attack
 from attncem.attacks.convergence import steps_of, until_converged
 from attncem.attacks.forecast import Seconds, eigenvectors, products, timed
 from attncem.auditing import Case, audit
-from attncem.auditing.forecasting import _duration, forecast, foretell
+from attncem.auditing.forecasting import forecast, foretell
 from attncem.config.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
 from attncem.config.load import load
 from attncem.config.probes import MembershipOptions
 from attncem.config.suites import Suite
 from attncem.opening import open_run
-from attncem.progress import silent
+from attncem.progress import format_duration, silent
 from attncem.results.threats import THREATS
 
 DECODER = {"name": "decoder", "epochs": 6, "max_epochs": 12}
@@ -108,7 +108,7 @@ def test_steps_are_those_of_the_loop(epochs: float, most: float, anneal: float) 
     [(0.2, "1 s"), (48.3, "48 s"), (119, "2 min"), (125, "2.1 min"), (9000, "2.5 h"), (1e6, "280 h")],
 )
 def test_durations_are_rounded(seconds: float, said: str) -> None:
-    assert _duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 # an audit

@@ -48,6 +48,29 @@ def test_plain_lines_show_whole_epochs_and_never_go_back(monkeypatch: pytest.Mon
     ]
 
 
+def test_a_stage_that_had_come_to_its_end_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second audit of a run has rows of the same names; it must not be told at every step."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    console, text = plain_console()
+    with show_progress(console) as report:
+        for done in (5, 10, 1, 2, 6, 10):
+            now += 3.0
+            report("audit demo: ridge", done, 10, {})
+    assert [line.split("  ")[0] for line in text.getvalue().splitlines()] == [
+        f"audit demo: ridge: {n} of 10" for n in (5, 10, 2, 10)
+    ]
+
+
+def test_bars_that_were_taken_away_begin_anew() -> None:
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=True, width=120)) as report:
+        report("train cell", 9, 10, {})
+        progress.forget(report, "cell")
+        report("train cell", 2, 10, {})
+    assert "2 of 10" in text.getvalue()
+
+
 def test_a_bar_fits_80_columns() -> None:
     text = io.StringIO()
     with show_progress(Console(file=text, force_terminal=True, width=80)) as report:

@@ -117,10 +117,11 @@ def _avoid_matrix_units_of_virtual_machines() -> None:
     by an illegal instruction. The library that torch calls reads this when it is first used.
     """
     try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").partition("\n\n")[0].split()
+        with Path("/proc/cpuinfo").open("rb") as file:
+            flags = file.read(8192).partition(b"\n\n")[0].split()  # of the first processor; there may be hundreds
     except OSError:  # not Linux
         return
-    if "amx_tile" in flags and "hypervisor" in flags:
+    if b"amx_tile" in flags and b"hypervisor" in flags:
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 

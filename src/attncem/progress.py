@@ -89,13 +89,22 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
 
 
 class _Course:
-    """How far one stage is. It never goes back: copies that an attack trains on the side begin behind it."""
+    """How far one stage is. It never goes back: copies that an attack trains on the side begin behind it.
+
+    A stage that had come to its end begins anew: a second audit of a run has rows of the same names.
+    """
 
     def __init__(self, done: float) -> None:
-        self.began, self.first, self.done, self.told = time.monotonic(), done, done, -math.inf
+        self.told = -math.inf
+        self._begin(done)
 
-    def reached(self, done: float) -> float:
+    def _begin(self, done: float) -> None:
+        self.began, self.first, self.done = time.monotonic(), done, done
+
+    def reached(self, done: float, total: float) -> float:
         """Note how far it says it is; how far it was at most."""
+        if done < total <= self.done:
+            self._begin(done)
         self.done = max(self.done, done)
         return self.done
 
@@ -104,14 +113,15 @@ class _Course:
         if self.done <= self.first or self.done >= total:
             return ""
         seconds = (time.monotonic() - self.began) * (total - self.done) / (self.done - self.first)
-        return f"about {format_seconds(seconds)} left"
+        return f"about {format_duration(seconds)} left"
 
 
-def format_seconds(seconds: float) -> str:
-    """A time in one unit: 40 s, 3 min, 2.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def format_duration(seconds: float) -> str:
+    """In the unit that fits, rounded as befits a guess."""
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 1.5 * size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    return f"{max(1.0, seconds):.2g} s"
 
 
 def _count(done: float, total: float) -> str:
@@ -133,7 +143,7 @@ class _Bars:
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         if stage not in self._tasks:
             self._tasks[stage] = self._bars.add_task(stage, total=total, counts="", numbers="")
-        done = self._courses.setdefault(stage, _Course(done)).reached(done)
+        done = self._courses.setdefault(stage, _Course(done)).reached(done, total)
         shown = format_numbers(dict(islice(numbers.items(), _IN_A_BAR)))
         self._bars.update(
             self._tasks[stage], completed=done, total=total, counts=_short_count(done, total), numbers=shown
@@ -142,6 +152,7 @@ class _Bars:
     def forget(self, name: str) -> None:
         for stage in [stage for stage in self._tasks if stage.partition(":")[0].endswith(f" {name}")]:
             self._bars.remove_task(self._tasks.pop(stage))
+            del self._courses[stage]
 
     def line(self, text: str) -> None:
         show_line(text, self._bars.console)
@@ -154,7 +165,7 @@ class _PlainLines:
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         course = self._courses.setdefault(stage, _Course(done))
-        done, now = course.reached(done), time.monotonic()
+        done, now = course.reached(done, total), time.monotonic()
         if done < total and now - course.told < _PLAIN_SECONDS:
             return
         course.told = now

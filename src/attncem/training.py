@@ -30,6 +30,7 @@ from attncem.checkpoints import (
     Checkpoint,
     broken_tensor,
     check_optimizers,
+    checkpoint_called,
     endless_buffers,
     fitting,
     last_finite,
@@ -455,7 +456,7 @@ class _Trainer:
         if not (due or (better and progress.epoch > opens)):
             return
         if better:
-            name = f"epoch-{progress.epoch:05d}"
+            name = checkpoint_called(progress.epoch)
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
         weights, state = self.trainable.weights(), self.trainable.optimizer_state()

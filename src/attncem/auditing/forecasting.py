@@ -14,7 +14,7 @@ from attncem.auditing.case import BATCH, Case
 from attncem.auditing.judges import build_judge
 from attncem.auditing.measuring import image_values, summarise
 from attncem.config.base import Options
-from attncem.progress import Progress, tell
+from attncem.progress import Progress, format_duration, tell
 from attncem.texts import text
 from attncem.types import NotApplicable
 
@@ -30,7 +30,7 @@ def foretell(case: Case, rows: Mapping[str, Options], progress: Progress, worker
 
 def _sentence(case: Case, rows: Mapping[str, Options], workers: int) -> str:
     known, unknown = forecast(case, rows, workers)
-    run, least, most = case.subject.name, _duration(known.least), _duration(known.most)
+    run, least, most = case.subject.name, format_duration(known.least), format_duration(known.most)
     if unknown:
         return text("terminal.forecast.part", run=run, least=least, rows=", ".join(unknown))
     if least == most:
@@ -87,11 +87,3 @@ def _own_features(case: Case) -> Seconds:
     """The features of the own images, computed once for all rows."""
     x = case.auxiliary.get(slice(0, _OWN))[0]
     return timed(lambda: case.known_of(x)).times(len(case.auxiliary) / len(x)) if len(x) else Seconds()
-
-
-def _duration(seconds: float) -> str:
-    """In the unit that fits, rounded as befits a guess."""
-    for size, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * size:
-            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
-    return f"{max(1.0, seconds):.2g} s"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attncem.build import RunData, build_model, build_surrogate_for, check, data_facts, read_data
-from attncem.checkpoints import read_tensors
+from attncem.checkpoints import checkpoint_called, read_tensors
 from attncem.config.run import RunConfig
 from attncem.engine import describe_device, limited_threads, resolve_device, seeded
 from attncem.files import hash_file
@@ -131,7 +131,7 @@ def _finish(run: RunDirectory, config: RunConfig, model: SplitModel, data: RunDa
             [accuracy(model.predict(model.release(x, generator=noise)), y) for x, y in data.validation.in_order(_BATCH)]
         )
     epochs = config.training.epochs
-    name, validated = f"epoch-{epochs:05d}", float(right.mean())
+    name, validated = checkpoint_called(epochs), float(right.mean())
     best = {"checkpoint": name, "epoch": epochs, "validation_accuracy": validated}
     run.log({"kind": "validation", "epoch": epochs, "step": 0, "accuracy": validated})
     run.update_manifest(
