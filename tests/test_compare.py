@@ -380,8 +380,16 @@ def test_one_run_the_same_twice_and_no_run_are_refused(make: Make, tmp_path: Pat
         compare([run])
     with pytest.raises(RunError, match="is given twice"):
         compare([run, run.parent / "." / run.name])
+    with pytest.raises(RunError, match="is given twice"):
+        compare([run, tmp_path])  # the folder that holds it
+    (tmp_path / "empty").mkdir()
     with pytest.raises(RunError, match="is not a run folder"):
-        compare([run, tmp_path])
+        compare([run, tmp_path / "empty"])
+
+
+def test_a_folder_of_runs_stands_for_them(make: Make, tmp_path: Path) -> None:
+    runs = [make("a"), make("b", "kmeans")]
+    assert compare([tmp_path]) == compare(runs)
 
 
 @pytest.mark.parametrize("name", ["audit.json", "ridge.json", "ridge.npz"])

@@ -19,7 +19,7 @@ def add(verbs: Verbs) -> None:
         "Runs that differ in the seed alone are one group, and groups are tested over their seeds; single runs are "
         "compared on the same images. Every group stands beside that of the first run."
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, two or more")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
     parser.add_argument(
         "--by", action="append", default=[], metavar="KEY", help="group by this option, e.g. surrogate.name; repeatable"
     )

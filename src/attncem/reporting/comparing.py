@@ -36,12 +36,8 @@ Audits = Mapping[str, AuditResult]
 
 def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsComparison, list[RunView]]:
     """The comparison, and the runs as they were read."""
-    places = [path.resolve() for path in paths]
-    if len(places) < 2:
-        raise RunError("compare needs at least two run folders")
-    if twice := next((path for path in places if places.count(path) > 1), None):
-        raise RunError(f"{twice} is given twice: a run cannot be compared with itself")
-    runs = load_runs(places)
+    runs = load_runs([path.resolve() for path in paths])
+    _refuse_itself([run.path for run in runs])
     views = {run.label: run for run in runs}
     arms, findings = grouping.arms(runs, by)
     findings = [*_status(runs), *findings]
@@ -61,6 +57,14 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
         findings=[*findings, *said, *unaudited, *lacking, *notes],
     )
     return found, [views[run.label] for run in found.runs]
+
+
+def _refuse_itself(places: Sequence[Path]) -> None:
+    """RunError unless there are two runs or more, none of them twice."""
+    if twice := next((path for path in places if places.count(path) > 1), None):
+        raise RunError(f"{twice} is given twice: a run cannot be compared with itself")
+    if len(places) < 2:
+        raise RunError("compare needs at least two run folders")
 
 
 def _status(runs: Sequence[RunView]) -> list[Finding]:
