@@ -27,7 +27,7 @@ PUBLISHED = {
     "mobilenet_v2": 2_236_682,
     "vit_tiny": 2_693_194,
 }
-"""Parameters without bottleneck at 10 classes; vit_tiny and thin_vgg11_bn are ours, the others are known from the literature."""
+"""Parameters without bottleneck at 10 classes; vit_tiny and thin_vgg11_bn are ours, the others are the published."""
 
 
 def sized(side: int) -> DatasetSpec:

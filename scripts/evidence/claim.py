@@ -58,10 +58,10 @@ class Found:
 
     @property
     def equal(self) -> dict[str, Arm]:
-        """The arms at the accuracy of a, those of which a slope is known."""
+        """The arms at the mean accuracy of a, those of which a slope is known; without one, a as it is."""
         at = self.arms["a"].accuracy
         there = {part: moved(self.arms[part], at, slopes(curve)) for part, (_, curve) in self.curves.items()}
-        return {"a": self.arms["a"], **there}
+        return {"a": self.arms["a"]} | there
 
     def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
         """Every pair of parts that is there, by measure."""
@@ -83,8 +83,8 @@ def find(source: Source, claim: Claim) -> Found | None:
     main = source.table(claim.campaign)
     if main is None or not arms.keys() >= claim.parts.keys():
         return None
-    known = {part: source.curve(config_of(origin[part], arm), CURVES) for part, arm in arms.items() if part != "a"}
-    curves = {part: curve for part, curve in known.items() if curve is not None}
+    known = {part: source.curve(config_of(origin[part], arm), CURVES) for part, arm in arms.items()}
+    curves = {part: curve for part, curve in known.items() if curve is not None and slopes(curve[1])}
     return Found(claim, main, arms, origin, curves)
 
 
@@ -148,7 +148,7 @@ def _how(found: Found, part: str) -> str:
     weights = ", ".join(f"{config_of(campaign, arm).training.penalty_weight:g}" for arm in curve)
     told = f"MSE by {line['mse'] / 100:+.5f} and structure error by {line['structure'] / 100:+.5f}"
     return (
-        f"Corrected to a's accuracy along its own slope, for each point of accuracy {told} "
+        f"Corrected to a's accuracy, seed by seed, along its own slope: for each point of accuracy {told} "
         f"({link(campaign)}, λ = {weights}); the slope's own error is not in the intervals."
     )
 

@@ -9,20 +9,20 @@ from evidence.source import Source, stem
 SAID = {
     "en": {
         "claim": (
-            "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end leaves "
-            "the strongest attack of `{suite}` {mse} the MSE and {structure} the structure error of the baseline's kmeans; "
-            "SSIM is {ssim} as high. {goals} The adversary knows client and channel, owns the training images and sees "
-            "each image released once. 95 % intervals over seeds, exact permutation test; "
-            "[`results/{file}.json`]({to_results}/{file}.json).{more}"
+            "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
+            "leaves the strongest attack of `{suite}` {mse} the MSE and {structure} the structure error of the "
+            "baseline's kmeans; SSIM is {ssim} as high. {goals} The adversary knows client and channel, owns the "
+            "training images and sees each image released once. 95 % intervals over seeds, exact permutation "
+            "test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
         ),
         "earlier": (
-            "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, VGG11-BN "
-            "cut 4, σ = 0.1, {seeds} seeds an arm: attention behind a front end is {points} points of accuracy from the "
-            "baseline's kmeans and leaves the strongest attack {mse} the MSE and {structure} the structure error; kmeans "
-            "behind the same front end, {points_b} points from it, {mse_b} and {structure_b}. So few seeds cannot show "
-            "that a method wins. The adversary knows client and channel, owns the training images and sees each image released once; "
-            "95 % intervals over seeds, not at equal accuracy; "
-            "[`results/{file}.json`]({to_results}/{file}.json).{more}"
+            "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, "
+            "VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm: attention behind a front end is {points} points of "
+            "accuracy from the baseline's kmeans and leaves the strongest attack {mse} the MSE and {structure} "
+            "the structure error; kmeans behind the same front end, {points_b} points from it, {mse_b} and "
+            "{structure_b}. So few seeds cannot show that a method wins. The adversary knows client and channel, "
+            "owns the training images and sees each image released once; 95 % intervals over seeds, not at equal "
+            "accuracy; [`results/{file}.json`]({to_results}/{file}.json).{more}"
         ),
         "nothing": "Nothing is measured on CIFAR-10 yet: `attncem campaign run claim-cifar10`.{more}",
         "equal": "at equal accuracy",

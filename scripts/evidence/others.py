@@ -14,8 +14,8 @@ from evidence.source import Source, config_of, link, not_measured, weight_of
 from evidence.words import conditions, front_end, method, number, seeds_of, spread, table, title, unfinished
 
 SELECTION, BEYOND, BASELINE = "claim-selection-cifar10", "beyond-cifar10", "baseline-240-cifar10"
-REFERENCE = "kmeans"
-"""The selection's arm that is arm a of the claim, whose accuracy the others are brought to."""
+REFERENCE, WEIGHT = "kmeans", 2.0
+"""The selection's arm and λ that are arm a of the claim, whose accuracy the others are brought to."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
@@ -47,7 +47,8 @@ class Choice:
 def reference_accuracy(source: Source) -> float | None:
     """Mean accuracy of arm a on validation images; None where that is not measured yet."""
     found = source.table(SELECTION)
-    return next((arm.accuracy for arm in arms_of(found) if arm.name == REFERENCE), None) if found else None
+    own = [arm for arm in arms_of(found) if arm.name == REFERENCE] if found else []
+    return next((arm.accuracy for arm in own if weight_of(SELECTION, arm) == WEIGHT), None)
 
 
 def choices(source: Source, campaign: str = SELECTION) -> list[Choice]:
@@ -213,8 +214,9 @@ def demo_section(source: Source) -> str:
         rows = [row for row in csv.DictReader(opened) if row["kind"] == "run"]
     head = ["run", "defence", "strongest attack", title(ACCURACY), title("mse"), title("structure"), title("ssim")]
     told = (
-        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo`; one seed, so nothing here says that a method "
-        f"wins; 95 % intervals over 1,000 test images. Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`."
+        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo`; one seed, so nothing here says that a "
+        "method wins; 95 % intervals over 1,000 test images. "
+        f"Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`."
     )
     return f"{told}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
 

@@ -99,13 +99,17 @@ def slopes(curve: Sequence[Arm]) -> dict[str, float]:
 
 
 def moved(arm: Arm, accuracy: float, along: Mapping[str, float]) -> Arm:
-    """The arm as it would be at this mean accuracy: every seed's measure moved by slope times what is missing.
+    """The arm as it would be at this accuracy: every seed's measure moved by the slope times what that seed is off.
 
-    Measures without a slope are left out, as nothing is known of them there.
+    Seed by seed, so that the spread of the accuracies is in what is said of the measures. Measures without a slope are
+    left out, as nothing is known of them there.
     """
-    missing = accuracy - arm.accuracy
-    values = {name: [value + along[name] * missing for value in arm.values[name]] for name in along}
-    values[ACCURACY] = [value + missing for value in arm.values[ACCURACY]]
+    missing = [accuracy - own for own in arm.values[ACCURACY]]
+    values = {
+        name: [value + line * off for value, off in zip(arm.values[name], missing, strict=True)]
+        for name, line in along.items()
+    }
+    values[ACCURACY] = [accuracy] * len(missing)
     return replace(arm, values=values)
 
 
