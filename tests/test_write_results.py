@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncem.campaign_folder import PlannedCell
 from attncem.campaigning.claims import arms_of, effects, moved, slopes
 from attncem.campaigning.expansion import expand
 from attncem.campaigning.results import results_text
@@ -38,10 +40,15 @@ def script() -> Iterator[Any]:
         yield SimpleNamespace(**parts)
 
 
+@cache
+def cells_of(campaign: str) -> list[PlannedCell]:
+    return expand(load_campaign(campaign))
+
+
 def made(campaign: str, plant: Plant, *, noise: float = 1.0, drop: int = 0) -> CampaignTable:
     """Results that a campaign could have: every cell of it, with planted means and a spread over seeds."""
     asked, rng, cells = load_campaign(campaign), np.random.default_rng(0), []
-    planned = expand(asked)
+    planned = cells_of(campaign)
     for one in planned[: len(planned) - drop]:
         means = plant(one.cell.arm, one.config.training.penalty_weight)
         accuracy = means["accuracy"] + noise * rng.normal(0, SPREAD["accuracy"])
@@ -59,7 +66,8 @@ def made_audit(accuracy: float, times: float) -> CellAudit:
         name: BASE[name] * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1)) for name in METRICS
     }
     scores: dict[str, Any] = {name: [value, 0.99 * value, 1.01 * value] for name, value in values.items()}
-    attacks = {"decoder global": {**scores, "reliable": True}}
+    doubled = {name: [2 * mean, low, high] for name, (mean, low, high) in scores.items()}
+    attacks = {"decoder global": {**scores, "reliable": True}, "ridge x4": {**doubled, "reliable": True}}
     return CellAudit([accuracy, accuracy, accuracy], "decoder global", attacks, None, 60.0, accuracy - 0.02)
 
 
@@ -119,7 +127,7 @@ def test_arms_that_were_chosen_are_those_of_the_claims_files(script: Any) -> Non
     chosen = script.others.chosen(script.source.Source(ROOT / "results"))
     for letter, one in chosen.items():
         name = "claim-thin-cifar10" if letter == "d" else "claim-cifar10"
-        asked = next(cell.config for cell in expand(load_campaign(name)) if cell.cell.arm.startswith(f"{letter}-"))
+        asked = next(cell.config for cell in cells_of(name) if cell.cell.arm.startswith(f"{letter}-"))
         assert asked.training.penalty_weight == one.matched.weight
         assert (asked.model.front_end, asked.surrogate) == (one.config.model.front_end, one.config.surrogate)
 
@@ -148,6 +156,7 @@ def test_a_planted_effect_is_found_and_the_page_is_the_same_every_time(script: A
     assert "6 seeds an arm" in own and "[`results/claim_cifar10.json`](../results/claim_cifar10.json)" in own
     assert re.search(r"\| c over a \| MSE ↑ \| 2\.\d\d \(2\.\d\d to 2\.\d\d\) \|", own)
     assert "| c over a | PSNR" not in own, "decibels have no ratio"
+    assert re.search(r"\| ridge x4 \| 0\.0\d+ ± .* \| 0\.06\d\d ± ", own)
     assert "All goals of the claim are reached." in page.partition("## The claim")[0]
 
 

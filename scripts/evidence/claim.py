@@ -96,7 +96,7 @@ def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
     found = find(source, claim)
     if found is None:
         return not_measured(claim.campaign)
-    parts = [_arms(found), _numbers(found), _accuracies(found), _effects(found)]
+    parts = [_arms(found), _numbers(found), _rows(found), _accuracies(found), _effects(found)]
     return unfinished(found.table) + "\n\n".join([*parts, *([_goals(found)] if goals else [])])
 
 
@@ -125,6 +125,15 @@ def _numbers(found: Found) -> str:
     if doubtful:
         told += f" **The audits of {doubtful} runs call that attack unreliable**: their numbers flatter."
     return f"{told}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
+
+
+def _rows(found: Found) -> str:
+    """What every row of the audit leaves; rows that ask again (x4, x16 …) see more than the adversary of the claim."""
+    arms = found.arms.values()
+    names = [name for name in found.arms["a"].rows if all(name in arm.rows for arm in arms)]
+    lines = [[name, *(spread("mse", arm.rows[name]) for arm in arms)] for name in names]
+    head = ["MSE ↑ of the row", *(f"**{part}**" for part in found.arms)]
+    return f"Every attack and floor; those with xN see N releases of each image:\n\n{table(head, lines)}"
 
 
 def _accuracies(found: Found) -> str:

@@ -72,6 +72,7 @@ def figure(source: Source) -> bytes | None:
 
 def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> str:
     """A line for every surrogate through its weights, filled points behind a front end, with intervals over seeds."""
+    axes.figure.set_facecolor("white")  # a page may be dark
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
     for name, group in groupby(arms, key=lambda arm: arm.name):
         own, place = list(group), surrogates.index(name.removeprefix(BEHIND))

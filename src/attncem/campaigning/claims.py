@@ -24,7 +24,7 @@ class Arm:
     """An arm at one point: of every seed its accuracy and each measure of its strongest attack.
 
     ``values`` has the accuracy under `ACCURACY`; ``strongest`` names the strongest attack of each seed, ``unreliable``
-    counts the seeds whose audit calls that attack unreliable.
+    counts the seeds whose audit calls that attack unreliable. ``rows`` has the MSE of every row that all seeds have.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Arm:
     values: Mapping[str, Sequence[float]]
     strongest: tuple[str, ...]
     unreliable: int
+    rows: Mapping[str, Sequence[float]]
 
     @property
     def accuracy(self) -> float:
@@ -65,7 +66,12 @@ def _arm(campaign: str, cells: Sequence[CellResult], audit: int, balanced: bool)
         values=values,
         strongest=tuple(name for name, _ in found),
         unreliable=sum(not scores["reliable"] for _, scores in found),
+        rows=_rows([cell.audits[audit].attacks or {} for cell in cells]),
     )
+
+
+def _rows(seeds: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    return {row: [own[row]["mse"][0] for own in seeds] for row in seeds[0] if all(row in own for own in seeds)}
 
 
 def _scores(campaign: str, cell: CellResult, audit: int) -> tuple[str, Mapping[str, Any]]:
