@@ -213,6 +213,15 @@ def test_three_seeds_are_too_few_to_tell_however_large_the_effect(script: Any, t
     assert "**Not complete**: 1 of the campaign's runs are missing (`" in own
 
 
+def test_a_claim_that_lacks_runs_is_no_claim_yet(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(2.1), drop=6))
+    page = script.write_results.page(script.source.Source(tmp_path))
+    head = page.partition("## The claim")[0]
+    assert "**No claim yet**" in head and "4 seeds an arm" in head and "results/claim_cifar10.json" in head
+    assert "goals" not in head
+    assert "**Not complete**: 6 of the campaign's runs are missing" in part(page, "## The claim")
+
+
 def test_attacks_that_cannot_be_trusted_are_counted(script: Any, tmp_path: Path) -> None:
     table = made("claim-cifar10", planted(2.1))
     (audit,) = table.cells[0].audits

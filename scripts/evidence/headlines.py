@@ -69,14 +69,20 @@ SAID = {
 def headline(
     source: Source, claim: Claim, earlier: Claim, language: str, *, to_results: str, to_page: str | None
 ) -> str:
-    """What the claim came to; before it is measured, what is known and that it is no claim."""
+    """What the claim came to; before it has its seeds, what is known and that it is no claim."""
     said = SAID[language]
     more = said["more"].format(to_page=to_page) if to_page else ""
-    if found := find(source, claim):
+    found = find(source, claim)
+    if found is not None and is_told(found):
         return said["claim"].format(**_claimed(found, language), to_results=to_results, more=more)
-    if found := find(source, earlier):
+    if found := found or find(source, earlier):
         return said["earlier"].format(**_earlier(found, language), to_results=to_results, more=more)
     return said["nothing"].format(more=more)
+
+
+def is_told(found: Found) -> bool:
+    """Whether the campaign is complete, with so many seeds that a test can say something."""
+    return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in judged(found).values())
 
 
 def _claimed(found: Found, language: str) -> dict[str, object]:
@@ -85,7 +91,7 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
     told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
     equal = "c" in found.curves
     return {
-        "seeds": len(found.arms["c"].seeds),
+        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
         "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c")),
         "suite": found.table.audits[0].suite or "standard",
         **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
@@ -98,7 +104,7 @@ def _earlier(found: Found, language: str) -> dict[str, object]:
     own = found.over(found.arms)
     c, b = own["c", "a"], own["b", "a"]
     return {
-        "seeds": len(found.arms["c"].seeds),
+        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
         "points": _points(found, "c"),
         "points_b": _points(found, "b"),
         **{name: _times(c[name], language) for name in ("mse", "structure")},
