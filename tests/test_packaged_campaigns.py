@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,3 +122,11 @@ def test_the_front_has_every_surrogate_with_and_without_a_front_end() -> None:
         assert behind.grid == arms[name].grid
         assert {key: value for key, value in behind.set.items() if not key.startswith("model.")} == arms[name].set
     assert len(arms) == 2 * len(plain)
+    front_end = {key: value for key, value in _settings("claim-cifar10", "b-front-end-kmeans") if "front_end" in key}
+    assert front_end and all(front_end.items() <= arms[f"front-end-{name}"].set.items() for name in plain), (
+        "that of the claim"
+    )
+
+
+def _settings(campaign: str, arm: str) -> Iterable[tuple[str, Any]]:
+    return load_campaign(campaign).arms[arm].set.items()
