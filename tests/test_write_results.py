@@ -255,6 +255,15 @@ def test_the_rule_takes_the_setting_that_leaves_most_at_the_accuracy_of_a(script
     assert re.search(r"\| s1.5-slot \| 0.07 \| 0\.\d+ \| yes \| \*\*c\*\* \|", page)
 
 
+def test_a_setting_that_was_never_that_accurate_is_not_taken(script: Any, tmp_path: Path) -> None:
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        means = selection(arm, weight)
+        return {**means, "accuracy": means["accuracy"] - 0.1} if arm == "s1.5-slot" else means
+
+    folder(tmp_path, made("claim-selection-cifar10", plant, noise=0.0))
+    assert script.others.chosen(script.source.Source(tmp_path))["c"].matched.name == "s3-slot"
+
+
 def test_the_front_is_a_table_and_a_figure_of_the_same_bytes(script: Any, tmp_path: Path) -> None:
     def fronts(arm: str, weight: float) -> dict[str, float]:
         if arm == "front-end-none":

@@ -78,14 +78,16 @@ def tried(campaign: str, arm: Arm) -> list[Tried]:
 def chosen(source: Source) -> dict[str, Choice]:
     """Parts b, c and d of the claim as the rule has them, as far as they are measured.
 
-    c is the attention surrogate, with its front end, that leaves the largest error at the accuracy of a; b is kmeans
+    c is the attention surrogate, with its front end, that leaves the largest error at the accuracy of a, among those
+    that have this accuracy at a weight within what was tried: the others' errors are at another one. b is kmeans
     behind the same front end; d is c's front end and surrogate behind the thin client.
     """
     found = choices(source)
     attention = [one for one in found if one.config.surrogate.name in ("gated", "slot")]
     if not attention:
         return {}
-    parts = {"c": max(attention, key=lambda one: one.matched.error)}
+    at_it = [one for one in attention if one.matched.within] or attention
+    parts = {"c": max(at_it, key=lambda one: one.matched.error)}
     front = parts["c"].config.model.front_end
     same = [one for one in found if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
     thin = [
