@@ -19,6 +19,7 @@ FOLDERS = {
     "src/attncem/configs/": "packaged configurations; the first line of each is its command",
     "src/attncem/suites/": "packaged audit suites",
     "src/attncem/campaigns/": "packaged campaigns",
+    "scripts/evidence/": "the parts of docs/results.md, which `scripts/write_results.py` writes from results/ alone",
     "benchmarks/": "how fast it is: `python -m benchmarks` writes JSON and tables; one file a part",
     "tests/": "one file a source file; contracts/ runs every entry of every table",
 }

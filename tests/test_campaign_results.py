@@ -61,6 +61,7 @@ def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolde
     assert on_test.accuracy == pytest.approx(
         [getattr(by_images["test"].known_accuracy, key) for key in ("mean", "low", "high")], abs=1e-6
     )
+    assert on_test.balanced_accuracy == pytest.approx(by_images["test"].known_accuracy.balanced, abs=1e-6)
     assert on_validation.strongest == "ridge" and on_test.strongest == by_images["test"].strongest
     assert cell.client_macs == by_images["test"].subject.client_macs
     assert cell.training_seconds == pytest.approx(by_images["test"].subject.training_seconds, abs=1e-3)

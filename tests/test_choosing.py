@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncem.campaigning.choosing import LEVELS, Candidate, choose, error_of, undominated
+from attncem.campaigning.choosing import LEVELS, Candidate, Tried, choose, error_of, match, undominated
 
 NUMBERS = st.floats(0, 1, allow_subnormal=False)
 CANDIDATES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12).map(
@@ -61,3 +61,29 @@ def test_the_front_holds_exactly_what_nothing_beats(candidates: list[Candidate])
     }
     assert len(values) == len(front), "of equal ones one stands for all"
     assert all(a.accuracy > b.accuracy and a.error < b.error for a, b in pairwise(front))
+
+
+# the weight at which a setting has a given accuracy
+
+CURVE = [Tried(1, 0.90, 0.010), Tried(1, 0.88, 0.012), Tried(2, 0.86, 0.020), Tried(2, 0.88, 0.022)]
+
+
+def test_the_weight_of_an_accuracy_lies_on_the_line_through_all_runs() -> None:
+    found = match("one", CURVE, 0.88)
+    assert (found.name, found.weight, found.within) == ("one", 1.5, True)
+    assert found.error == pytest.approx(0.016)
+    assert match("one", CURVE, 0.8766).weight == 1.7, "two digits"
+
+
+@pytest.mark.parametrize(("accuracy", "weight", "error"), [(0.95, 1, 0.011), (0.5, 2, 0.021)])
+def test_nothing_is_extrapolated(accuracy: float, weight: float, error: float) -> None:
+    found = match("one", CURVE, accuracy)
+    assert (found.weight, found.within) == (weight, False)
+    assert found.error == pytest.approx(error)
+
+
+def test_where_weight_costs_nothing_the_nearest_accuracy_is_taken_and_of_equal_ones_the_larger_weight() -> None:
+    risen = [Tried(1, 0.86, 0.010), Tried(2, 0.88, 0.020)]
+    assert (match("odd", risen, 0.87).weight, match("odd", risen, 0.85).weight) == (2, 1)
+    assert match("alone", [Tried(2, 0.9, 0.02)], 0.8).weight == 2
+    assert not match("odd", risen, 0.87).within

@@ -45,6 +45,18 @@ def test_vgg_at_cut_4_counted_by_hand() -> None:
     )
 
 
+def test_the_thin_client_costs_no_more_than_vggs_and_leaves_the_server_as_it_is() -> None:
+    def separable(side: int, inputs: int, outputs: int) -> int:
+        return side * side * inputs * (9 + outputs)
+
+    thin, vgg = (count_cost(built(CIFAR, name=name, cut=4), CIFAR.shape) for name in ("thin_vgg11_bn", "vgg11_bn"))
+    widening = conv(16, 3, 32) + separable(16, 32, 64) + separable(8, 64, 128)
+    assert thin.client_macs == widening + 17 * separable(8, 128, 128) + conv(8, 128, 8)
+    assert 0.99 * vgg.client_macs < thin.client_macs <= vgg.client_macs
+    assert (thin.server_macs, thin.server_parameters) == (vgg.server_macs, vgg.server_parameters)
+    assert thin.bytes_per_query == vgg.bytes_per_query
+
+
 def test_small_cnn_counted_by_hand() -> None:
     client = conv(28, 1, 16) + conv(14, 16, 32) + conv(7, 32, 8)
     server = conv(7, 8, 32) + conv(7, 32, 64) + conv(7, 64, 64) + conv(3, 64, 128) + 128 * 10

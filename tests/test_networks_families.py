@@ -13,6 +13,7 @@ from attncem.config.model import BottleneckOptions, ModelOptions
 from attncem.models.networks import ARCHITECTURES, build_halves
 from attncem.models.resnet import PaddedShortcut
 from attncem.models.split import count_parameters, feature_shape
+from attncem.models.thin_vgg import Separable
 from attncem.models.vgg import Halve
 from attncem.models.vit import SelfAttention
 from attncem.types import ConfigError, DatasetSpec
@@ -20,12 +21,13 @@ from attncem.types import ConfigError, DatasetSpec
 CIFAR = DatasetSpec("cifar", (3, 32, 32), 10, mean=(0.5,) * 3, std=(0.25,) * 3)
 PUBLISHED = {
     "vgg11_bn": 9_756_426,
+    "thin_vgg11_bn": 9_999_818,
     "resnet20": 269_722,
     "resnet18": 11_173_962,
     "mobilenet_v2": 2_236_682,
     "vit_tiny": 2_693_194,
 }
-"""Parameters without bottleneck at 10 classes; vit_tiny is ours, the others are known from the literature."""
+"""Parameters without bottleneck at 10 classes; vit_tiny and thin_vgg11_bn are ours, the others are the published."""
 
 
 def sized(side: int) -> DatasetSpec:
@@ -98,6 +100,35 @@ def test_halve_pools_while_there_is_something_to_pool(side: int, after: int) -> 
     assert Halve()(x).shape == (2, 3, after, after)
     if side > 1:
         assert torch.equal(Halve()(x), F.max_pool2d(x, 2))
+
+
+def test_the_thin_networks_server_begins_as_vggs() -> None:
+    halves = {}
+    for name in ("vgg11_bn", "thin_vgg11_bn"):
+        client, server = build_halves(CIFAR, ModelOptions(name=name, cut=4))
+        assert feature_shape(client, CIFAR.shape) == (8, 8, 8)
+        halves[name] = {key: value.shape for key, value in server.state_dict().items()}
+    assert halves["vgg11_bn"] == halves["thin_vgg11_bn"]
+
+
+@pytest.mark.parametrize(("cut", "shape"), [("stem", (8, 16, 16)), (2, (8, 8, 8)), ("deep", (8, 8, 8)), (5, (8, 8, 8))])
+def test_the_thin_client_halves_the_image_twice(cut: int | str, shape: tuple[int, ...]) -> None:
+    assert client_shape("thin_vgg11_bn", cut) == shape
+
+
+def test_a_separable_layer_adds_its_input_where_it_can() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 5, 5)
+    same, wider = Separable(6, 6).eval(), Separable(6, 8).eval()
+    with torch.no_grad():
+        assert torch.equal(same(x), F.relu(x + same.body(x)))
+        assert torch.equal(wider(x), F.relu(wider.body(x)))
+    assert same.body[0].groups == 6
+
+
+def test_the_thin_network_needs_an_even_width() -> None:
+    with pytest.raises(ConfigError, match=r"model\.width=5: thin_vgg11_bn begins with half of it"):
+        build_halves(CIFAR, ModelOptions(name="thin_vgg11_bn", cut=4, width=5))
 
 
 # resnet and mobilenet

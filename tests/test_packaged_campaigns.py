@@ -1,10 +1,13 @@
-"""Every packaged campaign loads and can be planned without data on disk, and says how it is run."""
+"""Every packaged campaign loads and can be planned without images on disk, and says how it is run."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,31 @@ from attncem.build import check
 from attncem.campaign_folder import PlannedCell
 from attncem.campaigning.expansion import expand
 from attncem.config.campaigns import load_campaign, packaged_campaigns
+from attncem.config.load import load_config
 
 FOLDER = Path(attncem.__file__).parent / "campaigns"
 FILES = sorted(FOLDER.glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sets whose classes are read from disk, in their layouts and numbers of classes, of empty files."""
+    root = tmp_path_factory.mktemp("data")
+    ids = [f"n{number:08}" for number in range(200)]
+    for part, name in product(("train", "val"), range(158)):
+        _touch(root / "lfw_people" / part / f"person_{name}" / "1.jpg")
+    tiny = root / "tiny-imagenet-200"
+    for name in ids:
+        _touch(tiny / "train" / name / "images" / f"{name}_0.JPEG")
+    _touch(tiny / "val" / "images" / "val_0.JPEG")
+    (tiny / "val" / "val_annotations.txt").write_text(f"val_0.JPEG\t{ids[0]}\t0\t0\t63\t63\n", encoding="utf-8")
+    (tiny / "wnids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    return root
+
+
+def _touch(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
 
 
 @cache
@@ -24,7 +49,8 @@ def cells_of(name: str) -> list[PlannedCell]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_campaign_can_be_planned(file: Path) -> None:
+def test_a_campaign_can_be_planned(file: Path, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCEM_DATA", str(folders))
     campaign = load_campaign(file.stem)
     assert campaign.name == file.stem and campaign.meaning
     cells = cells_of(file.stem)
@@ -65,3 +91,42 @@ def test_on_cifar_10_the_documents_methods_keep_their_own_options() -> None:
     assert {config.noise_std for config in configs.values()} == {0.025}
     small = {planned.cell.arm: planned.config for planned in cells_of("documents")}
     assert all(configs[arm].surrogate == config.surrogate for arm, config in small.items())
+
+
+def test_the_claims_arms_are_the_same_on_all_data() -> None:
+    """Other data shall tell whether the claim carries over: nothing of the arms is chosen anew there."""
+    arms = load_campaign("claim-cifar10").arms
+    assert list(arms) == ["a-kmeans", "b-front-end-kmeans", "c-front-end-attention"]
+    assert load_campaign("claim-tiny-imagenet").arms == load_campaign("claim-lfw").arms == arms
+    configs = {planned.cell.arm: planned.config for planned in cells_of("claim-cifar10")}
+    a, b, c = (configs[arm] for arm in arms)
+    assert a.surrogate == b.surrogate == load_config("kmeans-cem").config.surrogate, "the baseline's formula"
+    assert (a.training.penalty_weight, a.model.front_end.name) == (2, "none")
+    assert b.model == c.model and b.model.front_end.name != "none"
+    assert {config.noise_std for config in (a, b, c)} == {0.1}
+
+
+def test_arm_d_differs_from_arm_c_in_the_client_and_the_weight_alone() -> None:
+    (d,) = (planned.config for planned in cells_of("claim-thin-cifar10") if planned.cell.seed == 0)
+    c = next(one.config for one in cells_of("claim-cifar10") if one.cell.id.startswith("c-") and one.cell.seed == 0)
+    changes = {"model.name": "thin_vgg11_bn", "training.penalty_weight": d.training.penalty_weight, "name": d.name}
+    assert load_config(c, changes).config == d
+
+
+def test_the_front_has_every_surrogate_with_and_without_a_front_end() -> None:
+    arms = load_campaign("front-cifar10").arms
+    plain = [name for name in arms if not name.startswith("front-end-")]
+    assert {"none", "kmeans", "gmm", "capacity", "gated", "gated-002", "slot", "slot-001", "hybrid"} == set(plain)
+    for name in plain:
+        behind = arms[f"front-end-{name}"]
+        assert behind.grid == arms[name].grid
+        assert {key: value for key, value in behind.set.items() if not key.startswith("model.")} == arms[name].set
+    assert len(arms) == 2 * len(plain)
+    front_end = {key: value for key, value in _settings("claim-cifar10", "b-front-end-kmeans") if "front_end" in key}
+    assert front_end and all(front_end.items() <= arms[f"front-end-{name}"].set.items() for name in plain), (
+        "that of the claim"
+    )
+
+
+def _settings(campaign: str, arm: str) -> Iterable[tuple[str, Any]]:
+    return load_campaign(campaign).arms[arm].set.items()

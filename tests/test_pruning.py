@@ -223,6 +223,7 @@ def test_a_channel_that_does_nothing_is_the_least_important() -> None:
     [
         ({"name": "resnet20", "cut": 2}, r"model.pruning: the client must be a chain .* BasicBlock"),
         ({"name": "mobilenet_v2", "cut": 2}, "InvertedResidual"),
+        ({"name": "thin_vgg11_bn", "cut": 2}, "Separable"),
         ({"name": "vit_tiny", "cut": 1, "width": 64}, "model.pruning: the client must be a chain"),
         ({"name": "small_cnn", "cut": 1, "bottleneck": None}, r"model.pruning.keep_up_to=4: no convolution"),
         ({"pruning": {}}, "model.pruning.keep_up_to=32"),

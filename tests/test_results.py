@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from attncem.metrics import METRICS
 from attncem.reporting import health
 from attncem.reporting.tables import CSV_COLUMNS
 from attncem.results.audit import AuditResult, Score
-from attncem.results.campaign_table import CampaignTable, CellResult
+from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
 from attncem.results.joining import FAR_BELOW, UNDEFENDED, join
 from attncem.results.threats import THREATS
 from attncem.surrogates import SURROGATES
@@ -166,6 +167,34 @@ def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best[1] <= best[0] <= best[2] and abs(best[0] - last[0]) < 0.01
 
 
+EVIDENCE = (
+    "claim-cifar10", "claim-selection-cifar10", "claim-thin-cifar10", "claim-tiny-imagenet", "claim-lfw",
+    "front-cifar10", "beyond-cifar10", "baseline-240-cifar10",
+)  # fmt: skip
+"""Campaigns of docs/results.md; their files may come one by one, and while runs are missing."""
+
+
+def check_evidence(name: str) -> None:
+    """The cells are the campaign's in their order; those that are missing are named, as the page then does."""
+    file = f"{name.replace('-', '_')}.json"
+    table, campaign = read_results(RESULTS / file), load_campaign(name)
+    planned = [one.cell for one in expand(campaign)]
+    there = [(row.arm, row.point, row.seed) for row in table.cells]
+    assert there == [(cell.arm, cell.point, cell.seed) for cell in planned if cell.id not in table.unfinished]
+    assert (table.campaign, table.meaning) == (name, campaign.meaning)
+    assert table.command == f"attncem campaign run {name} --out FOLDER; attncem campaign results FOLDER {file}"
+    assert [(audit.rows, audit.threat, audit.evaluation) for audit in table.audits] == [
+        (asked_rows(audit), audit.threat, audit.on) for audit in campaign.audits
+    ]
+    for row in table.cells:
+        assert row.to_dict().keys() >= WHOLE and len(row.audits) == len(table.audits)
+        for asked, audit in zip(table.audits, row.audits, strict=True):
+            assert audit.attacks is not None and audit.strongest in audit.attacks
+            assert audit.attacks.keys() <= asked.rows.keys()
+            assert all(scores.keys() == {*METRICS, "reliable"} for scores in audit.attacks.values())
+    assert (RESULTS / file).read_text(encoding="utf-8") == results_text(table)
+
+
 def check_noise_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     measured, found = script("noise_speed"), read("noise_speed.json")
     assert (found["numbers"], found["rounds"]) == (measured.COUNT, measured.ROUNDS)
@@ -235,6 +264,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "noise_speed.json": check_noise_speed,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
+    **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},
 }
 """What compares each result with its command."""
 FILES = sorted(file.name for file in RESULTS.iterdir() if file.is_file())
@@ -259,6 +289,35 @@ def test_a_file_that_differs_from_its_campaign_is_found(tmp_path: Path, monkeypa
         (tmp_path / "demo_selection.json").write_text(text.replace(old, new), encoding="utf-8")
         with pytest.raises(AssertionError):
             check_selection(monkeypatch)
+
+
+def test_evidence_that_differs_from_its_campaign_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file as `campaign results` writes it of a campaign that is not complete, and changes to it."""
+    monkeypatch.setattr(f"{__name__}.RESULTS", tmp_path)
+    name, file = "claim-thin-cifar10", "claim_thin_cifar10.json"
+    campaign = load_campaign(name)
+    (audit,), cells = campaign.audits, [one.cell for one in expand(campaign)]
+    scores = {**{measure: [0.1, 0.1, 0.1] for measure in METRICS}, "reliable": True}
+    found = CellAudit([0.9, 0.9, 0.9], "ridge", {"ridge": scores}, None, 1.0)
+    table = CampaignTable(
+        name,
+        campaign.meaning,
+        f"attncem campaign run {name} --out FOLDER; attncem campaign results FOLDER {file}",
+        [AskedAudit(asked_rows(audit), "standard v4", "train", "test", "best")],
+        [CellResult(cell.arm, cell.point, cell.seed, [found], [], 21, 20.0) for cell in cells[:-1]],
+        unfinished={cells[-1].id: "planned"},
+    )
+    (tmp_path / file).write_text(results_text(table), encoding="utf-8")
+    CHECKS[file](monkeypatch)
+    for wrong in (
+        replace(table, unfinished={}),
+        replace(table, cells=table.cells[:-1]),
+        replace(table, audits=[replace(table.audits[0], threat="held_out")]),
+        replace(table, cells=[replace(cell, audits=[replace(found, strongest="white")]) for cell in table.cells]),
+    ):
+        (tmp_path / file).write_text(results_text(wrong), encoding="utf-8")
+        with pytest.raises(AssertionError):
+            CHECKS[file](monkeypatch)
 
 
 # references that a result gives to the package

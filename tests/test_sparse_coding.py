@@ -75,7 +75,9 @@ def test_its_cost_is_counted() -> None:
     assert macs(client(sparse_coding={})) - macs(client()) == 2 * 512 * 512
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "vgg11_bn", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny"])
+@pytest.mark.parametrize(
+    "name", ["small_cnn", "vgg11_bn", "thin_vgg11_bn", "resnet20", "resnet18", "mobilenet_v2", "vit_tiny"]
+)
 def test_maps_and_tokens(name: str) -> None:
     given = {"name": name, "cut": 1 if name == "vit_tiny" else 4, "width": 64 if name == "vit_tiny" else 8}
     options = ModelOptions.model_validate({**given, "sparse_coding": {}, "bottleneck": {"channels": 2}})

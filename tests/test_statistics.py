@@ -24,7 +24,9 @@ from attncem.statistics import (
     pareto,
     permutation_p,
     place,
+    ratio_interval,
     seed_summary,
+    slope,
     smallest_p,
     welch_interval,
 )
@@ -182,6 +184,39 @@ def test_intervals_of_differences_are_those_of_welchs_test(a: int, b: int) -> No
 def test_intervals_of_differences_at_the_edges() -> None:
     assert welch_interval([1.0], [2.0, 3.0]) is None
     assert welch_interval([1.0, 1.0], [3.0, 3.0]) == (-2.0, -2.0)
+
+
+def test_intervals_of_ratios_hold_the_ratio_and_turn_over_with_it() -> None:
+    rng = np.random.default_rng(5)
+    first, second = rng.normal(0.026, 3e-4, 6), rng.normal(0.016, 2e-4, 6)
+    found, turned = ratio_interval(first, second), ratio_interval(second, first)
+    assert found is not None and turned is not None
+    assert found[0] < first.mean() / second.mean() < found[1]
+    assert found == pytest.approx((1 / turned[1], 1 / turned[0]))
+    assert ratio_interval([0.02, 0.02], [0.01, 0.01]) == pytest.approx((2.0, 2.0))
+
+
+def test_intervals_of_ratios_hold_the_truth_about_95_times_in_100() -> None:
+    rng, held = np.random.default_rng(6), 0
+    for _ in range(400):
+        found = ratio_interval(rng.normal(1.6, 0.05, 6), rng.normal(1.0, 0.02, 6))
+        assert found is not None
+        held += found[0] <= 1.6 <= found[1]
+    assert 368 <= held <= 396
+
+
+@pytest.mark.parametrize(("a", "b"), [([1.0], [1.0, 2.0]), ([1.0, 0.0], [1.0, 2.0]), ([1.0, 2.0], [-1.0, 2.0])])
+def test_a_ratio_without_an_interval(a: list[float], b: list[float]) -> None:
+    assert ratio_interval(a, b) is None
+
+
+def test_slopes_are_those_of_scipy() -> None:
+    x, y = np.random.default_rng(7).normal(0, 1, (2, 5))
+    assert slope(x, y) == pytest.approx(stats.linregress(x, y).slope)
+    assert slope([0.9, 0.88], [0.01, 0.02]) == pytest.approx(-0.5)
+    assert slope([0.9, 0.9], [0.01, 0.02]) is None
+    with pytest.raises(ValueError, match="as many values as accuracies"):
+        slope([0.9, 0.8], [0.01])
 
 
 @pytest.mark.parametrize(("a", "b"), [(2, 2), (3, 3), (2, 5), (5, 2), (4, 3), (6, 6), (7, 4)])

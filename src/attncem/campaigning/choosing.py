@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import statistics as plain
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attncem.results.audit import AuditResult
+from attncem.statistics import slope
 from attncem.types import RunError
 
 LEVELS: dict[str, float] = {"light": 0.005, "balanced": 0.015, "strong": 0.03}
@@ -61,3 +63,52 @@ def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
         if not front or one.error > front[-1].error:
             front.append(one)
     return front
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One run of a setting with a penalty weight, its accuracy and the error that its strongest attack is left with."""
+
+    weight: float
+    accuracy: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The weight at which a setting has a given accuracy, and the error there; `within` the weights that were tried."""
+
+    name: str
+    weight: float
+    error: float
+    within: bool
+
+
+def match(name: str, tried: Sequence[Tried], accuracy: float) -> Matched:
+    """The weight at which a setting has this accuracy, by the straight line through all its runs.
+
+    Nothing is extrapolated: beyond the weights that were tried the nearest of them is taken. Where more weight does not
+    cost accuracy there is no such point, and the weight whose mean accuracy is nearest is taken, of equal ones the
+    larger. Weights have two digits.
+    """
+    weights, accuracies = [one.weight for one in tried], [one.accuracy for one in tried]
+    falls = slope(weights, accuracies)
+    if falls is None or falls >= 0:
+        weight, within = _nearest(tried, accuracy), False
+    else:
+        exact = plain.fmean(weights) + (accuracy - plain.fmean(accuracies)) / falls
+        weight = min(max(exact, min(weights)), max(weights))
+        within = weight == exact
+    rises = slope(weights, [one.error for one in tried]) or 0.0
+    rounded = float(f"{weight:.2g}")
+    error = plain.fmean(one.error for one in tried) + rises * (rounded - plain.fmean(weights))
+    return Matched(name, rounded, error, within)
+
+
+def _nearest(tried: Sequence[Tried], accuracy: float) -> float:
+    """The weight whose runs' mean accuracy is nearest to one."""
+    means = {
+        weight: plain.fmean(one.accuracy for one in tried if one.weight == weight)
+        for weight in sorted({one.weight for one in tried}, reverse=True)
+    }
+    return min(means, key=lambda weight: abs(means[weight] - accuracy))

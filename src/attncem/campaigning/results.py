@@ -134,12 +134,14 @@ def _warned(run: RunDirectory) -> set[str]:
 
 def _found(audit: AuditResult) -> CellAudit:
     probes = {row.name: _scores(row) for row in audit.rows if row.ok and row.kind == "probe"}
+    balanced = None if audit.accuracy is None else audit.accuracy.balanced
     return CellAudit(
         accuracy=None if audit.accuracy is None else _interval(audit.accuracy),
         strongest=audit.strongest or None,
         attacks={row.name: {**_scores(row), "reliable": row.verdict.reliable} for row in audit.attacks},
         probes=probes or None,
         seconds=round(audit.seconds, 2),
+        balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
     )
 
 

@@ -112,8 +112,8 @@ class ModelOptions(Options):
     """The network and the layer after which it is cut between client and server."""
 
     name: str = "small_cnn"
-    """Architecture: small_cnn, vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny; with the extra `vision` also
-    torchvision/NAME or timm/NAME."""
+    """Architecture: small_cnn, vgg11_bn, thin_vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny; with the extra
+    `vision` also torchvision/NAME or timm/NAME."""
     cut: int | str = 2
     """Cut point: number or name; everything before it runs on the client. For torchvision/ and timm/ the name of
     a module, the last one of the client."""

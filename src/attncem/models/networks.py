@@ -17,6 +17,7 @@ from attncem.models.pruning import add_masks
 from attncem.models.resnet import resnet18, resnet20
 from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import feature_shape
+from attncem.models.thin_vgg import thin_vgg11_bn
 from attncem.models.vgg import vgg11_bn
 from attncem.models.vit import vit_tiny
 from attncem.types import ConfigError, DatasetSpec
@@ -47,6 +48,7 @@ def small_cnn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
 ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = {
     "small_cnn": small_cnn,
     "vgg11_bn": vgg11_bn,
+    "thin_vgg11_bn": thin_vgg11_bn,
     "resnet20": resnet20,
     "resnet18": resnet18,
     "mobilenet_v2": mobilenet_v2,

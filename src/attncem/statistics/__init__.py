@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncem.statistics.fronts import error_at, pareto, place
+from attncem.statistics.fronts import error_at, pareto, place, slope
 from attncem.statistics.images import (
     Interval,
     bootstrap_mean,
@@ -16,6 +16,7 @@ from attncem.statistics.seeds import (
     adjust,
     compare_arms,
     permutation_p,
+    ratio_interval,
     seed_summary,
     smallest_p,
     welch_interval,
@@ -35,7 +36,9 @@ __all__ = [
     "pareto",
     "permutation_p",
     "place",
+    "ratio_interval",
     "seed_summary",
+    "slope",
     "smallest_p",
     "welch_interval",
 ]

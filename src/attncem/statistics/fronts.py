@@ -118,3 +118,17 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.f
         raise ValueError(f"a curve needs as many errors as accuracies, not {len(y)} and {len(x)}")
     found, places = np.unique(x, return_inverse=True)
     return found, np.bincount(places, weights=y) / np.bincount(places)
+
+
+def slope(accuracies: Values, values: Values) -> float | None:
+    """What a value changes by for each unit of accuracy, by least squares over the points of a curve.
+
+    None where there are not two different accuracies. A point should be a mean over seeds: the spread of the accuracy
+    inside a point flattens the line.
+    """
+    x, y = finite_values(accuracies), finite_values(values)
+    if x.shape != y.shape:
+        raise ValueError(f"a slope needs as many values as accuracies, not {len(y)} and {len(x)}")
+    away = x - x.mean()
+    spread = float((away**2).sum())
+    return float(away @ (y - y.mean())) / spread if spread > 0 else None

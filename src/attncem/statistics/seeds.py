@@ -109,6 +109,18 @@ def welch_interval(a: Values, b: Values) -> tuple[float, float] | None:
     return difference - reach, difference + reach
 
 
+def ratio_interval(a: Values, b: Values) -> tuple[float, float] | None:
+    """95 % interval of the ratio of means: Welch's of the logarithms; None for one seed, or where a value is not > 0.
+
+    Of values that spread by a few percent the logarithm of the mean is the mean of the logarithms but for their square.
+    """
+    first, second = finite_values(a), finite_values(b)
+    if min(first.min(), second.min()) <= 0:
+        return None
+    interval = welch_interval(np.log(first), np.log(second))
+    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+
+
 def compare_arms(
     values_a: Values, values_b: Values, *, a: str = "a", b: str = "b", measure: str = "", level: float = LEVEL
 ) -> Comparison:

@@ -1,0 +1,239 @@
+"""The claim: three arms over their seeds, each over the other, as measured and at equal accuracy; what it comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from attncem.campaigning.claims import ACCURACY, Arm, Effect, arms_of, effects, moved, slopes
+from attncem.results.campaign_table import CampaignTable
+from evidence.source import Curve, Source, config_of, link, not_measured
+from evidence.words import (
+    ANSWERS,
+    conditions,
+    counted,
+    front_end,
+    method,
+    p_value,
+    ratio,
+    seeds_of,
+    spread,
+    table,
+    title,
+    unfinished,
+)
+
+GOALS = {"mse": (1.6, 2.0), "structure": (1.3, 1.5)}
+"""How many times the baseline's error arm c shall leave, and what would be better still."""
+LEVEL = 0.01
+"""The p that the claim asks for."""
+AGREE = 0.002
+"""How far mean accuracies may be apart and still be called equal."""
+CURVES = ("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection")
+"""Campaigns with settings at several weights, from which slopes are measured; the first that has a setting counts."""
+PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
+"""The front end's part is b over a, the attention's c over b, the thin client's d over c."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Which arms of a campaign play which part; ``further``: parts that another campaign's arms play."""
+
+    campaign: str
+    parts: Mapping[str, str]
+    further: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    balanced: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A claim as it was measured: its arms by part, where each is from, and the slope that moves it."""
+
+    claim: Claim
+    table: CampaignTable
+    arms: dict[str, Arm]
+    origin: dict[str, str]
+    curves: dict[str, Curve]
+
+    @property
+    def equal(self) -> dict[str, Arm]:
+        """The arms at the mean accuracy of a, those of which a slope is known; without one, a as it is."""
+        at = self.arms["a"].accuracy
+        there = {part: moved(self.arms[part], at, slopes(curve)) for part, (_, curve) in self.curves.items()}
+        return {"a": self.arms["a"]} | there
+
+    def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
+        """Every pair of parts that is there, by measure."""
+        pairs = [(one, other) for one, other in PAIRS if one in arms and other in arms]
+        found = effects([(arms[one], arms[other]) for one, other in pairs])
+        return {pair: {one.measure: one for one in own} for pair, own in zip(pairs, found, strict=True)}
+
+
+def find(source: Source, claim: Claim) -> Found | None:
+    """The claim as its files have it; None where they are not there, or lack an arm."""
+    arms: dict[str, Arm] = {}
+    origin: dict[str, str] = {}
+    wanted = {part: (claim.campaign, arm) for part, arm in claim.parts.items()} | dict(claim.further)
+    for part, (campaign, name) in wanted.items():
+        table = source.table(campaign)
+        own = [] if table is None else arms_of(table, balanced=claim.balanced)
+        if arm := next((one for one in own if one.name == name), None):
+            arms[part], origin[part] = arm, campaign
+    main = source.table(claim.campaign)
+    if main is None or not arms.keys() >= claim.parts.keys():
+        return None
+    known = {part: source.curve(config_of(origin[part], arm), CURVES) for part, arm in arms.items()}
+    curves = {part: curve for part, curve in known.items() if curve is not None and slopes(curve[1])}
+    return Found(claim, main, arms, origin, curves)
+
+
+# the section
+
+
+def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
+    """The claim's tables and sentences, or that it is not measured yet."""
+    found = find(source, claim)
+    if found is None:
+        return not_measured(claim.campaign)
+    parts = [_arms(found), _numbers(found), _rows(found), _accuracies(found), _effects(found)]
+    return unfinished(found.table) + "\n\n".join([*parts, *([_goals(found)] if goals else [])])
+
+
+def _arms(found: Found) -> str:
+    files = ", ".join(dict.fromkeys(link(campaign) for campaign in found.origin.values()))
+    configs = {part: config_of(found.origin[part], arm) for part, arm in found.arms.items()}
+    lines = [
+        [f"**{part}**", config.model.name, front_end(config), method(config), f"{config.noise_std:g}"]
+        for part, config in configs.items()
+    ]
+    told = f"{files}; {seeds_of(list(found.arms.values()))}. {conditions(found.table)}"
+    return f"{told}\n\n{table(['arm', 'network', 'front end', 'surrogate', 'σ'], lines, left=4)}"
+
+
+def _numbers(found: Found) -> str:
+    arms = found.arms
+    shown = [ACCURACY, *arms["a"].measures]
+    lines = [
+        [title(name, balanced=found.claim.balanced), *(spread(name, arm.values[name]) for arm in arms.values())]
+        for name in shown
+        if all(name in arm.values for arm in arms.values())
+    ]
+    strongest = Counter(name for arm in arms.values() for name in arm.strongest)
+    told = f"Each run's strongest attack: {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
+    doubtful = sum(arm.unreliable for arm in arms.values())
+    if doubtful:
+        told += f" **The audits of {doubtful} runs call that attack unreliable**: their numbers flatter."
+    return f"{told}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
+
+
+def _rows(found: Found) -> str:
+    """What every row of the audit leaves; rows that ask again (x4, x16 …) see more than the adversary of the claim."""
+    arms = found.arms.values()
+    names = [name for name in found.arms["a"].rows if all(name in arm.rows for arm in arms)]
+    lines = [[name, *(spread("mse", arm.rows[name]) for arm in arms)] for name in names]
+    head = ["MSE ↑ of the row", *(f"**{part}**" for part in found.arms)]
+    return f"Every attack and floor; those with xN see N releases of each image:\n\n{table(head, lines)}"
+
+
+def _accuracies(found: Found) -> str:
+    """How far the accuracies are apart, and how what remains is corrected."""
+    at, lines = found.arms["a"].accuracy, []
+    for part, arm in found.arms.items():
+        if part == "a":
+            continue
+        away = arm.accuracy - at
+        within = "within" if abs(away) <= AGREE else "**not within**"
+        told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
+        lines.append(f"- {told} {_how(found, part)}")
+    return "\n".join(lines)
+
+
+def _how(found: Found, part: str) -> str:
+    if part not in found.curves:
+        return "No slope of this setting was measured, so its numbers are not corrected."
+    campaign, curve = found.curves[part]
+    line = slopes(curve)
+    weights = ", ".join(f"{config_of(campaign, arm).training.penalty_weight:g}" for arm in curve)
+    told = f"MSE by {line['mse'] / 100:+.5f} and structure error by {line['structure'] / 100:+.5f}"
+    return (
+        f"Corrected to a's accuracy, seed by seed, along its own slope: for each point of accuracy {told} "
+        f"({link(campaign)}, λ = {weights}); the slope's own error is not in the intervals."
+    )
+
+
+def _effects(found: Found) -> str:
+    measured, equal = found.over(found.arms), found.over(found.equal)
+    lines = []
+    for (one, other), own in measured.items():
+        for name, effect in own.items():
+            there = equal.get((one, other), {}).get(name)
+            judged = there or effect
+            told = [ratio(effect), ratio(there), p_value(judged), ANSWERS[judged.answer]]
+            lines.append([f"{one} over {other}", title(name), *told])
+    head = ["", "measure", "times, as measured", "times, at equal accuracy", "p", "answer"]
+    return (
+        "How many times as much (95 % interval). p is of the exact permutation test over seeds, among all comparisons "
+        "of this table (Benjamini and Hochberg); p and answer are those at equal accuracy where that is known.\n\n"
+        + table(head, lines, left=2)
+    )
+
+
+# what it comes to
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One goal of the claim and whether it is reached."""
+
+    said: str
+    reached: bool
+
+
+def judged(found: Found, part: str = "c") -> dict[str, Effect]:
+    """A part over a in every measure, at equal accuracy where that is known."""
+    return found.over(found.arms)[part, "a"] | found.over(found.equal).get((part, "a"), {})
+
+
+def verdicts(found: Found) -> list[Verdict]:
+    """Each goal of the claim: c over a."""
+    own = judged(found)
+    lines = [_times(own[name], least, better) for name, (least, better) in GOALS.items()]
+    similar = own["ssim"]
+    lower = similar.answer == "more_private" and _sure(similar)
+    lines.append(Verdict(f"a lower SSIM: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
+    worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
+    tested = all(one.answer != "too_few_seeds" for one in own.values())
+    told = f"worse are {', '.join(worse)}" if worse else "none is shown to be" if tested else "too few seeds to tell"
+    lines.append(Verdict(f"no measure worse: {told}", tested and not worse))
+    return lines
+
+
+def _times(effect: Effect, least: float, better: float) -> Verdict:
+    times = effect.comparison.ratio or 0.0
+    reached = effect.answer == "more_private" and _sure(effect) and times >= least
+    stretch = f"; {better:g} times too" if reached and times >= better else ""
+    said = f"{title(effect.measure)} at least {least:g} times: {ratio(effect)}, p {p_value(effect)}{stretch}"
+    return Verdict(said, reached)
+
+
+def _sure(effect: Effect) -> bool:
+    p = effect.comparison.adjusted_p
+    return p is not None and p <= LEVEL
+
+
+def _goals(found: Found) -> str:
+    lines = [f"- {'reached' if one.reached else '**not reached**'}: {one.said}" for one in verdicts(found)]
+    parts = [f"- the {what}'s part: {_part(found, *pair)}" for what, pair in _shares(found).items()]
+    return "\n".join([f"**The goals, c over a, at p ≤ {LEVEL:g}:**", "", *lines, *parts])
+
+
+def _shares(found: Found) -> dict[str, tuple[str, str]]:
+    parts = {"front end": ("b", "a"), "attention": ("c", "b")}
+    return parts | ({"thin client": ("d", "c")} if "d" in found.arms else {})
+
+
+def _part(found: Found, one: str, other: str) -> str:
+    own = found.over(found.arms)[one, other] | found.over(found.equal).get((one, other), {})
+    told = [f"{title(name)} {ratio(own[name])} times, {ANSWERS[own[name].answer]}" for name in ("mse", "structure")]
+    return f"{one} over {other}, {'; '.join(told)}"

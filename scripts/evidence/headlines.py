@@ -1,0 +1,125 @@
+"""The headline of the page and of both READMEs: one paragraph, with seeds, adversary, intervals and files."""
+
+from __future__ import annotations
+
+from attncem.campaigning.claims import Effect
+from evidence.claim import Claim, Found, find, judged, verdicts
+from evidence.source import Source, stem
+
+SAID = {
+    "en": {
+        "claim": (
+            "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
+            "leaves the strongest attack of `{suite}` {mse} the MSE and {structure} the structure error of the "
+            "baseline's kmeans; SSIM is {ssim} as high. {goals} The adversary knows client and channel, owns the "
+            "training images and sees each image released once. 95 % intervals over seeds, exact permutation "
+            "test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
+        ),
+        "earlier": (
+            "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, "
+            "VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm: attention behind a front end is {points} points of "
+            "accuracy from the baseline's kmeans and leaves the strongest attack {mse} the MSE and {structure} "
+            "the structure error; kmeans behind the same front end, {points_b} points from it, {mse_b} and "
+            "{structure_b}. So few seeds cannot show that a method wins. The adversary knows client and channel, "
+            "owns the training images and sees each image released once; 95 % intervals over seeds, not at equal "
+            "accuracy; [`results/{file}.json`]({to_results}/{file}.json).{more}"
+        ),
+        "nothing": "Nothing is measured on CIFAR-10 yet: `attncem campaign run claim-cifar10`.{more}",
+        "equal": "at equal accuracy",
+        "measured": "{points} points of accuracy from it",
+        "reached": "All goals of the claim are reached.",
+        "missed": "{count} of {all} goals of the claim are not reached.",
+        "times": "{ratio} times ({low} to {high})",
+        "once": "{ratio} times",
+        "more": " [All results]({to_page}).",
+    },
+    "zh": {
+        "claim": (
+            "**CIFAR-10，VGG11-BN 切分 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
+            "前端加注意力使 `{suite}` 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
+            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}"
+            "攻击者知道客户端与信道，拥有训练图像，每幅图像只看到一次发布。"
+            "95 % 区间按种子计算，精确置换检验；"
+            "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
+        ),
+        "earlier": (
+            "**目前还不能下结论**（由 `attncem campaign run claim-cifar10` 测量）。"
+            "已有结果：CIFAR-10，VGG11-BN 切分 4，σ = 0.1，每组 {seeds} 个随机种子："
+            "前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
+            "最强攻击的 MSE 为其 {mse}，结构误差为 {structure}；"
+            "同一前端加 kmeans 相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}。"
+            "种子太少，不足以证明某种方法更好。"
+            "攻击者知道客户端与信道，拥有训练图像，每幅图像只看到一次发布；"
+            "95 % 区间按种子计算，准确率未对齐；"
+            "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
+        ),
+        "nothing": "CIFAR-10 上尚无测量：`attncem campaign run claim-cifar10`。{more}",
+        "equal": "在相同准确率下",
+        "measured": "准确率相差 {points} 个百分点",
+        "reached": "全部目标均已达到。",
+        "missed": "{all} 个目标中有 {count} 个未达到。",
+        "times": "{ratio} 倍（{low} 至 {high}）",
+        "once": "{ratio} 倍",
+        "more": "[全部结果]({to_page})。",
+    },
+}
+"""The sentences by language; what stands in braces is filled from the files."""
+
+
+def headline(
+    source: Source, claim: Claim, earlier: Claim, language: str, *, to_results: str, to_page: str | None
+) -> str:
+    """What the claim came to; before it has its seeds, what is known and that it is no claim."""
+    said = SAID[language]
+    more = said["more"].format(to_page=to_page) if to_page else ""
+    found = find(source, claim)
+    if found is not None and is_told(found):
+        return said["claim"].format(**_claimed(found, language), to_results=to_results, more=more)
+    if found := found or find(source, earlier):
+        return said["earlier"].format(**_earlier(found, language), to_results=to_results, more=more)
+    return said["nothing"].format(more=more)
+
+
+def is_told(found: Found) -> bool:
+    """Whether the campaign is complete, with so many seeds that a test can say something."""
+    return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in judged(found).values())
+
+
+def _claimed(found: Found, language: str) -> dict[str, object]:
+    said, own, goals = SAID[language], judged(found), verdicts(found)
+    missed = sum(not one.reached for one in goals)
+    told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
+    equal = "c" in found.curves
+    return {
+        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
+        "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c")),
+        "suite": found.table.audits[0].suite or "standard",
+        **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
+        "goals": told,
+        "file": stem(found.claim.campaign),
+    }
+
+
+def _earlier(found: Found, language: str) -> dict[str, object]:
+    own = found.over(found.arms)
+    c, b = own["c", "a"], own["b", "a"]
+    return {
+        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
+        "points": _points(found, "c"),
+        "points_b": _points(found, "b"),
+        **{name: _times(c[name], language) for name in ("mse", "structure")},
+        **{f"{name}_b": _times(b[name], language) for name in ("mse", "structure")},
+        "file": stem(found.claim.campaign),
+    }
+
+
+def _points(found: Found, part: str) -> str:
+    return f"{100 * (found.arms[part].accuracy - found.arms['a'].accuracy):+.2f}"
+
+
+def _times(effect: Effect, language: str) -> str:
+    found, said = effect.comparison, SAID[language]
+    ratio = f"{found.ratio:.2f}"
+    if found.ratio_low is None or found.ratio_high is None:
+        return said["once"].format(ratio=ratio)
+    return said["times"].format(ratio=ratio, low=f"{found.ratio_low:.2f}", high=f"{found.ratio_high:.2f}")

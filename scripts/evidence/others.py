@@ -1,0 +1,230 @@
+"""The other parts of the page: how arms were chosen, the baseline's own recipe, what may come after, and the demo."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from attncem.campaigning.choosing import Matched, Tried, error_of, match
+from attncem.campaigning.claims import ACCURACY, Arm, arms_of
+from attncem.config.run import RunConfig
+from attncem.results.campaign_table import CampaignTable, CellAudit
+from evidence.source import Source, config_of, link, not_measured, weight_of
+from evidence.words import conditions, front_end, method, number, seeds_of, spread, table, title, unfinished
+
+SELECTION, BEYOND, BASELINE = "claim-selection-cifar10", "beyond-cifar10", "baseline-240-cifar10"
+REFERENCE, WEIGHT = "kmeans", 2.0
+"""The selection's arm and λ that are arm a of the claim, whose accuracy the others are brought to."""
+SHOWN = (ACCURACY, "mse", "structure", "ssim")
+PUBLISHED = (
+    ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
+    ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
+    ("CEM, `image-exp/run_exp.sh`", "Tiny-ImageNet, ResNet-20, Noise_NoPeek + CEM", "53.39 %", "0.0098"),
+    ("CEM, Table 3 as transcribed in slides", "FaceScrub, VGG11, Noise_ARL + CEM, decoder, infer", "80.33 %", "0.0211"),
+    (
+        "CEM, Table 3 as transcribed in slides",
+        "FaceScrub, VGG11, bottleneck + CEM, decoder, infer",
+        "85.00 %",
+        "0.0035",
+    ),
+    ("source document 002", "CIFAR-10, CEM-main, λ = 16, 240 epochs (collapsed)", "24.45 %", "0.0436"),
+)
+"""Figures that others published: where, in which setting, accuracy, MSE."""
+
+
+# how the arms were chosen
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting of a selection at the accuracy of the reference, with the configuration of one of its points."""
+
+    matched: Matched
+    config: RunConfig
+
+
+def reference_accuracy(source: Source) -> float | None:
+    """Mean accuracy of arm a on validation images; None where that is not measured yet."""
+    found = source.table(SELECTION)
+    own = [arm for arm in arms_of(found) if arm.name == REFERENCE] if found else []
+    return next((arm.accuracy for arm in own if weight_of(SELECTION, arm) == WEIGHT), None)
+
+
+def choices(source: Source, campaign: str = SELECTION) -> list[Choice]:
+    """Every setting of a selection brought to the accuracy of arm a; empty where it is not measured yet."""
+    found, at = source.table(campaign), reference_accuracy(source)
+    if found is None or at is None:
+        return []
+    settings: dict[str, list[Arm]] = {}
+    for arm in arms_of(found):
+        if arm.name != REFERENCE:
+            settings.setdefault(arm.name, []).append(arm)
+    return [
+        Choice(match(name, [one for arm in arms for one in tried(campaign, arm)], at), config_of(campaign, arms[0]))
+        for name, arms in settings.items()
+    ]
+
+
+def tried(campaign: str, arm: Arm) -> list[Tried]:
+    """Every run of an arm at a point, as the rule of choosing takes it."""
+    errors = [
+        error_of({"mse": a, "structure": b}) for a, b in zip(arm.values["mse"], arm.values["structure"], strict=True)
+    ]
+    weight = weight_of(campaign, arm)
+    return [Tried(weight, accuracy, error) for accuracy, error in zip(arm.values[ACCURACY], errors, strict=True)]
+
+
+def chosen(source: Source) -> dict[str, Choice]:
+    """Parts b, c and d of the claim as the rule has them, as far as they are measured.
+
+    c is the attention surrogate, with its front end, that leaves the largest error at the accuracy of a, among those
+    that have this accuracy at a weight within what was tried: the others' errors are at another one. b is kmeans
+    behind the same front end; d is c's front end and surrogate behind the thin client.
+    """
+    found = choices(source)
+    attention = [one for one in found if one.config.surrogate.name in ("gated", "slot")]
+    if not attention:
+        return {}
+    at_it = [one for one in attention if one.matched.within] or attention
+    parts = {"c": max(at_it, key=lambda one: one.matched.error)}
+    front = parts["c"].config.model.front_end
+    same = [one for one in found if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
+    thin = [
+        one
+        for one in choices(source, BEYOND)
+        if one.config.model.name == "thin_vgg11_bn"
+        and (one.config.model.front_end, one.config.surrogate) == (front, parts["c"].config.surrogate)
+    ]
+    return parts | {part: own[0] for part, own in (("b", same), ("d", thin)) if own}
+
+
+def told_choices(source: Source) -> list[str]:
+    """What to put into the files of the claim, a line a part."""
+    return [
+        f"{part}: front end {front_end(one.config)}; surrogate {one.config.surrogate.name}; λ = {one.matched.weight:g}"
+        + ("" if one.matched.within else " (at the edge of what was tried)")
+        for part, one in sorted(chosen(source).items())
+    ]
+
+
+def selection_section(source: Source) -> str:
+    """Every setting that was tried for the claim, and λ at the accuracy of arm a."""
+    found, at = source.table(SELECTION), reference_accuracy(source)
+    if found is None or at is None:
+        return not_measured(SELECTION)
+    parts = {one.matched.name: f"**{part}**" for part, one in chosen(source).items() if part in ("b", "c")}
+    lines = [[*_at(one), parts.get(one.matched.name, "")] for one in choices(source)]
+    told = (
+        f"At the accuracy of arm a there, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error there, "
+        "and whether λ lies within what was tried."
+    )
+    return "\n\n".join([points(SELECTION, found), told, table(["setting", "λ", "error", "within", "taken as"], lines)])
+
+
+def _at(one: Choice) -> list[str]:
+    """A setting at the accuracy of arm a."""
+    own = one.matched
+    return [own.name, f"{own.weight:g}", f"{own.error:.4f}", "yes" if own.within else "no"]
+
+
+# single tables
+
+
+def points(campaign: str, found: CampaignTable) -> str:
+    """Every arm at every point, with where the numbers are from."""
+    arms = arms_of(found)
+    lines = []
+    for arm in arms:
+        config = config_of(campaign, arm)
+        own = [spread(name, arm.values[name]) for name in SHOWN]
+        lines.append([config.model.name, front_end(config), _told(config), *own])
+    head = ["network", "front end", "surrogate", *(title(name) for name in SHOWN)]
+    told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
+    return f"{unfinished(found)}{told}\n\n{table(head, lines, left=3)}"
+
+
+def _told(config: RunConfig) -> str:
+    """The surrogate with λ, and the penalties beside it."""
+    return ", ".join([method(config), *(f"{one.name} {one.weight:g}" for one in config.penalties)])
+
+
+def beyond_section(source: Source) -> str:
+    """What may come after the claim, brought to the accuracy of arm a."""
+    found = source.table(BEYOND)
+    if found is None:
+        return not_measured(BEYOND)
+    lines = [_at(one) for one in choices(source, BEYOND)]
+    if not lines:
+        return points(BEYOND, found)
+    told = "At the accuracy of arm a on validation images, as above:"
+    return "\n\n".join([points(BEYOND, found), told, table(["setting", "λ", "error", "within"], lines)])
+
+
+def baseline_section(source: Source) -> str:
+    """The baseline's own recipe under its own attack, and what others published beside it."""
+    published = table(["published by", "setting", "accuracy", "MSE"], PUBLISHED, left=2)
+    told = (
+        "**As published by others**, in other settings and under other attacks; none of these was measured by us, and "
+        "none compares digit by digit with a number of this page:"
+    )
+    found = source.table(BASELINE)
+    own = not_measured(BASELINE) if found is None else _baseline(found)
+    return f"{own}\n\n{told}\n\n{published}"
+
+
+def _baseline(found: CampaignTable) -> str:
+    lines = []
+    for cell in found.cells:
+        for asked, audit in zip(found.audits, cell.audits, strict=True):
+            lines += _rows(asked.threat or "train", audit)
+    told = f"{link(BASELINE)}; one seed, the baseline's; 95 % intervals over images."
+    told = " ".join([told, *(conditions(found, place) for place in range(len(found.audits)))])
+    head = ["adversary", "attack", "accuracy %", "MSE", "SSIM, zero-padded as published", "PSNR dB"]
+    return f"{unfinished(found)}{told}\n\n{table(head, lines, left=2)}"
+
+
+def _rows(threat: str, audit: CellAudit) -> list[list[str]]:
+    accuracy = "" if audit.accuracy is None else _over_images(ACCURACY, audit.accuracy)
+    return [
+        [threat, name, accuracy, *(_over_images(key, scores[key]) for key in ("mse", "ssim_zero_pad", "psnr"))]
+        for name, scores in (audit.attacks or {}).items()
+    ]
+
+
+def _over_images(measure: str, interval: Sequence[float]) -> str:
+    mean, *ends = interval
+    return number(measure, mean) + (f" ({number(measure, ends[0])} to {number(measure, ends[1])})" if ends else "")
+
+
+def undefended_section(source: Source) -> str:
+    """Accuracy without any defence."""
+    found = source.table("undefended-cifar10")
+    if found is None:
+        return not_measured("undefended-cifar10")
+    best = found.cells[0].audits[0].accuracy or []
+    told = f"accuracy {_over_images(ACCURACY, best)} %, 95 % interval over the test images"
+    return f"CIFAR-10, VGG11-BN cut 4, nothing added to z, one seed: {told} ({link('undefended-cifar10')})."
+
+
+def demo_section(source: Source) -> str:
+    """The embedded images: what `attncem demo` prints, with its intervals."""
+    file = source.folder / "demo.csv"
+    if not file.is_file():
+        return "not measured yet: `attncem demo`"
+    with file.open(encoding="utf-8", newline="") as opened:
+        rows = [row for row in csv.DictReader(opened) if row["kind"] == "run"]
+    head = ["run", "defence", "strongest attack", title(ACCURACY), title("mse"), title("structure"), title("ssim")]
+    told = (
+        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo`; one seed, so nothing here says that a "
+        "method wins; 95 % intervals over 1,000 test images. "
+        f"Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`."
+    )
+    return f"{told}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
+
+
+def _demo_run(row: Mapping[str, str]) -> list[str]:
+    accuracy, mse = ([float(row[f"{key}{end}"]) for end in ("", "_low", "_high")] for key in ("accuracy", "mse"))
+    others = [number(name, float(row[name])) for name in ("structure", "ssim")]
+    own = [row["run"], row["surrogate"], row["attack"]]
+    return [*own, _over_images(ACCURACY, accuracy), _over_images("mse", mse), *others]

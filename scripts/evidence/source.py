@@ -1,0 +1,78 @@
+"""Committed results by the campaign that made them, and the configuration behind every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attncem.campaigning.claims import Arm, arms_of
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import read_results
+from attncem.config.campaigns import load_campaign
+from attncem.config.run import RunConfig
+from attncem.results.campaign_table import CampaignTable
+
+Curve = tuple[str, list[Arm]]
+"""A campaign, and one arm of it at several weights."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of result files; a campaign's is NAME.json with underscores."""
+
+    folder: Path
+
+    def table(self, campaign: str) -> CampaignTable | None:
+        """What a campaign found; None: it is not measured yet."""
+        file = self.folder / f"{stem(campaign)}.json"
+        return read_results(file) if file.is_file() else None
+
+    def curve(self, config: RunConfig, campaigns: Iterable[str]) -> Curve | None:
+        """The first campaign in which this setting was measured at two weights or more, with its points there."""
+        asked = _but_for_the_weight(config)
+        for name in campaigns:
+            table = self.table(name)
+            points = [] if table is None else arms_of(table)
+            same = [arm for arm in points if _but_for_the_weight(config_of(name, arm)) == asked]
+            if len({weight_of(name, arm) for arm in same}) > 1:
+                return name, same
+        return None
+
+
+def stem(campaign: str) -> str:
+    """The name of a campaign's result file without its ending."""
+    return campaign.replace("-", "_")
+
+
+def link(campaign: str) -> str:
+    """A campaign's result file as a page in docs/ links it."""
+    return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
+
+
+def not_measured(campaign: str) -> str:
+    """The line that stands where a campaign's results will."""
+    return f"not measured yet: `attncem campaign run {campaign}`"
+
+
+def config_of(campaign: str, arm: Arm) -> RunConfig:
+    """The configuration of an arm at its point, as the packaged campaign has it."""
+    return _configs(campaign)[arm.name, repr(arm.point)]
+
+
+def weight_of(campaign: str, arm: Arm) -> float:
+    """The penalty weight λ of an arm at its point."""
+    return config_of(campaign, arm).training.penalty_weight
+
+
+@cache
+def _configs(campaign: str) -> dict[tuple[str, str], RunConfig]:
+    return {(one.cell.arm, repr(one.cell.point)): one.config for one in expand(load_campaign(campaign))}
+
+
+def _but_for_the_weight(config: RunConfig) -> dict[str, Any]:
+    data = config.model_dump(mode="json", exclude={"name", "seed"})
+    del data["training"]["penalty_weight"]
+    return data

@@ -1,0 +1,128 @@
+"""Numbers, settings and adversaries as the page writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attncem.campaigning.claims import ACCURACY, Arm, Effect
+from attncem.config.run import RunConfig
+from attncem.metrics import METRICS
+from attncem.results.campaign_table import AskedAudit, CampaignTable
+from attncem.results.threats import THREATS, ThreatModel
+from attncem.statistics import seed_summary
+from attncem.texts import text
+
+ANSWERS = {
+    "more_private": "more private",
+    "less_private": "**less private**",
+    "no_difference_shown": "no difference shown",
+    "too_few_seeds": "too few seeds to tell",
+}
+_OWNED = {
+    "train": "owns the training images",
+    "held_out": "owns images that were held out",
+    "published_infer": "owns nine tenths of the test images and is judged on the others",
+    "none": "owns no images",
+}
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    """A table whose first columns stand left, the others right."""
+    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def number(measure: str, value: float) -> str:
+    """A measure with its digits; an accuracy in percent."""
+    return f"{100 * value:.2f}" if measure == ACCURACY else f"{value:.{METRICS[measure].decimals}f}"
+
+
+def spread(measure: str, values: Sequence[float]) -> str:
+    """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
+    own = seed_summary(values)
+    if own.sd is None or own.low is None or own.high is None:
+        return number(measure, own.mean)
+    low, high = number(measure, own.low), number(measure, own.high)
+    return f"{number(measure, own.mean)} ± {number(measure, own.sd)} ({low} to {high})"
+
+
+def title(measure: str, *, balanced: bool = False) -> str:
+    """What a measure is called, and which way is more private."""
+    if measure == ACCURACY:
+        return "Balanced accuracy %" if balanced else "Accuracy %"
+    arrow = "↑" if METRICS[measure].private == "higher" else "↓"
+    return f"{text(f'measure.{measure}')} {arrow}"
+
+
+def ratio(effect: Effect | None) -> str:
+    """How many times as much, with its interval; a dash where it is not known."""
+    if effect is None or effect.comparison.ratio is None:
+        return "–"
+    found = effect.comparison
+    if found.ratio_low is None or found.ratio_high is None:
+        return f"{found.ratio:.2f}"
+    return f"{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
+
+
+def p_value(effect: Effect) -> str:
+    """The p among all comparisons; where so many seeds cannot reach the level, what they could reach at best."""
+    found = effect.comparison
+    if effect.answer == "too_few_seeds":
+        return "–" if found.p is None else f"≥ {found.smallest_p:.2g}"
+    return "–" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
+
+
+def front_end(config: RunConfig) -> str:
+    """A front end and its options that are not the defaults."""
+    options = config.model.front_end.model_dump(exclude_defaults=True, exclude={"name"})
+    return " ".join([config.model.front_end.name, *(f"{key} {value:g}" for key, value in options.items())])
+
+
+def method(config: RunConfig) -> str:
+    """The surrogate, its variant where it is a document's, and λ."""
+    variant = getattr(config.surrogate, "variant", "ours")
+    name = config.surrogate.name if variant == "ours" else f"{config.surrogate.name} {variant}"
+    weight = config.training.penalty_weight
+    return f"{name}, λ = {weight:g}" if weight else name
+
+
+def seeds_of(arms: Sequence[Arm]) -> str:
+    """How many seeds the arms have."""
+    counts = sorted({len(arm.seeds) for arm in arms})
+    if counts == [1]:
+        return "one seed"
+    return f"{' or '.join(map(str, counts))} seeds an arm"
+
+
+def conditions(found: CampaignTable, audit: int = 0) -> str:
+    """Adversary, images, weights and attacks of an audit, in a sentence or two."""
+    asked = found.audits[audit]
+    known = asked.threat or "train"
+    suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
+    rows = ", ".join(f"`{row}`" for row in asked.rows)
+    return f"{_adversary(THREATS[known])} Judged on {_images(asked)}. {suite}: {rows}."
+
+
+def _adversary(threat: ThreatModel) -> str:
+    knows = "knows client and channel" if threat.knows_encoder and threat.knows_channel else "does not know the client"
+    count = threat.releases_per_input
+    times = "once" if count == 1 else f"{count} times"
+    return f"Adversary `{threat.name}`: {knows}, {_OWNED[threat.auxiliary]}, sees each image released {times}."
+
+
+def _images(asked: AskedAudit) -> str:
+    images = "validation images" if asked.evaluation == "validation" else "test images"
+    return f"{images}, {asked.weights or 'best'} weights"
+
+
+def unfinished(found: CampaignTable) -> str:
+    """What is said where cells of a campaign are missing; nothing where none is."""
+    if not found.unfinished:
+        return ""
+    named = ", ".join(f"`{cell}`" for cell in found.unfinished)
+    return f"**Not complete**: {len(found.unfinished)} of the campaign's runs are missing ({named}).\n\n"
+
+
+def counted(names: Mapping[str, int]) -> str:
+    """Names with how often each occurs."""
+    return ", ".join(f"`{name}` ({count})" for name, count in names.items())

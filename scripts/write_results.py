@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Write docs/results.md, its figure and the headline of both READMEs anew from the committed files of results/.
+
+    python scripts/write_results.py             # needs no GPU; the same bytes every time
+    python scripts/write_results.py --choose    # what the selections say about the arms of the claim; writes nothing
+
+What is not measured yet is named with the command that measures it. A README has its headline between
+`<!-- results: headline -->` and `<!-- end -->`; one without these lines is left alone. Tests compare all of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from evidence import claim, front, headlines, others
+from evidence.source import Source, not_measured
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/results.md"
+FIGURE = ROOT / "docs" / front.FIGURE
+READMES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
+HEADLINE = re.compile(r"(?<=<!-- results: headline -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
+THIN = "claim-thin-cifar10"
+CLAIM = claim.Claim(
+    "claim-cifar10",
+    {"a": "a-kmeans", "b": "b-front-end-kmeans", "c": "c-front-end-attention"},
+    {"d": (THIN, "d-thin-front-end-attention")},
+)
+EARLIER = claim.Claim(
+    "front-ends-cifar10",
+    {"a": "none-kmeans-2-0.1", "b": "local_contrast-kmeans-2-0.1", "c": "local_contrast-gated-0.1-0.1"},
+)
+TINY = claim.Claim("claim-tiny-imagenet", CLAIM.parts)
+FACES = claim.Claim("claim-lfw", CLAIM.parts, balanced=True)
+
+
+def page(source: Source) -> str:
+    """The whole page."""
+    thin = "" if source.table(THIN) else f"Arm d, behind a thin client: {not_measured(THIN)}\n\n"
+    return f"""# Results
+
+Written by `python scripts/write_results.py` from the files of `results/`, each of which has its own command in it;
+no number here is typed by hand but those of others. What is not measured yet says so. ↑: higher is more private,
+↓: lower is; privacy without accuracy is worth nothing, so read both.
+
+{headlines.headline(source, CLAIM, EARLIER, "en", to_results="../results", to_page=None)}
+
+## The claim
+CIFAR-10, VGG11-BN cut 4, z = 8×8×8, σ = 0.1, 40 epochs, one-cycle. **a**: the baseline's kmeans, its index defect
+fixed; **b**: the same behind a front end; **c**: attention behind the same front end. b over a is the front end's part,
+c over b the attention's.
+
+{thin}{claim.section(source, CLAIM, goals=True)}
+
+### How b and c were chosen
+On validation images, by a rule that is code (`campaigning/choosing.py`): λ at which a setting has the accuracy of
+arm a; of attention the setting with the largest geometric mean of MSE and structure error there; b is kmeans behind its
+front end.
+
+{others.selection_section(source)}
+
+### An earlier measurement
+The same three parts as they were measured first, with weights that were not matched. Fewer than six seeds an arm cannot
+show that a method wins ([why](statistics.md#the-rule-of-six-seeds)).
+
+{claim.section(source, EARLIER)}
+
+## The front
+Every surrogate, ours and as the documents give it, with and without a front end; CIFAR-10, the setting of the claim.
+
+{front.section(source)}
+
+## Other data
+The same arms with the same front end, surrogates and λ as on CIFAR-10, not chosen anew.
+
+### Tiny-ImageNet, 200 classes, ResNet-20
+{claim.section(source, TINY)}
+
+### Faces (LFW people)
+People have unequal numbers of pictures, so the accuracy is the mean over people.
+
+{claim.section(source, FACES)}
+
+## The baseline's own recipe
+{others.baseline_section(source)}
+
+## What may come after
+On validation images: narrower blurs, a small adversarial penalty behind the front end, and a thin, deep client of the
+same multiply-accumulates (`thin_vgg11_bn`). Not here: noise shaped by frequency band, and front ends with learned
+filters; neither is built.
+
+{others.beyond_section(source)}
+
+## Without a defence
+{others.undefended_section(source)}
+
+## The embedded images
+{others.demo_section(source)}
+"""
+
+
+def renewed(readme: str, language: str, source: Source) -> str:
+    """A README with its headline as the results have it; one without a place for it stays as it is."""
+    said = headlines.headline(source, CLAIM, EARLIER, language, to_results="results", to_page="docs/results.md")
+    return HEADLINE.sub(lambda _: said, readme)
+
+
+def main(arguments: list[str]) -> None:
+    """Write everything, or say what the selections say."""
+    source = Source(ROOT / "results")
+    if arguments == ["--choose"]:
+        lines = others.told_choices(source)
+        print("\n".join(lines or [not_measured(others.SELECTION)]))
+        return
+    if arguments:
+        sys.exit(f"{' '.join(arguments)}: not known; give nothing, or --choose")
+    PAGE.write_text(page(source), encoding="utf-8")
+    drawn = front.figure(source)
+    if drawn is not None:
+        FIGURE.write_bytes(drawn)
+    for language, file in READMES.items():
+        file.write_text(renewed(file.read_text(encoding="utf-8"), language, source), encoding="utf-8")
+    print(f"{PAGE} is up to date")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,59 @@
+"""VGG11-BN behind a thin, deep client: as many multiply-accumulates as the first four stages that it replaces."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from attncem.config.model import ModelOptions
+from attncem.models.architecture import Architecture, Stage
+from attncem.models.vgg import Halve, vgg11_bn
+from attncem.types import ConfigError, DatasetSpec
+
+REPLACED = 4
+"""Stages of VGG11-BN in whose place the client stands: two convolutions, two poolings."""
+BLOCKS = 17
+"""Residual blocks. For wide networks those stages and the bottleneck take 4608 w² multiply-accumulates at 32 px and
+width w, the client 256 w² (1 + blocks)."""
+
+
+class Separable(nn.Module):
+    """3x3 on each channel, then 1x1 across them, each normalised and rectified; x is added where widths are equal."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False),
+            nn.BatchNorm2d(inputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inputs, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.residual = inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] to [B, outputs, H, W]."""
+        out: Tensor = self.body(x)
+        return F.relu(x + out if self.residual else out)
+
+
+def thin_vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
+    """Four stages of our own, then VGG11-BN's from its third convolution on: cut 4 differs in the client alone."""
+    width = options.width or 64
+    if width % 2:
+        raise ConfigError(f"model.width={width}: thin_vgg11_bn begins with half of it, so it must be even")
+    whole = vgg11_bn(spec, options)
+    half, double = width // 2, 2 * width
+    client: list[Stage] = [
+        ("stem", _stem(spec.shape[0], half), half),
+        ("separable1", nn.Sequential(Separable(half, width), Halve()), width),
+        ("separable2", Separable(width, double), double),
+        ("deep", nn.Sequential(*(Separable(double, double) for _ in range(BLOCKS))), double),
+    ]
+    return Architecture((*client, *whole.stages[REPLACED:]), whole.head, initialise_client=whole.initialise_client)
+
+
+def _stem(inputs: int, outputs: int) -> nn.Sequential:
+    """A convolution of stride 2 in the place of the first pooling."""
+    conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))

@@ -1,0 +1,346 @@
+"""docs/results.md and the READMEs' headline: what is committed is what the script writes, and what it says is true."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncem.campaign_folder import PlannedCell
+from attncem.campaigning.claims import arms_of, effects, moved, slopes
+from attncem.campaigning.expansion import expand
+from attncem.campaigning.results import results_text
+from attncem.config.campaigns import load_campaign
+from attncem.metrics import METRICS
+from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
+from attncem.types import RunError
+
+ROOT = Path(__file__).parent.parent
+Plant = Callable[[str, float], dict[str, float]]
+"""From an arm and its λ to the means that its seeds spread around: accuracy, and how many times the base's errors."""
+BASE = {"mse": 0.0150, "psnr": 18.7, "ssim": 0.549, "ssim_zero_pad": 0.67, "structure": 0.0134, "edges": 0.787}
+BASE |= {"band_mean": 0.0016, "band_low": 0.0063, "band_high": 0.0071}
+SPREAD = {"accuracy": 0.002, "times": 0.01}
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Any]:
+    """The script and its parts, importable as when it is run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        names = ("write_results", "evidence.claim", "evidence.front", "evidence.others", "evidence.source")
+        parts = {name.rpartition(".")[2]: importlib.import_module(name) for name in names}
+        yield SimpleNamespace(**parts)
+
+
+@cache
+def cells_of(campaign: str) -> list[PlannedCell]:
+    return expand(load_campaign(campaign))
+
+
+def made(campaign: str, plant: Plant, *, noise: float = 1.0, drop: int = 0) -> CampaignTable:
+    """Results that a campaign could have: every cell of it, with planted means and a spread over seeds."""
+    asked, rng, cells = load_campaign(campaign), np.random.default_rng(0), []
+    planned = cells_of(campaign)
+    for one in planned[: len(planned) - drop]:
+        means = plant(one.cell.arm, one.config.training.penalty_weight)
+        accuracy = means["accuracy"] + noise * rng.normal(0, SPREAD["accuracy"])
+        times = means.get("times", 1.0) * (1 + noise * rng.normal(0, SPREAD["times"]))
+        audits = [made_audit(accuracy, times) for _ in asked.audits]
+        cells.append(CellResult(one.cell.arm, dict(one.cell.point), one.cell.seed, audits, [], 21_000_000, 20.0))
+    told = [AskedAudit({"decoder global": {}}, "standard v4", audit.threat, audit.on, "best") for audit in asked.audits]
+    missing = {one.cell.id: "planned" for one in planned[len(planned) - drop :]} if drop else {}
+    return CampaignTable(campaign, asked.meaning, "", told, cells, unfinished=missing)
+
+
+def made_audit(accuracy: float, times: float) -> CellAudit:
+    """Errors so many times the baseline's, similarities so much lower."""
+    values = {
+        name: BASE[name] * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1)) for name in METRICS
+    }
+    scores: dict[str, Any] = {name: [value, 0.99 * value, 1.01 * value] for name, value in values.items()}
+    doubled = {name: [2 * mean, low, high] for name, (mean, low, high) in scores.items()}
+    attacks = {"decoder global": {**scores, "reliable": True}, "ridge x4": {**doubled, "reliable": True}}
+    return CellAudit([accuracy, accuracy, accuracy], "decoder global", attacks, None, 60.0, accuracy - 0.02)
+
+
+def folder(path: Path, *tables: CampaignTable) -> Path:
+    path.mkdir(exist_ok=True)
+    for table in tables:
+        (path / f"{table.campaign.replace('-', '_')}.json").write_text(results_text(table), encoding="utf-8")
+    return path
+
+
+def part(page: str, heading: str) -> str:
+    """The text under a heading, down to the next of any level."""
+    return re.split(r"^##+ ", page.partition(f"{heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def planted(mse: float, accuracy: float = 0.877) -> Plant:
+    """Arm c, and kmeans behind a front end by half as much, at this accuracy; arm a is at 87.7 %."""
+
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        gain = {"a": 0.0, "b": (mse - 1) / 2, "c": mse - 1, "d": 1.5 * (mse - 1)}[arm[0]]
+        return {"accuracy": 0.877 if arm[0] == "a" else accuracy, "times": 1 + gain}
+
+    return plant
+
+
+def selection(arm: str, weight: float) -> dict[str, float]:
+    """Weights that cost accuracy and bring error along one line; slots behind the narrow blur leave the largest."""
+    if arm == "kmeans":
+        return {"accuracy": 0.877 if weight == 2 else 0.867, "times": weight / 2}
+    strength = weight / (1.6 if "kmeans" in arm else 0.07)
+    best = {"s1.5-slot": 1.9, "s3-slot": 1.7}.get(arm, 1.5)
+    return {"accuracy": 0.877 - 0.02 * (strength - 1), "times": best + 0.5 * (strength - 1)}
+
+
+# what is committed
+
+
+def test_the_committed_page_is_what_the_script_writes(script: Any) -> None:
+    write = script.write_results
+    source = script.source.Source(ROOT / "results")
+    assert write.PAGE.read_text(encoding="utf-8") == write.page(source), "run scripts/write_results.py"
+    drawn = script.front.figure(source)
+    assert write.FIGURE.exists() == (drawn is not None) and (drawn is None or write.FIGURE.read_bytes() == drawn)
+    for language, file in write.READMES.items():
+        text = file.read_text(encoding="utf-8")
+        assert write.renewed(text, language, source) == text, "run scripts/write_results.py"
+
+
+def test_the_page_links_to_files_that_are_there() -> None:
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page)
+    assert links and all((ROOT / "docs" / link).exists() for link in links)
+
+
+def test_arms_that_were_chosen_are_those_of_the_claims_files(script: Any) -> None:
+    """Once the selections are measured, nobody may forget to put what they say into the campaigns."""
+    chosen = script.others.chosen(script.source.Source(ROOT / "results"))
+    for letter, one in chosen.items():
+        name = "claim-thin-cifar10" if letter == "d" else "claim-cifar10"
+        asked = next(cell.config for cell in cells_of(name) if cell.cell.arm.startswith(f"{letter}-"))
+        assert asked.training.penalty_weight == one.matched.weight
+        assert (asked.model.front_end, asked.surrogate) == (one.config.model.front_end, one.config.surrogate)
+
+
+# made-up results
+
+
+def test_without_results_the_page_says_what_to_run(script: Any, tmp_path: Path) -> None:
+    page = script.write_results.page(script.source.Source(tmp_path))
+    for name in ("claim", "claim-selection", "claim-thin", "front", "baseline-240", "beyond", "front-ends"):
+        assert f"not measured yet: `attncem campaign run {name}-cifar10`" in page
+    assert "not measured yet: `attncem campaign run claim-tiny-imagenet`" in page
+    assert "not measured yet: `attncem campaign run claim-lfw`" in page
+    assert "Nothing is measured on CIFAR-10 yet" in page
+    assert script.front.figure(script.source.Source(tmp_path)) is None
+
+
+def test_a_planted_effect_is_found_and_the_page_is_the_same_every_time(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(2.1)), made("claim-selection-cifar10", flat))
+    source = script.source.Source(tmp_path)
+    page = script.write_results.page(source)
+    assert page == script.write_results.page(script.source.Source(tmp_path))
+    own = part(page, "## The claim")
+    assert own.count("- reached: ") == 4 and "not reached" not in own
+    assert "MSE ↑ at least 1.6 times: 2.1" in own and "2 times too" in own
+    assert "6 seeds an arm" in own and "[`results/claim_cifar10.json`](../results/claim_cifar10.json)" in own
+    assert re.search(r"\| c over a \| MSE ↑ \| 2\.\d\d \(2\.\d\d to 2\.\d\d\) \|", own)
+    assert "| c over a | PSNR" not in own, "decibels have no ratio"
+    assert re.search(r"\| ridge x4 \| 0\.0\d+ ± .* \| 0\.06\d\d ± ", own)
+    assert "All goals of the claim are reached." in page.partition("## The claim")[0]
+
+
+def flat(arm: str, weight: float) -> dict[str, float]:
+    """A selection in which nothing depends on the weight."""
+    return {"accuracy": 0.877, "times": 1.0}
+
+
+def test_no_effect_is_said_to_be_none(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(1.0)))
+    page = script.write_results.page(script.source.Source(tmp_path))
+    own = part(page, "## The claim")
+    assert "no difference shown" in own and "more private |" not in own
+    assert own.count("**not reached**") >= 3
+    assert "no measure worse: none is shown to be" in own
+    assert "the attention's part: c over b" in own
+
+
+def test_a_measure_that_is_worse_is_named(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(0.8)))
+    own = part(script.write_results.page(script.source.Source(tmp_path)), "## The claim")
+    assert "**not reached**: no measure worse: worse are MSE ↑, SSIM ↓" in own
+    assert "**less private**" in own
+
+
+def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, tmp_path: Path) -> None:
+    """Arm c is a point less accurate, and all that it leaves more is what its slope says a point is worth."""
+
+    def honest(arm: str, weight: float) -> dict[str, float]:
+        return {"accuracy": 0.867, "times": 1.2} if arm[0] == "c" else {"accuracy": 0.877, "times": 1.0}
+
+    def along(arm: str, weight: float) -> dict[str, float]:
+        away = 0.0 if weight in (0.05, 1.2) or (arm, weight) == ("kmeans", 2) else 0.02
+        return {"accuracy": 0.877 - away, "times": 1.0 + 20 * away}
+
+    folder(tmp_path, made("claim-cifar10", honest, noise=0.5), made("claim-selection-cifar10", along, noise=0.0))
+    source = script.source.Source(tmp_path)
+    found = script.claim.find(source, script.write_results.CLAIM)
+    as_measured, equal = found.over(found.arms)["c", "a"]["mse"], found.over(found.equal)["c", "a"]["mse"]
+    assert as_measured.comparison.ratio == pytest.approx(1.2, abs=0.01) and as_measured.answer == "more_private"
+    assert equal.comparison.ratio == pytest.approx(1.0, abs=0.02) and equal.answer == "no_difference_shown"
+    assert np.std(found.equal["c"].values["mse"]) > np.std(found.arms["c"].values["mse"]), "accuracies spread too"
+    own = part(script.write_results.page(source), "## The claim")
+    assert re.search(r"c is -1\.\d\d points of accuracy from a: \*\*not within\*\* 0\.2\. Corrected", own)
+    assert "results/claim_selection_cifar10.json" in own and "λ = 0.05, 0.1" in own
+    assert re.search(r"\*\*not reached\*\*: MSE ↑ at least 1\.6 times: (0\.99|1\.0\d) ", own)
+
+
+def test_three_seeds_are_too_few_to_tell_however_large_the_effect(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-lfw", planted(3.0), drop=1))
+    own = part(script.write_results.page(script.source.Source(tmp_path)), "### Faces (LFW people)")
+    assert "too few seeds to tell" in own and "≥ 0.1" in own and "more private |" not in own
+    assert "Balanced accuracy %" in own and "85." in own, "two points below the plain one"
+    assert "**Not complete**: 1 of the campaign's runs are missing (`" in own
+
+
+def test_a_claim_that_lacks_runs_is_no_claim_yet(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(2.1), drop=6))
+    page = script.write_results.page(script.source.Source(tmp_path))
+    head = page.partition("## The claim")[0]
+    assert "**No claim yet**" in head and "4 seeds an arm" in head and "results/claim_cifar10.json" in head
+    assert "goals" not in head
+    assert "**Not complete**: 6 of the campaign's runs are missing" in part(page, "## The claim")
+
+
+def test_attacks_that_cannot_be_trusted_are_counted(script: Any, tmp_path: Path) -> None:
+    table = made("claim-cifar10", planted(2.1))
+    (audit,) = table.cells[0].audits
+    assert audit.attacks is not None
+    audit.attacks["decoder global"]["reliable"] = False
+    folder(tmp_path, table)
+    page = script.write_results.page(script.source.Source(tmp_path))
+    assert "**The audits of 1 runs call that attack unreliable**" in page
+
+
+def test_the_thin_client_stands_beside_the_claim_once_it_is_measured(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-cifar10", planted(1.8)), made("claim-thin-cifar10", planted(1.8)))
+    own = part(script.write_results.page(script.source.Source(tmp_path)), "## The claim")
+    assert "| **d** | thin_vgg11_bn | local_contrast s 1.5 |" in own
+    assert re.search(r"the thin client's part: d over c, MSE ↑ 1\.2\d", own)
+    assert "not measured" not in own
+
+
+def test_the_rule_takes_the_setting_that_leaves_most_at_the_accuracy_of_a(script: Any, tmp_path: Path) -> None:
+    folder(tmp_path, made("claim-selection-cifar10", selection, noise=0.0))
+    source = script.source.Source(tmp_path)
+    found = script.others.chosen(source)
+    assert found.keys() == {"b", "c"}
+    assert (found["c"].matched.name, found["b"].matched.name) == ("s1.5-slot", "s1.5-kmeans")
+    assert (found["c"].matched.weight, found["b"].matched.weight) == (0.07, 1.6)
+    assert script.others.told_choices(source) == [
+        "b: front end local_contrast s 1.5; surrogate kmeans; λ = 1.6",
+        "c: front end local_contrast s 1.5; surrogate slot; λ = 0.07",
+    ]
+    page = script.write_results.page(source)
+    assert re.search(r"\| s1.5-slot \| 0.07 \| 0\.\d+ \| yes \| \*\*c\*\* \|", page)
+
+
+def test_a_setting_that_was_never_that_accurate_is_not_taken(script: Any, tmp_path: Path) -> None:
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        means = selection(arm, weight)
+        return {**means, "accuracy": means["accuracy"] - 0.1} if arm == "s1.5-slot" else means
+
+    folder(tmp_path, made("claim-selection-cifar10", plant, noise=0.0))
+    assert script.others.chosen(script.source.Source(tmp_path))["c"].matched.name == "s3-slot"
+
+
+def test_the_front_is_a_table_and_a_figure_of_the_same_bytes(script: Any, tmp_path: Path) -> None:
+    def fronts(arm: str, weight: float) -> dict[str, float]:
+        if arm == "front-end-none":
+            return {"accuracy": 0.9, "times": 2.0}
+        return {"accuracy": 0.89 - 0.01 * weight / 16, "times": 1.5 if arm.startswith("front-end") else 1.0}
+
+    folder(tmp_path, made("front-cifar10", fronts, noise=0.1))
+    source = script.source.Source(tmp_path)
+    drawn = script.front.figure(source)
+    assert drawn == script.front.figure(source) and drawn.startswith(b"<?xml")
+    for name in ("gated-002", "slot-001", "with a front end", "accuracy %"):
+        assert f">{name}<".encode() in drawn
+    own = part(script.write_results.page(source), "## The front")
+    assert own.count("\n| local_contrast s 1.5 |") == own.count("\n| none |") == 17
+    assert "gated 002, λ = 16" in own and "| on it |" in own and "| no |" in own
+    assert "![Accuracy against the strongest attack's MSE](results-front.svg)" in own
+
+
+def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) -> None:
+    folder(
+        tmp_path,
+        made("baseline-240-cifar10", flat),
+        made("claim-selection-cifar10", selection, noise=0.0),
+        made("beyond-cifar10", lambda arm, weight: {"accuracy": 0.877 - weight / 100, "times": 1 + weight}, noise=0.0),
+    )
+    page = script.write_results.page(script.source.Source(tmp_path))
+    own = part(page, "## The baseline's own recipe")
+    assert "| train | decoder global | 87." in own and "| published_infer | decoder global | 87." in own
+    assert "As published by others" in own and "one seed, the baseline's" in own
+    beyond = part(page, "## What may come after")
+    assert "| thin_vgg11_bn | local_contrast s 1.5 | gated, λ = 0.03 |" in beyond
+    assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.03 |" in beyond
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_readme_gets_its_headline_and_nothing_else_changes(script: Any, tmp_path: Path, language: str) -> None:
+    readme = "# Title\n\n<!-- results: headline -->\nold\n<!-- end -->\n\n## More\n"
+    write, source = script.write_results, script.source.Source(ROOT / "results")
+    new = write.renewed(readme, language, source)
+    assert new.startswith("# Title\n\n<!-- results: headline -->\n") and new.endswith("\n<!-- end -->\n\n## More\n")
+    assert "old" not in new and "results/" in new and "](docs/results.md)" in new
+    assert write.renewed(new, language, source) == new
+    assert write.renewed("# Nothing to fill\n", language, source) == "# Nothing to fill\n"
+    folder(tmp_path, made("claim-cifar10", planted(2.1)))
+    claimed = write.renewed(readme, language, script.source.Source(tmp_path))
+    assert "2.1" in claimed and "results/claim_cifar10.json" in claimed
+
+
+# the numbers behind it
+
+
+def test_slopes_and_moving_along_them() -> None:
+    table = made("claim-selection-cifar10", selection, noise=0.0)
+    curve = [arm for arm in arms_of(table) if arm.name == "s1.5-slot"]
+    line = slopes(curve)
+    assert line["mse"] == pytest.approx(-0.5 / 0.02 * BASE["mse"])
+    there = moved(curve[0], 0.877, line)
+    assert there.accuracy == pytest.approx(0.877)
+    assert there.values["mse"] == pytest.approx([1.9 * BASE["mse"]] * 2)
+    assert slopes(curve[:1]) == {} and moved(curve[0], 0.877, {}).measures == []
+
+
+def test_p_is_adjusted_for_all_pairs_and_measures_together() -> None:
+    arms = arms_of(made("claim-cifar10", planted(1.6)))
+    a, b, c = arms
+    alone, together = effects([(c, a)])[0], effects([(c, a), (b, a), (c, b)])[0]
+    assert [one.measure for one in alone] == [name for name in METRICS if name != "psnr"]
+    assert all(one.comparison.adjusted_p is not None for one in together)
+    assert all(x.comparison.p == y.comparison.p for x, y in zip(alone, together, strict=True))
+    assert {one.answer for one in together} == {"more_private"}
+
+
+def test_results_without_what_is_needed_are_refused() -> None:
+    table = made("claim-cifar10", flat)
+    bare = CellResult("a-kmeans", {}, 0, [CellAudit([0.9, 0.9, 0.9])])
+    with pytest.raises(RunError, match="claim-cifar10: a-kmeans with seed 0 has no attack with a result"):
+        arms_of(CampaignTable("claim-cifar10", "", "", table.audits, [bare]))
+    plain = CellAudit([0.9], "decoder global", table.cells[0].audits[0].attacks)
+    with pytest.raises(RunError, match="has no balanced accuracy"):
+        arms_of(CampaignTable("claim-cifar10", "", "", table.audits, [CellResult("a", {}, 0, [plain])]), balanced=True)
