@@ -15,7 +15,7 @@ COMMAND: dict[str, str] = {
     "command.audit_folder": "rows, scores of every image and pictures: {folder}",
     "command.page": "page: {path}",
     "command.report": "report: {path}",
-    "command.no_runs": "no runs in {folder}",
+    "command.no_runs": "no runs in {folder} or its sub-folders",
     "command.no_verb": "{word}: there is no such verb{guess} Verbs: {verbs}",
     "command.empty": "{name} is given as an empty text: leave it out, or name something",
     "command.too_large": "{name}={value}: whole numbers have at most 64 bits",
@@ -27,5 +27,8 @@ COMMAND: dict[str, str] = {
     "command.goes_on.campaign": "; what was finished is kept, and the same command goes on with the rest",
     "command.goes_on.search": "; what was tried is kept, and the same command goes on with the rest",
     "command.data.columns": "data set|images|classes|train|test|state",
-    "command.runs.columns": "run|status|surrogate|weight|epoch|validation accuracy|audits",
+    "command.runs.title": "Runs in {folder}",
+    "command.runs.columns": "run|status|surrogate|weight|epoch|acc.\n%|attack\nMSE|audits",
+    "command.runs.validation": "{accuracy}*",
+    "command.runs.unaudited": "*: on validation images; the test images are measured by attncem audit RUN",
 }
