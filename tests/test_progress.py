@@ -81,6 +81,38 @@ def test_a_bar_fits_80_columns() -> None:
     assert "17 %" in last and "…" not in last and "epoch 7  ce 0.51" in last and "health" not in last
 
 
+PARTS = ("trunk", "annealed from 14", "trunk", "annealed from 28")
+
+
+def on_80_columns(*told: tuple[str, float, float, dict[str, float]]) -> list[str]:
+    """What a terminal of 80 columns shows of the last thing that it was told."""
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=True, width=80)) as report:
+        for words in told:
+            report(*words)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).replace("\r", "\n").split("\n")
+    assert all(len(line) <= 80 for line in lines)
+    return [line for line in lines if line.strip()]
+
+
+def test_of_the_parts_of_an_attack_one_has_a_bar() -> None:
+    told = [(f"audit demo-gated: decoder small: {part}", 3 * n, 28.0, {"mse": 0.02959}) for n, part in enumerate(PARTS)]
+    shown = on_80_columns(("audit demo-gated", 1, 6, {}), ("audit demo-gated: ridge", 1, 2, {}), *told)
+    assert [line.split("  ")[0].split(" ━")[0].strip() for line in shown[-3:]] == [
+        "audit demo-gated",
+        "audit demo-gated: ridge",
+        "audit demo-gated: decoder small: annealed from 28",
+    ]
+    assert "9 of 28" in shown[-1]
+
+
+def test_a_long_name_gives_way_to_what_is_at_work() -> None:
+    stage = "audit recommended-balanced-of-mine-s0: decoder small: annealed from 28"
+    line = on_80_columns((stage, 3, 28, {"mse": 0.02959}))[-1]
+    assert line.startswith("audit recommended-ba")
+    assert "…: decoder small: annealed from 28" in line and "3 of 28" in line
+
+
 def test_each_stage_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
     console, text = plain_console()

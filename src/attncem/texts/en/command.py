@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 COMMAND: dict[str, str] = {
+    "command.start.train": (
+        "train {run}: {data} ({train} train, {validation} validation, {test} test)\n"
+        "  {network}, cut {cut}; z {shape}, {bytes} bytes a query; {device}, threads {threads}\n"
+        "  epochs {first} to {last}: {time}"
+    ),
+    "command.start.audit": (
+        "audit {run} ({weights}): suite {suite}, rows to make: {rows} of {all}\n"
+        "  threat model {threat}, own images: {own}; images attacked: {images} ({on})\n"
+        "  {device}, threads {threads}, workers {workers}"
+    ),
+    "command.start.unknown": "how long is told after the first",
+    "command.start.time": "about {time}",
+    "command.left": "train {run}: {left}",
     "command.trained": "{path}: validation accuracy {accuracy:.1f} %. Next: attncem audit {path}",
     "command.no_onnx": (
         "{path}: your networks are not kept as ONNX ({said}); the command line cannot audit the run, Python can, with "
@@ -26,6 +39,9 @@ COMMAND: dict[str, str] = {
     "command.go_on.audit": "; finished rows are kept in {run}, and the same command goes on with the others",
     "command.goes_on.campaign": "; what was finished is kept, and the same command goes on with the rest",
     "command.goes_on.search": "; what was tried is kept, and the same command goes on with the rest",
+    "progress.left": "about {time} left",
+    "progress.trunk": "trunk",
+    "progress.annealed": "annealed from {epoch:g}",
     "command.data.columns": "data set|images|classes|train|test|state",
     "command.runs.title": "Runs in {folder}",
     "command.runs.columns": "run|status|surrogate|weight|epoch|acc.\n%|attack\nMSE|audits",
