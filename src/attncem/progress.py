@@ -33,6 +33,7 @@ _IN_A_BAR = 3
 """So many numbers stand beside a bar at most, the epoch of a training among them: it fits 80 columns."""
 _GAPS = 4
 """Columns between name, bar, count, time left and numbers."""
+_UNITS = {"hours": 3600.0, "minutes": 60.0}
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or turn what follows: all control characters but tab and line feed."""
 
@@ -128,12 +129,10 @@ class _Course:
         return (time.monotonic() - self.began) * (total - self.done) / (self.done - self.first)
 
 
-def format_duration(seconds: float) -> str:
-    """In the unit that fits, rounded as befits a guess."""
-    for size, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * size:
-            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
-    return f"{max(1.0, seconds):.2g} s"
+def format_duration(seconds: float, digits: int = 2, least: float = 1.0) -> str:
+    """In the unit that fits, rounded as befits a guess; what was measured may have more digits, and be less."""
+    unit, size = next(((unit, size) for unit, size in _UNITS.items() if seconds >= 1.5 * size), ("seconds", 1.0))
+    return text(f"amount.{unit}", value=float(f"{max(least, seconds / size):.{digits}g}"))
 
 
 def _count(done: float, total: float) -> str:
