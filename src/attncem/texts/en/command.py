@@ -28,6 +28,17 @@ COMMAND: dict[str, str] = {
     "command.audit_folder": "rows, scores of every image and pictures: {folder}",
     "command.page": "page: {path}",
     "command.report": "report: {path}",
+    "command.start.demo": ("demo: {names}\n  {data}; attacked by suite {suite}; processes {workers}; into {folder}"),
+    "command.demo.next": "Open the report in a browser. What to type next:",
+    "command.demo.explain": "  {command} explain {run} test:0\n      one image on its way through the defended model",
+    "command.demo.audit": (
+        "  {command} audit {run} --suite standard\n      stronger attacks; it says first how long they take"
+    ),
+    "command.demo.own": (
+        "  {command} train data.name=image_folder data.root=FOLDER data.image_size=32\n"
+        "      a model of your own pictures, a folder for each class in FOLDER"
+    ),
+    "command.demo.activate": "The shell finds it by its name, attncem, after: {activate}",
     "command.no_runs": "no runs in {folder} or its sub-folders",
     "command.no_verb": "{word}: there is no such verb{guess} Verbs: {verbs}",
     "command.empty": "{name} is given as an empty text: leave it out, or name something",
