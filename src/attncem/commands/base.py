@@ -122,15 +122,13 @@ def listed(meanings: Mapping[str, str]) -> str:
     )
 
 
-def table(columns: str, rows: Iterable[Sequence[str]], *, numbers: Collection[int] = (), title: str = "") -> Table:
+def table(columns: str, rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Table:
     """A narrow table that breaks long words, the widest first, instead of cutting them: names and paths stay whole."""
     made = Table(
         *(
             Column(name, justify="right" if place in numbers else "left", overflow="fold")
             for place, name in enumerate(columns.split("|"))
         ),
-        title=Text(clean(title)) if title else None,
-        title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,

@@ -53,8 +53,8 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
         show_line(text("command.no_runs", folder=known.folder), console)
         return
     cells = [line._replace(accuracy=_accuracy(line))[:-1] for line in lines]
-    title = text("command.runs.title", folder=known.folder)
-    console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8), title=title))
+    show_line(text("command.runs.title", folder=known.folder), console)
+    console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
 
