@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from attncem.campaigning.engines.local import Workers
 from attncem.config.attacks import GreyOptions, MeanImageOptions
 from attncem.config.suites import Suite
 from attncem.demonstration import run_demo
 from attncem.progress import Progress, tell
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError, DataError, RunError
+from attncem.working import Workers
 
 NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
 SUITE = Suite(

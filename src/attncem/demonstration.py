@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attncem.campaigning.cell import audit_run, train_run
-from attncem.campaigning.engines.local import Workers
 from attncem.config.campaigns import CampaignAudit, load_campaign
 from attncem.config.load import load_config
 from attncem.config.overrides import plain
@@ -20,6 +19,7 @@ from attncem.results.audit import AuditResult
 from attncem.runs import free_path
 from attncem.texts import text
 from attncem.types import ConfigError, RunError
+from attncem.working import Workers
 
 
 @dataclass(frozen=True)
