@@ -192,7 +192,7 @@ class _Bars:
     def _hide_other_parts(self, stage: str) -> None:
         """Stages are called AUDIT: ATTACK: PART where an attack has parts."""
         whole = stage.rpartition(": ")[0]
-        for other, task in self._tasks.items() if ": " in whole else ():
+        for other, task in list(self._tasks.items()) if ": " in whole else ():  # others may tell or forget meanwhile
             if other != stage and other.rpartition(": ")[0] == whole:
                 self._bars.update(task, visible=False)
 

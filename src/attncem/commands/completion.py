@@ -56,7 +56,7 @@ def _below(
 def _option(action: argparse.Action, values: Mapping[str, Sequence[str]]) -> Option:
     flag = action.option_strings[-1]
     known = tuple(map(str, action.choices or ())) or tuple(values.get(flag, ()))
-    return Option(tuple(action.option_strings), action.help or "", action.nargs != 0, known)
+    return Option(tuple(action.option_strings), action.help or "", action.nargs not in (0, "?"), known)
 
 
 def _argument(words: str, action: argparse.Action, values: Mapping[str, Sequence[str]]) -> Sequence[str]:

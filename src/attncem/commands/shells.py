@@ -34,7 +34,7 @@ _attncem() {
     if [[ $cur == -* ]]; then compadd -- ${=flags}; return; fi
     [[ -n $arguments ]] && compadd -- ${=arguments}
     [[ -n $keys ]] && compadd -S '' -- ${=keys}
-    [[ -n $verb ]] && _files
+    [[ -z $verb ]] || _files
 }
 if [[ $funcstack[1] == _attncem ]]; then _attncem "$@"; else compdef _attncem attncem; fi
 """
@@ -83,7 +83,8 @@ def fish(verbs: Sequence[VerbWords], keys: Keys) -> str:
         where = _seen(above) + f"; and not __fish_seen_subcommand_from {_below(above, verbs)}" if above else _FIRST
         lines.append(f"complete -c attncem -f -n {_quoted(where)} -a {name} -d {_quoted(verb.meaning)}")
         lines += [_fish_option(option, _seen(verb.words)) for option in verb.options]
-        words = " ".join([*verb.arguments, *(_assignments(keys) if verb.overrides else ())])
+        given = (f"{key}={value}" for key, values in keys.items() for value in values)
+        words = " ".join([*verb.arguments, *((*_assignments(keys), *given) if verb.overrides else ())])
         nested = any(other.words.startswith(f"{verb.words} ") for other in verbs)
         if words and not nested:
             lines.append(f"complete -c attncem -n {_quoted(_seen(verb.words))} -a {_quoted(words)}")
@@ -103,7 +104,7 @@ def _filled(script: str, verbs: Sequence[VerbWords], keys: Keys, words: str) -> 
     tables += ["esac", "case $keys in", f"    all) keys={_quoted(' '.join(_assignments(keys)))} ;;", "esac"]
     tables += ['case "$verb $prev" in']
     for verb in verbs:
-        tables += [_case(verb, option) for option in verb.options if option.takes and "--help" not in option.flags]
+        tables += [_case(verb, option) for option in verb.options if option.takes]
     tables += [f"    *' {key}') values={_quoted(' '.join(values))} ;;" for key, values in keys.items() if values]
     tables.append("esac")
     nested = dict.fromkeys(verb.words.partition(" ")[0] for verb in verbs if " " in verb.words)
@@ -141,5 +142,6 @@ def _fish_option(option: Option, where: str) -> str:
 
 
 def _quoted(words: str) -> str:
-    """As one word of a shell; quotes inside are left out, as all three shells have other ways to write them."""
-    return "'" + words.replace("'", "").replace("\\", "").replace("\n", " ").replace("%%", "%") + "'"
+    """As one word, for every shell: inside there is nothing that would end or change it."""
+    plain = words.replace("'", "’").replace("\\", "").replace("\n", " ").replace("%%", "%")
+    return f"'{plain}'"
