@@ -70,6 +70,10 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
     page = demo.report.read_text(encoding="utf-8")
     assert demo.report == tmp_path / "demo" / "report.html"
     assert all(name in page for name in NAMES)
+    start = (
+        f"demo: {', '.join(NAMES)}\n  fashion_mnist_mini; attacked by suite tiny; processes 2; into {tmp_path / 'demo'}"
+    )
+    assert events.lines[0] == start
     for name in NAMES:
         steps = events.of(f"train {name}")
         assert steps[0][1] == 0
