@@ -62,6 +62,20 @@ def test_a_stage_that_had_come_to_its_end_begins_anew(monkeypatch: pytest.Monkey
     ]
 
 
+def test_a_stage_that_is_back_where_it_began_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trunk of an attack that converged early, in a second audit."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    console, text = plain_console()
+    with show_progress(console) as report:
+        for done in (0.5, 14, 0.5, 7.5):
+            now += 10.0
+            report("decoder: trunk", done, 28, {})
+    lines = [line.split("  ") for line in text.getvalue().splitlines()]
+    assert [line[0] for line in lines] == [f"decoder: trunk: {n} of 28" for n in (0, 14, 0, 7)]
+    assert lines[-1][1] == "about 29 s left", "by its own time"
+
+
 def test_bars_that_were_taken_away_begin_anew() -> None:
     text = io.StringIO()
     with show_progress(Console(file=text, force_terminal=True, width=120)) as report:

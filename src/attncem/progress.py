@@ -95,9 +95,9 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
 
 
 class _Course:
-    """How far one stage is. It never goes back: copies that an attack trains on the side begin behind it.
+    """How far one stage is. It never goes back, whatever it is told.
 
-    A stage that had come to its end begins anew: a second audit of a run has rows of the same names.
+    A stage that had come to its end, or is where it began, begins anew: a second audit has rows of the same names.
     """
 
     def __init__(self, done: float) -> None:
@@ -109,7 +109,7 @@ class _Course:
 
     def reached(self, done: float, total: float) -> float:
         """Note how far it says it is; how far it was at most."""
-        if done < total <= self.done:
+        if done < total <= self.done or done <= self.first < self.done:
             self._begin(done)
         self.done = max(self.done, done)
         return self.done
