@@ -697,3 +697,17 @@ def test_progress_is_told(run: RunDirectory, tmp_path: Path) -> None:
     audit(run, SUITE, out=tmp_path, progress=lambda stage, done, total, _: told.append((stage, done, total)))
     assert told[0] == ("audit demo-none", 0, 5)
     assert told[-1] == ("audit demo-none", 5, 5)
+
+
+def test_an_audit_says_what_it_is_about(
+    small_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run("demo")
+    plan = audit(run, "quick", only=["grey"], out=tmp_path, progress=silent).plan
+    assert capsys.readouterr().err == "", "only a terminal is told"
+    audit(run, "quick", only=["grey", "ridge"], out=tmp_path)
+    first, second, third, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"audit demo-gated ({plan.subject.weights}): suite quick, rows to make: 1 of 2"
+    images = f"own images: {plan.num_auxiliary}; images attacked: {plan.num_evaluation} (test)"
+    assert second == f"  threat model train, {images}"
+    assert third == "  cpu, threads 1, workers 1"

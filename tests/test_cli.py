@@ -312,16 +312,18 @@ def test_config_list(run_cli: Any) -> None:
 def test_runs_lists_them(run_cli: Any, run_folder: Path, tmp_path: Path) -> None:
     shown = run_cli("runs", str(run_folder.parent))
     assert shown.code == 0
-    for word in ("finished", "none", "2 of 2"):
+    for word in ("finished", "none", "2/2"):
         assert word in shown.out
-    assert run_cli("runs", str(tmp_path)).out == f"no runs in {tmp_path}\n"
+    assert run_cli("runs", str(tmp_path)).out == f"no runs in {tmp_path} or its sub-folders\n"
 
 
 def test_tables_keep_long_names_whole(run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     shown = run_cli("data")
     assert shown.code == 0
-    cells = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
+    heading, _, *rows = shown.out.partition("data set")[2].split("\n \n")[0].splitlines()
+    width = len(" data set") + heading.index("images")
+    cells = [line[:width].strip() for line in rows if line.startswith(" ")]
     assert "".join(cells) == "".join(DATASETS)
     assert "…" not in shown.out
 
@@ -351,7 +353,7 @@ def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     for home, words, said in (
-        ("attncem.runs.describe_runs", ["runs"], "attncem: interrupted\n"),
+        ("attncem.listing.describe_runs", ["runs"], "attncem: interrupted\n"),
         ("attncem.training.train", ["train"], "go on later with: attncem train --resume RUN"),
         ("attncem.auditing.audit", ["audit", "x"], "the same command goes on with the others"),
     ):
@@ -473,7 +475,7 @@ def test_memory_that_runs_out_is_explained(run_cli: Any, monkeypatch: pytest.Mon
     def exhausted(*given: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("attncem.runs.describe_runs", exhausted)
+    monkeypatch.setattr("attncem.listing.describe_runs", exhausted)
     shown = run_cli("runs")
     assert shown.code == 2
     assert shown.err.startswith("attncem: error: out of memory (")
@@ -484,6 +486,6 @@ def test_other_errors_of_ours_keep_their_traceback(run_cli: Any, monkeypatch: py
     def broken(*given: Any, **options: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("attncem.runs.describe_runs", broken)
+    monkeypatch.setattr("attncem.listing.describe_runs", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         run_cli("runs")

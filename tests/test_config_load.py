@@ -254,3 +254,36 @@ def test_the_package_offers_its_names_lazily():
     assert all(getattr(attncem.config, name) is not None for name in attncem.config.__all__)
     with pytest.raises(AttributeError):
         attncem.config.nothing  # noqa: B018
+
+
+# names
+
+
+OWN = ["data.name=image_folder"]
+
+
+@pytest.mark.parametrize(
+    ("source", "root", "name"),
+    [
+        ("demo", "photos", "photos-gated"),
+        ("demo-none", "my photos/Été 2024/", "t-2024-none"),
+        ("recommended-light", "/data/faces", "faces-recommended-light"),
+        (None, "faces", "faces"),
+        ("demo", "照片", "image_folder-gated"),
+        ("demo", 200 * "x", 50 * "x" + "-gated"),
+    ],
+)
+def test_a_run_on_own_pictures_is_called_after_them(source: str | None, root: str, name: str) -> None:
+    assert load_config(source, [*OWN, f"data.root={root}"]).config.name == name
+
+
+def test_a_name_that_was_given_stays(tmp_path: Path) -> None:
+    own = [*OWN, "data.root=photos"]
+    assert load_config("demo", [*own, "name=mine"]).config.name == "mine"
+    assert load_config({"name": "mine", "data": {"name": "image_folder", "root": "photos"}}).config.name == "mine"
+    (tmp_path / "named.yaml").write_text("extends: demo\nname: mine\n")
+    (tmp_path / "nameless.yaml").write_text("extends: demo\n")
+    assert load_config(tmp_path / "named.yaml", own).config.name == "mine"
+    assert load_config(str(tmp_path / "nameless.yaml"), own).config.name == "photos-gated"
+    assert load_config(load_config("demo", [*own, "name=mine"]).config, {"seed": 3}).config.name == "mine"
+    assert load_config("demo").config.name == "demo-gated"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,6 +12,7 @@ from attncem.attacks.convergence import WARMUP_STEPS, Converged, until_converged
 from attncem.config.attacks import BudgetOptions
 from attncem.types import TrainingError
 
+Said = tuple[str, float, float, Mapping[str, float]]
 Script = Sequence[float | tuple[float, float]]
 """For each budget a validation error that is also the loss, or an error and a loss."""
 
@@ -57,13 +58,13 @@ def run(
     epochs: float = 16,
     max_epochs: float = 64,
     anneal: float = 0.5,
-    said: list[tuple[float, float]] | None = None,
+    said: list[Said] | None = None,
 ) -> tuple[Converged[Fake], Told]:
     told = Told(script)
     budget = BudgetOptions(epochs=epochs, max_epochs=max_epochs, tolerance=0.02, lr=0.003, anneal=anneal)
     said = [] if said is None else said
     done = until_converged(
-        Fake(told), Fake.copied, budget, name="fake", num_parameters=7, tell=lambda *now: said.append(now)
+        Fake(told), Fake.copied, budget, name="fake", num_parameters=7, progress=lambda *now: said.append(now)
     )
     return done, told
 
@@ -172,15 +173,28 @@ def test_the_trunk_warms_up_and_a_copy_cools_down() -> None:
 
 
 def test_progress_is_told_within_the_largest_budget() -> None:
-    said: list[tuple[float, float]] = []
+    said: list[Said] = []
     run([1.0, 0.5, 0.25], said=said)
-    epochs = [now for now, _ in said]
+    epochs = [now for _, now, _, _ in said]
     assert len(said) > 20
     assert min(epochs) > 0
     assert max(epochs) == 64
-    first = [error for now, error in said[: epochs.index(16.0) + 1]]
-    assert all(math.isnan(error) for error in first)
-    assert said[-1] == (64, 0.5), "the error is that of the last budget that is done"
+    assert all(numbers == {} for _, _, _, numbers in said[: epochs.index(16.0) + 1])
+    assert said[-1][1:] == (64, 64, {"mse": 0.5}), "the error is that of the last budget that is done"
+
+
+def test_trunk_and_copies_are_named_and_none_goes_back() -> None:
+    said: list[Said] = []
+    run([1.0, 0.5, 0.25], said=said)
+    course: dict[str, list[float]] = {}
+    totals = {stage: total for stage, _, total, _ in said}
+    for stage, now, _, _ in said:
+        course.setdefault(stage, []).append(now)
+    copies = {f"fake: annealed from {epoch}": 2.0 * epoch for epoch in (8, 16, 32)}
+    assert totals == {"fake: trunk": 32, **copies}
+    assert all(now == sorted(now) for now in course.values())
+    assert {stage: now[-1] for stage, now in course.items()} == totals
+    assert course["fake: annealed from 16"][0] == 18, "from where it left the trunk, by steps that are told"
 
 
 def test_the_smallest_budget_is_two_steps() -> None:

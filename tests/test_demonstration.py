@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from attncem.campaigning.engines.local import Workers
 from attncem.config.attacks import GreyOptions, MeanImageOptions
 from attncem.config.suites import Suite
 from attncem.demonstration import run_demo
 from attncem.progress import Progress, tell
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError, DataError, RunError
+from attncem.working import Workers
 
 NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
 SUITE = Suite(
@@ -70,6 +70,10 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
     page = demo.report.read_text(encoding="utf-8")
     assert demo.report == tmp_path / "demo" / "report.html"
     assert all(name in page for name in NAMES)
+    start = (
+        f"demo: {', '.join(NAMES)}\n  fashion_mnist_mini; attacked by suite tiny; processes 2; into {tmp_path / 'demo'}"
+    )
+    assert events.lines[0] == start
     for name in NAMES:
         steps = events.of(f"train {name}")
         assert steps[0][1] == 0

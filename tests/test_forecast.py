@@ -96,9 +96,7 @@ def test_steps_are_those_of_the_loop(epochs: float, most: float, anneal: float) 
     counted = []
     for losses in ([1.0] * 9, [0.5**n for n in range(9)]):
         trunk = Counter(losses, [0])
-        until_converged(
-            trunk, lambda one: one, budget, name="counter", num_parameters=0, tell=lambda epochs, error: None
-        )
+        until_converged(trunk, lambda one: one, budget, name="counter", num_parameters=0, progress=silent)
         counted.append(trunk.steps[0])
     assert steps_of(budget, 7) == tuple(counted)
 

@@ -49,7 +49,8 @@ ROOT = sys.argv[1]
 MAKING = (
     KILLED_AT_EVERY_CALL
     + """
-from attncem.runs import RunDirectory, list_runs
+from attncem.listing import list_runs
+from attncem.runs import RunDirectory
 from attncem.types import RunError
 
 def make(folder):

@@ -62,6 +62,20 @@ def test_a_stage_that_had_come_to_its_end_begins_anew(monkeypatch: pytest.Monkey
     ]
 
 
+def test_a_stage_that_is_back_where_it_began_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trunk of an attack that converged early, in a second audit."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    console, text = plain_console()
+    with show_progress(console) as report:
+        for done in (0.5, 14, 0.5, 7.5):
+            now += 10.0
+            report("decoder: trunk", done, 28, {})
+    lines = [line.split("  ") for line in text.getvalue().splitlines()]
+    assert [line[0] for line in lines] == [f"decoder: trunk: {n} of 28" for n in (0, 14, 0, 7)]
+    assert lines[-1][1] == "about 29 s left", "by its own time"
+
+
 def test_bars_that_were_taken_away_begin_anew() -> None:
     text = io.StringIO()
     with show_progress(Console(file=text, force_terminal=True, width=120)) as report:
@@ -79,6 +93,38 @@ def test_a_bar_fits_80_columns() -> None:
     assert all(len(line) <= 80 for line in lines)
     last = [line for line in lines if "recommended" in line][-1]
     assert "17 %" in last and "…" not in last and "epoch 7  ce 0.51" in last and "health" not in last
+
+
+PARTS = ("trunk", "annealed from 14", "trunk", "annealed from 28")
+
+
+def on_80_columns(*told: tuple[str, float, float, dict[str, float]]) -> list[str]:
+    """What a terminal of 80 columns shows of the last thing that it was told."""
+    text = io.StringIO()
+    with show_progress(Console(file=text, force_terminal=True, width=80)) as report:
+        for words in told:
+            report(*words)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.getvalue()).replace("\r", "\n").split("\n")
+    assert all(len(line) <= 80 for line in lines)
+    return [line for line in lines if line.strip()]
+
+
+def test_of_the_parts_of_an_attack_one_has_a_bar() -> None:
+    told = [(f"audit demo-gated: decoder small: {part}", 3 * n, 28.0, {"mse": 0.02959}) for n, part in enumerate(PARTS)]
+    shown = on_80_columns(("audit demo-gated", 1, 6, {}), ("audit demo-gated: ridge", 1, 2, {}), *told)
+    assert [line.split("  ")[0].split(" ━")[0].strip() for line in shown[-3:]] == [
+        "audit demo-gated",
+        "audit demo-gated: ridge",
+        "audit demo-gated: decoder small: annealed from 28",
+    ]
+    assert "9 of 28" in shown[-1]
+
+
+def test_a_long_name_gives_way_to_what_is_at_work() -> None:
+    stage = "audit recommended-balanced-of-mine-s0: decoder small: annealed from 28"
+    line = on_80_columns((stage, 3, 28, {"mse": 0.02959}))[-1]
+    assert line.startswith("audit recommended-ba")
+    assert "…: decoder small: annealed from 28" in line and "3 of 28" in line
 
 
 def test_each_stage_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:

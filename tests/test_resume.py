@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from attncem.listing import describe_runs
 from attncem.progress import silent
-from attncem.runs import RunDirectory, describe_runs
+from attncem.runs import RunDirectory
 from attncem.training import train
 from attncem.types import RunError
 

@@ -6,13 +6,10 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from attncem.checkpoints import Broken, broken_tensor, check_optimizers, endless
 from attncem.config.load import dump_config
 from attncem.config.run import RunConfig
 from attncem.files import hash_file, read_json, write_atomic, write_json
-from attncem.runs import RunDirectory, describe_runs, free_path, list_runs
+from attncem.runs import RunDirectory, free_path
 from attncem.types import SCHEMA_VERSION, RunError
 
 Damage = Callable[[Path], None]
@@ -779,126 +776,6 @@ def test_a_folder_that_cannot_be_locked_is_named(run: RunDirectory) -> None:
     with pytest.raises(RunError, match="cannot write") as caught, run.locked():
         pass
     assert str(run.path) in str(caught.value)
-
-
-# lists
-
-
-def test_runs_are_listed_by_name(tmp_path: Path) -> None:
-    new_run(tmp_path / "b")
-    new_run(tmp_path / "a")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "file").write_text("")
-    assert [run.path.name for run in list_runs(tmp_path)] == ["a", "b"]
-    assert list_runs(tmp_path / "nowhere") == []
-
-
-def test_runs_are_described(tmp_path: Path) -> None:
-    first, second, third = (new_run(tmp_path / name) for name in "abc")
-    first.log({"kind": "validation", "epoch": 3, "accuracy": 0.8125})
-    first.log({"kind": "train", "epoch": 3.5})
-    first.update_manifest(status="finished")
-    (first.path / "audits" / "quick").mkdir()
-    write_json(first.path / "audits" / "quick" / "audit.json", {})
-    with third.locked():
-        rows = describe_runs(tmp_path)
-    assert rows == [
-        (str(first.path), "finished", "none", "0", "3 of 20", "81.2 %", "1"),
-        (str(second.path), "interrupted", "none", "0", "0 of 20", "", "0"),
-        (str(third.path), "running", "none", "0", "0 of 20", "", "0"),
-    ]
-
-
-def everything(folder: Path) -> dict[Path, tuple[int, int, bytes]]:
-    """What a folder holds, with times and modes."""
-    found = {path: path.lstat() for path in (folder, *folder.rglob("*"))}
-    return {
-        path: (facts.st_mtime_ns, facts.st_mode, path.read_bytes() if path.is_file() else b"")
-        for path, facts in found.items()
-    }
-
-
-def test_a_listing_writes_and_makes_nothing(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_text("mine")
-    for name in "abc":
-        save_epoch(new_run(tmp_path / "runs" / name), 1)
-    (tmp_path / "runs" / "b" / ".lock").symlink_to(outside)
-    (tmp_path / "runs" / "c" / ".lock").write_text("text")
-    before = everything(tmp_path)
-    assert [row[1] for row in describe_runs(tmp_path / "runs")] == ["interrupted", "unknown", "interrupted"]
-    assert everything(tmp_path) == before
-
-
-@contextmanager
-def as_nobody() -> Iterator[Path]:
-    """A folder that anybody can enter, as a user who is not root."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    is_root = os.geteuid() == 0
-    try:
-        yield folder
-    finally:
-        if is_root:
-            os.seteuid(0)
-        for path in (folder, *folder.rglob("*")):
-            path.chmod(0o755)
-        shutil.rmtree(folder)
-
-
-def test_a_killed_run_in_a_read_only_folder_is_not_called_running() -> None:
-    with as_nobody() as folder:
-        run = new_run(folder / "run")
-        with run.locked():
-            pass
-        run.path.chmod(0o555)
-        folder.chmod(0o555)
-        os.seteuid(os.geteuid() or 65534)
-        assert describe_runs(folder)[0][1] == "interrupted"
-
-
-def test_what_may_not_be_read_is_not_called_empty() -> None:
-    with as_nobody() as folder:
-        run, hidden, locked_run = (new_run(folder / name) for name in ("a", "b", "c"))
-        with locked_run.locked():
-            pass
-        (locked_run.path / ".lock").chmod(0)
-        (run.path / "audits").chmod(0)
-        hidden.path.chmod(0)
-        os.seteuid(os.geteuid() or 65534)
-        rows = describe_runs(folder)
-    assert [row[1] for row in rows] == ["interrupted", "unreadable", "unknown"]
-    assert rows[0][6] == "?"
-    assert rows[2][6] == "0"
-
-
-def test_a_log_that_lost_its_end_is_not_listed_as_a_fresh_run(tmp_path: Path) -> None:
-    run = new_run(tmp_path / "run")
-    run.log({"kind": "validation", "epoch": 1, "accuracy": 0.5})
-    save_epoch(run, 1)
-    finish(run, 1)
-    assert describe_runs(tmp_path)[0][4:6] == ("1 of 20", "50.0 %")
-    (run.path / "metrics.jsonl").write_text("")
-    assert describe_runs(tmp_path)[0][4:6] == ("? of 20", "?")
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("manifest.json", "{"),
-        ("manifest.json", "{}"),
-        ("config.yaml", "{"),
-        ("config.yaml", "a: 1"),
-        ("metrics.jsonl", "{\n"),
-    ],
-)
-def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path, name: str, text: str) -> None:
-    new_run(tmp_path / "a")
-    (tmp_path / "a" / name).write_text(text)
-    new_run(tmp_path / "b")
-    rows = describe_runs(tmp_path)
-    assert rows[0] == (str(tmp_path / "a"), "damaged", "", "", "", "", "")
-    assert rows[1][1] == "interrupted"
 
 
 def test_the_next_free_folder(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ FILLED: dict[str, Iterable[str]] = {
     "terminal.*": {metric.private for metric in METRICS.values()},
     "report.private.*": {metric.private for metric in METRICS.values()},
     "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
+    "amount.*": ("seconds", "minutes", "hours"),
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),
     "report.bound.*": ("bound", "estimate"),

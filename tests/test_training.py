@@ -27,6 +27,7 @@ from attncem.config.run import RunConfig
 from attncem.config.suites import Suite
 from attncem.engine import limited_threads
 from attncem.health import spans
+from attncem.initial import time_left
 from attncem.models.networks import ARCHITECTURES
 from attncem.opening import open_run
 from attncem.progress import silent
@@ -895,3 +896,48 @@ def test_a_run_that_had_no_memory_left_is_not_called_running(
         train("demo-none", tiny, out=tmp_path / "run", progress=fail)
     assert RunDirectory.open(tmp_path / "run").manifest["status"] == "failed"
     assert train(resume=tmp_path / "run", progress=silent).manifest["status"] == "finished"
+
+
+# what a terminal is told
+
+
+def test_a_run_says_what_it_is_about_and_when_it_knows_how_long(
+    tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**tiny, "device": "cpu", "training.epochs": 3}
+    facts = train("demo", options, out=tmp_path / "run").manifest
+    first, second, third, *lines = capsys.readouterr().err.splitlines()
+    split = facts["split"]
+    images = f"{split['train']} train, {split['validation']} validation, {split['test']} test"
+    assert first == f"train demo-gated: fashion_mnist_mini ({images})"
+    assert second == f"  small_cnn, cut 2; z 8×4×4, {facts['bytes_per_query']} bytes a query; cpu, threads 1"
+    assert third == "  epochs 1 to 3: how long is told after the first"
+    assert sum(bool(re.fullmatch(r"train demo-gated: about [\d.]+ s left", line)) for line in lines) == 1
+
+
+def test_a_resumed_run_knows_how_long_from_its_epochs(
+    tiny: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**tiny, "device": "cpu", "training.epochs": 3}
+
+    def stop_in_the_last(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        if numbers["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train("demo", options, out=tmp_path / "run", progress=stop_in_the_last)
+    assert capsys.readouterr().err == "", "only a terminal is told"
+    train(resume=tmp_path / "run")
+    said = capsys.readouterr().err
+    assert re.search(r"^  epochs 3 to 3: about [\d.]+ s$", said, re.MULTILINE)
+    assert not re.search(r"^train demo-gated: about .* left$", said, re.MULTILINE), "it was known from the start"
+
+
+def test_the_time_left_is_that_of_the_usual_epoch(tmp_path: Path) -> None:
+    config = load_config("demo", {"training.epochs": 20}).config
+    run = RunDirectory.create(tmp_path / "run", config_yaml="", manifest={})
+    assert time_left(run, config, 0) == "", "nothing is made up"
+    for seconds in (900.0, 60.0, 66.0):  # in the first one everything is loaded
+        run.log({"epoch": 1, "seconds": seconds}, "timing.jsonl")
+    assert time_left(run, config, 3) == "19 min"
+    assert time_left(run, config, 20) == ""

@@ -94,7 +94,8 @@ def test_a_worker_that_is_killed_costs_its_row_alone(small_run: Callable[..., Pa
 
 def children(process: int) -> list[int]:
     """Processes that this one has started to work for it."""
-    started = map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    started = [int(child) for thread in threads for child in thread.read_text().split()]
     return [child for child in started if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attncem.campaigning.cell import audit_run, train_run
-from attncem.campaigning.engines.local import Workers
 from attncem.config.campaigns import CampaignAudit, load_campaign
 from attncem.config.load import load_config
 from attncem.config.overrides import plain
 from attncem.config.run import RunConfig
 from attncem.config.suites import Suite
-from attncem.progress import Progress, shown
+from attncem.progress import Progress, shown, tell
 from attncem.results.audit import AuditResult
 from attncem.runs import free_path
+from attncem.texts import text
 from attncem.types import ConfigError, RunError
+from attncem.working import Workers
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,16 @@ def run_demo(
     count = workers or min(len(configs), os.cpu_count() or 1)
     asked = CampaignAudit(suite=suite if isinstance(suite, str) else plain(suite))
     with shown(progress) as told:
+        tell(told, _start_line(configs, folder, asked, count))
         audits = _work(configs, folder, asked, count, told)
     runs = [folder / config.name for config in configs]
     return Demo(runs, audits, write_report(runs, folder / "report.html"))
+
+
+def _start_line(configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int) -> str:
+    suite = asked.suite if isinstance(asked.suite, str) else asked.suite["name"]
+    names, data = ", ".join(config.name for config in configs), configs[0].data.name
+    return text("command.start.demo", names=names, data=data, suite=suite, workers=workers, folder=folder)
 
 
 def _work(

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from attncem.config.run import RunConfig
 from attncem.files import hash_file
 from attncem.models.split import SplitModel
 from attncem.noise import SCHEME, new_key
+from attncem.progress import format_duration
 from attncem.runs import RunDirectory, free_path
+from attncem.texts import text
 from attncem.types import ConfigError, RunError
 
 HALVES = ("client", "server")
@@ -63,6 +66,35 @@ def new_run(
 
 def _name_of(module: nn.Module) -> str:
     return type(module).__qualname__
+
+
+def start_line(run: RunDirectory, config: RunConfig, done: int) -> str:
+    """What is trained on what, and where, once the manifest holds it; ``done`` epochs are behind it."""
+    facts, split, unknown = run.manifest, run.manifest["split"], text("command.start.unknown")
+    return text(
+        "command.start.train",
+        run=config.name,
+        data=config.data.name if config.data.root is None else f"{config.data.name} {config.data.root}",
+        train=split["train"],
+        validation=split["validation"],
+        test=split["test"],
+        network=facts["architecture"],
+        cut=facts["cut"],
+        shape="×".join(map(str, facts["feature_shape"])),
+        bytes=facts["bytes_per_query"],
+        device=facts["device"],
+        threads=config.threads,
+        first=done + 1,
+        last=config.training.epochs,
+        time=text("command.start.time", time=left) if (left := time_left(run, config, done)) else unknown,
+    )
+
+
+def time_left(run: RunDirectory, config: RunConfig, done: int) -> str:
+    """About how long the epochs to come will take, by those that were timed; empty before any was."""
+    timed = [float(record["seconds"]) for record in run.records("timing.jsonl")]
+    left = config.training.epochs - done
+    return format_duration(left * median(timed)) if timed and left else ""
 
 
 # going on
@@ -185,7 +217,7 @@ def _is_broken(given: Tensor, own: Tensor) -> bool:
 def _explain(options: ModelOptions, problems: Mapping[str, list[str]]) -> str:
     lines = [f"{part} {problem}" for part, found in problems.items() for problem in found]
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    text = f"model.init_from={options.init_from} does not fit the network: {'; '.join(lines[:_SHOWN])}{more}"
+    said = f"model.init_from={options.init_from} does not fit the network: {'; '.join(lines[:_SHOWN])}{more}"
     if "client" in problems and not problems["client"]:
-        text += ". The client fits (another number of classes?): model.init_parts=client starts from it alone"
-    return text
+        said += ". The client fits (another number of classes?): model.init_parts=client starts from it alone"
+    return said

@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich import progress as rich_progress
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
+
+from attncem.texts import text
 
 Progress = Callable[[str, float, float, Mapping[str, float]], None]
 """progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
@@ -27,7 +30,10 @@ Progress = Callable[[str, float, float, Mapping[str, float]], None]
 _PLAIN_SECONDS = 5.0
 _BAR_WIDTH = 8
 _IN_A_BAR = 3
-"""So many numbers stand beside a bar, the epoch of a training among them: it fits 80 columns."""
+"""So many numbers stand beside a bar at most, the epoch of a training among them: it fits 80 columns."""
+_GAPS = 4
+"""Columns between name, bar, count, time left and numbers."""
+_UNITS = {"hours": 3600.0, "minutes": 60.0}
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that move the cursor, colour or turn what follows: all control characters but tab and line feed."""
 
@@ -89,9 +95,9 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
 
 
 class _Course:
-    """How far one stage is. It never goes back: copies that an attack trains on the side begin behind it.
+    """How far one stage is. It never goes back, whatever it is told.
 
-    A stage that had come to its end begins anew: a second audit of a run has rows of the same names.
+    A stage that had come to its end, or is where it began, begins anew: a second audit has rows of the same names.
     """
 
     def __init__(self, done: float) -> None:
@@ -103,25 +109,30 @@ class _Course:
 
     def reached(self, done: float, total: float) -> float:
         """Note how far it says it is; how far it was at most."""
-        if done < total <= self.done:
+        if done < total <= self.done or done <= self.first < self.done:
             self._begin(done)
         self.done = max(self.done, done)
         return self.done
 
     def left(self, total: float) -> str:
         """About how long it will take, in words; empty before anything is done."""
+        seconds = self._seconds_left(total)
+        return text("progress.left", time=format_duration(seconds)) if seconds else ""
+
+    def clock_width(self, total: float) -> int:
+        """Columns that the time left takes beside a bar."""
+        return len("1:00:00") if self._seconds_left(total) >= 3000 else len("00:00")
+
+    def _seconds_left(self, total: float) -> float:
         if self.done <= self.first or self.done >= total:
-            return ""
-        seconds = (time.monotonic() - self.began) * (total - self.done) / (self.done - self.first)
-        return f"about {format_duration(seconds)} left"
+            return 0.0
+        return (time.monotonic() - self.began) * (total - self.done) / (self.done - self.first)
 
 
-def format_duration(seconds: float) -> str:
-    """In the unit that fits, rounded as befits a guess."""
-    for size, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * size:
-            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
-    return f"{max(1.0, seconds):.2g} s"
+def format_duration(seconds: float, digits: int = 2, least: float = 1.0) -> str:
+    """In the unit that fits, rounded as befits a guess; what was measured may have more digits, and be less."""
+    unit, size = next(((unit, size) for unit, size in _UNITS.items() if seconds >= 1.5 * size), ("seconds", 1.0))
+    return text(f"amount.{unit}", value=float(f"{max(least, seconds / size):.{digits}g}"))
 
 
 def _count(done: float, total: float) -> str:
@@ -134,7 +145,23 @@ def _short_count(done: float, total: float) -> str:
     return _count(done, total) if total < 100 else f"{100 * done / total:.0f} %"
 
 
+def _shortened(stage: str, room: int) -> str:
+    """A stage's name in so many columns: its first word, the run's name in it, gives way to the rest."""
+    if cell_len(stage) <= room:
+        return stage
+    first, colon, rest = stage.partition(":")
+    return f"{first[: max(0, room - cell_len(rest) - 2)]}…{colon}{rest}"[: max(1, room)]
+
+
+def _fitting(numbers: Mapping[str, float], room: int) -> str:
+    """The first numbers, as many as there is room for."""
+    shown = [dict(islice(numbers.items(), count)) for count in range(_IN_A_BAR, 0, -1)]
+    return next((said for some in shown if cell_len(said := format_numbers(some)) <= room), "")
+
+
 class _Bars:
+    """A bar for each stage. Of the parts of an attack, which follow each other, only the one at work has a bar."""
+
     def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
@@ -142,12 +169,32 @@ class _Bars:
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, counts="", numbers="")
-        done = self._courses.setdefault(stage, _Course(done)).reached(done, total)
-        shown = format_numbers(dict(islice(numbers.items(), _IN_A_BAR)))
+            self._tasks[stage] = self._bars.add_task(stage, total=total, counts="", numbers="", visible=False)
+        course = self._courses.setdefault(stage, _Course(done))
+        done = course.reached(done, total)
+        counts = _short_count(done, total)
+        self._hide_other_parts(stage)
+        room = self._bars.console.width - _BAR_WIDTH - len(counts) - course.clock_width(total) - _GAPS
+        name = _shortened(stage, room)
         self._bars.update(
-            self._tasks[stage], completed=done, total=total, counts=_short_count(done, total), numbers=shown
+            self._tasks[stage],
+            description=name,
+            completed=done,
+            total=total,
+            counts=counts,
+            numbers=_fitting(numbers, room - max(cell_len(name), self._widest())),
+            visible=True,
         )
+
+    def _widest(self) -> int:
+        return max((cell_len(task.description) for task in self._bars.tasks if task.visible), default=0)
+
+    def _hide_other_parts(self, stage: str) -> None:
+        """Stages are called AUDIT: ATTACK: PART where an attack has parts."""
+        whole = stage.rpartition(": ")[0]
+        for other, task in list(self._tasks.items()) if ": " in whole else ():  # others may tell or forget meanwhile
+            if other != stage and other.rpartition(": ")[0] == whole:
+                self._bars.update(task, visible=False)
 
     def forget(self, name: str) -> None:
         for stage in [stage for stage in self._tasks if stage.partition(":")[0].endswith(f" {name}")]:
@@ -196,8 +243,8 @@ class _CleanConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render with clean texts."""
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else clean(text), style, control)
+        for words, style, control in super().render(renderable, options):
+            yield Segment(words if control else clean(words), style, control)
 
 
 class Stream:

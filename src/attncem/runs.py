@@ -185,6 +185,11 @@ class RunDirectory:
         with locked(self.path / _LOCK, f"{self.path} is being trained by another process"):
             yield
 
+    @property
+    def held(self) -> bool | None:
+        """Whether a process trains it; None where that cannot be known."""
+        return is_held(self.path / _LOCK)
+
     # metrics
 
     def log(self, record: Mapping[str, Any], file: str = "metrics.jsonl") -> None:
@@ -338,64 +343,6 @@ class UnwrittenRun(RunDirectory):
     def log_problems(self, offsets: Mapping[str, int] | None = None) -> list[str]:
         """There are no logs."""
         return []
-
-
-# lists
-
-
-def list_runs(folder: str | Path) -> list[RunDirectory]:
-    """The run folders right inside a folder, by name."""
-    root = Path(folder)
-    if not root.is_dir():
-        return []
-    return [RunDirectory(path) for path in sorted(root.iterdir()) if _may_be_run(path)]
-
-
-def _may_be_run(path: Path) -> bool:
-    try:
-        return (path / "manifest.json").is_file()
-    except OSError:  # a folder of somebody else
-        return True
-
-
-def describe_runs(folder: str | Path) -> list[tuple[str, ...]]:
-    """One row per run: folder, status, surrogate, weight, epoch, validation accuracy, number of audits.
-
-    What cannot be known is "?", and nothing is written or made.
-    """
-    rows: list[tuple[str, ...]] = []
-    for run in list_runs(folder):
-        try:
-            rows.append(_describe(run))
-        except (RunError, OSError, LookupError, TypeError, ValueError) as error:
-            unreadable = PermissionError in (type(error), type(error.__cause__))
-            rows.append((str(run.path), "unreadable" if unreadable else "damaged", "", "", "", "", ""))
-    return rows
-
-
-def _describe(run: RunDirectory) -> tuple[str, ...]:
-    manifest, config = run.manifest, run.config
-    status = _status(run, manifest)
-    last = next((r for r in reversed(run.records()) if r.get("kind") == "validation"), None)
-    lost = status != "running" and bool(run.log_problems())
-    epoch = last["epoch"] if last else 0
-    return (
-        str(run.path),
-        status,
-        config.surrogate.name,
-        f"{config.training.penalty_weight:g}",
-        f"{'?' if lost else epoch} of {config.training.epochs}",
-        "?" if lost else f"{100 * last['accuracy']:.1f} %" if last else "",
-        count_audits(run.path / "audits"),
-    )
-
-
-def _status(run: RunDirectory, manifest: Mapping[str, Any]) -> str:
-    """The manifest's word; a run called running that no process holds was killed."""
-    status = str(manifest["status"])
-    if status != "running":
-        return status
-    return {True: status, False: "interrupted", None: "unknown"}[is_held(run.path / _LOCK)]
 
 
 def free_path(root: str | Path, name: str) -> Path:

@@ -58,6 +58,8 @@ from attncem.initial import (
     new_run,
     refuse_empty,
     start_from_given,
+    start_line,
+    time_left,
 )
 from attncem.metrics import accuracy
 from attncem.models.cost import count_cost
@@ -172,7 +174,7 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
     try:
         _say([f"caution: {caution}" for caution in trainer.cautions], progress)
         with shown(progress) as told, tracked(run, trainer.config) as followed:
-            trainer.run_all(followed, told)
+            trainer.run_all(followed, told, alone=progress is None)
     except KeyboardInterrupt as error:
         run.update_manifest(status="stopped")
         error.add_note(str(run.path))
@@ -237,13 +239,15 @@ class _Trainer:
         """What a person should know about the chosen options before the run is used."""
         return [self.surrogate.caution] if self.surrogate.caution else []
 
-    def run_all(self, run: RunDirectory, told: Progress) -> None:
-        """Every epoch that is still to do."""
+    def run_all(self, run: RunDirectory, told: Progress, *, alone: bool = False) -> None:
+        """Every epoch that is still to do; one that is ``alone`` says first what it is and how long it will take."""
         self.run, self.told, self.watch = run, told, Watch(self.data.spec.num_classes)
         self.latest: dict[str, float] = {}
         check_same_split(run, self.data.split.sha256)
         progress = self._start()
         options = self.config.training
+        if alone:
+            tell(told, start_line(run, self.config, progress.epoch))
         for epoch in range(progress.epoch, options.epochs):
             started = time.perf_counter()
             with seeded(self.device, self.config.seed, *self.objective.stream("epoch", epoch)):
@@ -257,6 +261,8 @@ class _Trainer:
             self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
             self._say_how_steps_are_taken()
             self._checkpoint(progress, validated)
+            if alone and epoch == 0 and (left := time_left(run, self.config, progress.epoch)):
+                tell(told, text("command.left", run=self.config.name, left=text("progress.left", time=left)))
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this file has an older one.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})

@@ -707,7 +707,8 @@ def test_progress_is_told() -> None:
     )
     attack.fit(make_oracle(LEAKY), seed=0)
     assert told
-    assert {(stage, total) for stage, _, total in told} == {("decoder small", 4.0)}
+    assert {stage.partition(": ")[0] for stage, _, _ in told} == {"decoder small"}
+    assert {total for _, _, total in told} <= {2.0, 4.0}
     assert max(done for _, done, _ in told) <= 4
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from attncem.config.attacks import BudgetOptions
+from attncem.progress import Progress
 from attncem.results.audit import BudgetPoint, Verdict
 from attncem.results.findings import Finding, finding
+from attncem.texts import text
 from attncem.types import TrainingError
 
 WARMUP_STEPS = 50
 """Steps over which the rate rises at the very start."""
 _TELL_EVERY = 20
-Tell = Callable[[float, float], None]
-"""tell(epochs so far, last validation error); the error is not a number before the first one."""
+Tell = Callable[[float], None]
+"""tell(epochs so far)."""
 
 
 class Stepping(Protocol):
@@ -55,7 +58,7 @@ def for_epochs(learner: Stepping, epochs: float, rate: Callable[[int], float], *
     for done in range(max(1, round(epochs * learner.steps_per_epoch))):
         learner.step(rate(done // learner.steps_per_epoch))
         if (done + 1) % _TELL_EVERY == 0:
-            tell((done + 1) / learner.steps_per_epoch, math.nan)
+            tell((done + 1) / learner.steps_per_epoch)
 
 
 def cosine(start: float, end: float, epoch: int, length: int) -> float:
@@ -64,15 +67,16 @@ def cosine(start: float, end: float, epoch: int, length: int) -> float:
 
 
 def until_converged(
-    trunk: L, copied: Callable[[L], L], budget: BudgetOptions, *, name: str, num_parameters: int, tell: Tell
+    trunk: L, copied: Callable[[L], L], budget: BudgetOptions, *, name: str, num_parameters: int, progress: Progress
 ) -> Converged[L]:
     """Train with doubling budgets; the copy with the lowest loss is the result.
 
     The trunk trains at a constant rate. For a budget of E epochs it is copied at (1 − anneal)·E, and the copy's rate
     falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` of the loss: then it has
-    converged. A budget that diverges ends the doubling; a first one that does is a TrainingError.
+    converged. A budget that diverges ends the doubling; a first one that does is a TrainingError. Trunk and copies are
+    stages of their own to `progress`: none of them goes back.
     """
-    course = _Course(trunk, copied, budget, tell)
+    course = _Course(trunk, copied, budget, partial(_tell, progress, name))
     size, best, losses, curve = budget.epochs, trunk, list[float](), list[BudgetPoint]()
     while True:
         learner, error, loss = course.annealed_at(size)
@@ -130,11 +134,22 @@ def _doubt(verdict: Verdict, tried: float) -> Finding:
     return finding("not_converged", epochs=epochs, gain=100 * gain)
 
 
-class _Course(Generic[L]):
-    """The trunk on its way, and the copies that branch off."""
+def _tell(progress: Progress, name: str, part: str, epochs: float, total: float, error: float) -> None:
+    progress(f"{name}: {part}", epochs, total, {"mse": error} if math.isfinite(error) else {})
 
-    def __init__(self, trunk: L, copied: Callable[[L], L], budget: BudgetOptions, tell: Tell) -> None:
+
+class _Course(Generic[L]):
+    """The trunk on its way, and the copies that branch off; each is told by its part's name."""
+
+    def __init__(
+        self,
+        trunk: L,
+        copied: Callable[[L], L],
+        budget: BudgetOptions,
+        tell: Callable[[str, float, float, float], None],
+    ) -> None:
         self.trunk, self.copied, self.budget, self.tell = trunk, copied, budget, tell
+        self.longest = (1 - budget.anneal) * doubled(budget.epochs, budget.max_epochs)[-1]
         self.done = 0
         self.error = math.nan
 
@@ -145,14 +160,14 @@ class _Course(Generic[L]):
         while self.done < until:
             self.trunk.step(self.budget.lr * min(1.0, (self.done + 1) / WARMUP_STEPS))
             self.done += 1
-            self._tell(self.done)
-        learner = self.copied(self.trunk)
+            self._tell(text("progress.trunk"), self.done, self.longest)
+        learner, began = self.copied(self.trunk), text("progress.annealed", epoch=until / self.trunk.steps_per_epoch)
         for step in range(until, total):
             learner.step(self.budget.lr * (total - step) / (total - until))
-            self._tell(step + 1)
+            self._tell(began, step + 1, epochs)
         self.error, loss = learner.validate()
         return learner, self.error, loss
 
-    def _tell(self, step: int) -> None:
+    def _tell(self, part: str, step: int, total: float) -> None:
         if step % _TELL_EVERY == 0:
-            self.tell(step / self.trunk.steps_per_epoch, self.error)
+            self.tell(part, step / self.trunk.steps_per_epoch, total, self.error)

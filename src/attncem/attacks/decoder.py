@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Self
@@ -59,15 +58,11 @@ class ConvergingDecoder(DecodingAttack):
                 self.options,
                 name=self.stage,
                 num_parameters=count_parameters(trunk.decoder),
-                tell=self._tell,
+                progress=self.progress,
             )
         self.verdict, self.findings = done.verdict, done.findings
         self._standardise, self._decoder = trunk.material.standardise, done.best.final.eval()
         self._image_shape = oracle.image_shape
-
-    def _tell(self, epochs: float, error: float) -> None:
-        numbers = {"mse": error} if math.isfinite(error) else {}
-        self.progress(self.stage, epochs, self.options.max_epochs, numbers)
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
         """From the time of a step: two budgets at least, and all of them at most."""

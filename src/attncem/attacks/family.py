@@ -65,14 +65,10 @@ class FamilyAttack(DecodingAttack):
                 DecoderTraining(material, decoder),
                 DecoderTraining.copied,
                 self.options,
-                name=f"family {width}",
+                name=f"family {width} × {len(material.train)}",
                 num_parameters=count_parameters(decoder),
-                tell=lambda epochs, error: self._tell(f"{width} × {len(material.train)}", epochs, error),
+                progress=self.progress,
             )
-
-    def _tell(self, member: str, epochs: float, error: float) -> None:
-        numbers = {"mse": error} if math.isfinite(error) else {}
-        self.progress(f"family {member}", epochs, self.options.max_epochs, numbers)
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
         """A decoder of the width that was chosen."""

@@ -55,7 +55,7 @@ class FlowAttack(DecodingAttack):
             trunk = FlowTraining(material, self._around(mean, material, seed))
             parameters = count_parameters(trunk.decoder)
             done = until_converged(
-                trunk, FlowTraining.copied, options, name="flow", num_parameters=parameters, tell=self._tell
+                trunk, FlowTraining.copied, options, name="flow", num_parameters=parameters, progress=self.progress
             )
         self._decoder = done.best.flow.eval()
         self._decoder.refined.fill_(float(done.best.gains_by_refining()))
@@ -76,10 +76,6 @@ class FlowAttack(DecodingAttack):
     def _network(self, feature_shape: Shape, image_shape: Shape) -> FlowNetwork:
         width, blocks = self.options.width, self.options.blocks
         return FlowNetwork(feature_shape, image_shape, width=width, blocks=blocks)  # type: ignore[arg-type]
-
-    def _tell(self, epochs: float, error: float) -> None:
-        numbers = {"mse": error} if math.isfinite(error) else {}
-        self.progress("flow", epochs, self.options.max_epochs, numbers)
 
     @torch.no_grad()
     def samples(self, released: Tensor) -> Tensor:

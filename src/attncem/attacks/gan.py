@@ -53,7 +53,7 @@ class GanAttack(DecodingAttack):
         self._image_shape = oracle.image_shape
         self.verdict = Verdict(num_parameters=count_parameters(self._decoder), fixed_budget=True)
 
-    def _tell(self, epochs: float, _: float) -> None:
+    def _tell(self, epochs: float) -> None:
         self.progress(self.options.name, epochs, self.options.epochs, {})
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:

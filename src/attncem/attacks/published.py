@@ -48,7 +48,7 @@ class PublishedAttack(DecodingAttack):
         options = self.options
         return cosine(options.lr, options.final_lr, epoch, max(1, round(options.epochs)))
 
-    def _tell(self, epochs: float, _: float) -> None:
+    def _tell(self, epochs: float) -> None:
         self.progress(self.options.name, epochs, self.options.epochs, {})
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:

@@ -35,11 +35,12 @@ from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
 from attncem.models.trial import TRIED, try_encoder
 from attncem.opening import OpenRun, open_run
-from attncem.progress import Progress, shown
+from attncem.progress import Progress, shown, tell
 from attncem.results.audit import AuditPlan, AuditResult, Score
 from attncem.results.findings import Finding, finding
 from attncem.results.threats import THREATS, ThreatModel, with_releases
 from attncem.runs import RunDirectory
+from attncem.texts import text
 from attncem.types import ConfigError
 
 __all__ = ["Case", "audit", "measure"]
@@ -95,7 +96,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
         ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
-            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, Crew(workers, threads))
+            crew = Crew(workers, threads, leads=progress is None)
+            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, crew)
             return ledger.conclude()
 
 
@@ -142,10 +144,11 @@ def _ready(opened: OpenRun, threads: int) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Crew:
-    """How many processes attack, and the threads of each."""
+    """How many processes attack, the threads of each, and whether they say to a terminal what they are about."""
 
     workers: int = 1
     threads: int = 1
+    leads: bool = False
 
 
 def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
@@ -161,12 +164,33 @@ def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progres
     stage = f"audit {case.subject.name}"
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
     rows = {name: options for name, options in wanted.items() if name not in done}
+    if crew.leads:
+        tell(progress, _start_line(ledger.plan, len(rows), len(wanted), crew))
     foretell(case, rows, progress, crew.workers)
     progress(stage, len(wanted) - len(rows), len(wanted), {})
     with closing(_measured(case, rows, _nested(progress, stage), crew)) as measured:
         for number, found in enumerate(measured, 1):
             ledger.write(found.row, found.files)
             progress(stage, len(wanted) - len(rows) + number, len(wanted), {})
+
+
+def _start_line(plan: AuditPlan, rows: int, wanted: int, crew: Crew) -> str:
+    """Who is judged on what, and by how many rows."""
+    return text(
+        "command.start.audit",
+        run=plan.subject.run,
+        weights=plan.subject.weights or plan.subject.architecture,
+        suite=plan.suite,
+        threat=plan.threat.name,
+        rows=rows,
+        all=wanted,
+        images=plan.num_evaluation,
+        on=plan.evaluation,
+        own=plan.num_auxiliary,
+        device=plan.device,
+        threads=crew.threads,
+        workers=crew.workers,
+    )
 
 
 def _measured(

@@ -5,15 +5,9 @@ Only the process that audits writes. A row depends on its own seed alone, so the
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from attncem.auditing.case import Case
@@ -21,10 +15,10 @@ from attncem.auditing.measuring import Measured, measure
 from attncem.config.base import Options
 from attncem.engine import limited_threads, memory_kept
 from attncem.opening import open_run
-from attncem.processes import END_SECONDS, interrupts_held
 from attncem.progress import Progress
 from attncem.results.threats import ThreatModel
 from attncem.types import AttncemError, RunError
+from attncem.working import WorkerEnded, Workers
 
 _ADVICE = "the rows that were finished are kept: give the same command again, with fewer workers if memory was short"
 
@@ -49,102 +43,35 @@ class Brief:
         return Case(opened, self.threat, on=self.on, seed=self.seed)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """How far a worker is: what `progress` is called with."""
-
-    stage: str
-    done: float
-    total: float
-    numbers: Mapping[str, float]
-
-
 def measured_beside(brief: Brief, rows: Mapping[str, Options], workers: int, progress: Progress) -> Iterator[Measured]:
     """The rows as they are finished, each measured by one of so many processes, begun in their order."""
-    waiting, at_work = list(rows.items()), dict[Connection, str]()
-    with _crew(brief, min(workers, len(rows))) as crew:
-        idle = list(crew)
-        while waiting or at_work:
-            while waiting and idle:
-                line, row = idle.pop(), waiting.pop(0)
-                at_work[line] = row[0]
-                _send(line, row)
-            for line in (line for line in wait(list(at_work)) if isinstance(line, Connection)):
-                said = _heard(line, crew[line], at_work[line])
-                if isinstance(said, _Told):
-                    progress(said.stage, said.done, said.total, said.numbers)
-                    continue
-                del at_work[line]
-                idle.append(line)
-                yield said
+    with Workers(min(workers, len(rows)), progress, "the audit") as pool:
+        names = {pool.submit(_measured, brief, name, options, tells=True): name for name, options in rows.items()}
+        for future in as_completed(names):
+            name = names.pop(future)  # and with it what was measured, once it is handed on
+            try:
+                yield future.result()
+            except WorkerEnded as error:
+                raise RunError(f"the process that worked on {name} ended ({error.how}); {_ADVICE}") from error
 
 
-def _send(line: Connection, row: tuple[str, Options]) -> None:
+# in a process
+
+
+def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> Measured:
     try:
-        line.send(row)
-    except OSError:  # it has ended: what it said, or that it said nothing, is heard next
-        return
-
-
-def _heard(line: Connection, process: SpawnProcess, row: str) -> Measured | _Told:
-    """What a worker says; RunError where it failed before it could measure, or ended."""
-    try:
-        said = line.recv()
-    except (EOFError, OSError) as error:
-        process.join(END_SECONDS)
-        code = process.exitcode
-        how = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-        raise RunError(f"the process that worked on {row} ended ({how}); {_ADVICE}") from error
-    if isinstance(said, Measured | _Told):
-        return said
-    raise RunError(f"a process that should have worked on {row} could not begin: {said}")
-
-
-@contextmanager
-def _crew(brief: Brief, count: int) -> Iterator[dict[Connection, SpawnProcess]]:
-    """So many processes, each with the line to it; none outlives this one."""
-    context, crew = multiprocessing.get_context("spawn"), dict[Connection, SpawnProcess]()
-    try:
-        with interrupts_held():
-            for _ in range(count):
-                own, other = context.Pipe()
-                process = context.Process(target=_work, args=(other, brief), daemon=True)
-                process.start()
-                other.close()
-                crew[own] = process
-        yield crew
-    finally:
-        for process in crew.values():
-            process.terminate()
-        for line, process in crew.items():
-            process.join(END_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            line.close()
-
-
-def _work(line: Connection, brief: Brief) -> None:
-    """A worker's life: it makes the case, and measures what it is given until it is ended."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-    def told(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-        line.send(_Told(stage, done, total, dict(numbers)))
-
-    try:
-        case = brief.case()
+        case = _case(brief)
     except AttncemError as error:
-        line.send(str(error))
-        return
+        raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
     with limited_threads(brief.threads), memory_kept(case.subject.device):
-        while True:
-            name, options = line.recv()
-            line.send(measure(case, name, options, seed=case.seed_of(name), progress=told))
+        return measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 
-def _end_with_parent() -> None:
-    """However the process that audits ended."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+_made: list[tuple[Brief, Case]] = []
+"""The case that this process has made, for the rows to come."""
+
+
+def _case(brief: Brief) -> Case:
+    if not _made or _made[0][0] != brief:
+        _made[:] = [(brief, brief.case())]
+    return _made[0][1]

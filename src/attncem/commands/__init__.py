@@ -7,6 +7,7 @@ from attncem.commands import (
     campaign,
     card,
     compare,
+    completion,
     demo,
     explain,
     importing,
@@ -30,5 +31,6 @@ VERBS = (
     demo.add,
     lists.add,
     importing.add,
+    completion.add,
 )
 """What adds each verb to the command, in the order of its help."""

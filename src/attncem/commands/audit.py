@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import Verbs, complain, verb
+from attncem.commands.base import Verbs, complain, listed, verb
 from attncem.commands.foreign import add_encoder, open_given, refuse_without_encoder
 from attncem.progress import open_console, show_line
 from attncem.texts import text
@@ -57,7 +57,7 @@ def add(verbs: Verbs) -> None:
 def _suites_help() -> str:
     from attncem.config.suites import packaged_suites
 
-    return "".join(f"{suite.name:12} {suite.meaning}\n" for suite in packaged_suites().values())
+    return listed({suite.name: suite.meaning for suite in packaged_suites().values()})
 
 
 def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -6,9 +6,11 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from rich import box
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -110,9 +112,27 @@ def is_ascii() -> bool:
     return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
-def table(columns: str, rows: Iterable[Sequence[str]]) -> Table:
-    """A table that breaks long words instead of cutting them: names and paths stay whole."""
-    made = Table(*(Column(name, overflow="fold") for name in columns.split("|")))
+def listed(meanings: Mapping[str, str]) -> str:
+    """A line for each name with what it means; on a terminal folded to its width."""
+    room = max(map(len, meanings), default=0) + 1
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    return "".join(
+        fill(f"{name:{room}}{meaning}", max(width, 2 * room), subsequent_indent=" " * room) + "\n"
+        for name, meaning in meanings.items()
+    )
+
+
+def table(columns: str, rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Table:
+    """A narrow table that breaks long words, the widest first, instead of cutting them: names and paths stay whole."""
+    made = Table(
+        *(
+            Column(name, justify="right" if place in numbers else "left", overflow="fold")
+            for place, name in enumerate(columns.split("|"))
+        ),
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     for row in rows:
         made.add_row(*(Text(clean(cell)) for cell in row))
     return made

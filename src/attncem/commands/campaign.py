@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attncem.commands.base import VerbParser, Verbs, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
-from attncem.progress import open_console, show_line
+from attncem.progress import format_duration, open_console, show_line
 from attncem.texts import text
 from attncem.types import ConfigError, RunError
 
@@ -168,7 +168,7 @@ def _costs(outlook: Outlook) -> list[str]:
         amount = _bytes(outlook.checkpoints or 0)
         return [text("campaign.time.unknown"), text("campaign.disk.checkpoints", amount=amount, free=free)]
     return [
-        text("campaign.time", amount=_seconds(to_come.seconds), basis=outlook.basis),
+        text("campaign.time", amount=format_duration(to_come.seconds), basis=outlook.basis),
         text("campaign.disk", amount=_bytes(to_come.bytes), free=free),
     ]
 
@@ -282,12 +282,6 @@ def _states(cells: Sequence[CellView]) -> str:
 
     counts = Counter(view.state for view in cells)
     return ", ".join(text("campaign.state", count=count, state=state) for state, count in counts.most_common())
-
-
-def _seconds(amount: float) -> str:
-    if amount < 90:
-        return text("amount.seconds", value=amount)
-    return text("amount.minutes", value=amount / 60) if amount < 5400 else text("amount.hours", value=amount / 3600)
 
 
 def _bytes(amount: int) -> str:

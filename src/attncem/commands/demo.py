@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 
 from attncem.commands.base import Verbs, verb
+from attncem.commands.reaching import activation, as_typed, own_command
 from attncem.progress import open_console, show_line
 from attncem.texts import text
 
@@ -31,3 +33,15 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console = open_console()
     print_summary(demo.audits, console)
     show_line(text("command.report", path=demo.report.resolve()), console)
+    command = own_command()
+    run = shlex.quote(str(as_typed(demo.runs[-1])))
+    lines = [
+        text("command.demo.next"),
+        text("command.demo.explain", command=command, run=run),
+        text("command.demo.audit", command=command, run=run),
+        text("command.demo.own", command=command),
+    ]
+    if activate := activation():
+        lines.append(text("command.demo.activate", activate=activate))
+    for line in lines:
+        show_line(line, console)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from attncem.commands.base import Verbs, is_ascii, table, verb
+from attncem.commands.base import Verbs, is_ascii, listed, table, verb
 from attncem.progress import open_console, show_line
 from attncem.texts import text
+
+if TYPE_CHECKING:
+    from attncem.listing import RunLine
 
 
 def add(verbs: Verbs) -> None:
@@ -17,7 +21,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
     parser.add_argument("--verify", action="store_true", help="read what is found; check counts, labels and hashes")
     parser.set_defaults(run=_data)
-    parser = verb(verbs, "runs", "List the runs in a folder.")
+    parser = verb(verbs, "runs", "List the runs in a folder and its sub-folders.")
     parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")
     parser.set_defaults(run=_runs)
     parser = verb(verbs, "config", "Print the full resolved configuration, or its JSON schema.", overrides=True)
@@ -35,20 +39,31 @@ def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     rows = inspect_datasets(known.root, verify=known.verify)
     cells = [(row.name, row.shape, row.classes, row.train, row.test, row.state) for row in rows]
     console = open_console()
-    console.print(table(text("command.data.columns"), cells))
+    console.print(table(text("command.data.columns"), cells, numbers=range(2, 5)))
     for row in rows:
         show_line(f"{row.name}: {row.note}", console)
     return 0 if all(row.ok for row in rows) else 2
 
 
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.runs import describe_runs
+    from attncem.listing import describe_runs
 
-    rows, console = describe_runs(known.folder), open_console()
-    if rows:
-        console.print(table(text("command.runs.columns"), rows))
-    else:
+    lines, console = describe_runs(known.folder), open_console()
+    if not lines:
         show_line(text("command.no_runs", folder=known.folder), console)
+        return
+    cells = [line._replace(accuracy=_accuracy(line))[:-1] for line in lines]
+    show_line(text("command.runs.title", folder=known.folder), console)
+    console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
+    if any(line.accuracy and not line.audited for line in lines):
+        show_line(text("command.runs.unaudited"), console)
+
+
+def _accuracy(line: RunLine) -> str:
+    """The accuracy; with a mark where it is not that of an audit."""
+    return (
+        text("command.runs.validation", accuracy=line.accuracy) if line.accuracy and not line.audited else line.accuracy
+    )
 
 
 def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
@@ -57,8 +72,7 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
     if known.schema:
         print(json.dumps(config_schema(), indent=1))  # noqa: T201
     elif known.list:
-        for name, meaning in packaged_configs().items():
-            print(f"{name:20} {meaning}")  # noqa: T201
+        print(listed(packaged_configs()), end="")  # noqa: T201
     else:
         loaded = load_config(known.config, parse_cli_overrides(rest))
         for note in loaded.notes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import Verbs, many_overrides, table, verb
+from attncem.commands.base import Verbs, listed, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import open_console, show_line
 from attncem.texts import text
@@ -37,7 +37,7 @@ def add(verbs: Verbs) -> None:
 def _searches_help() -> str:
     from attncem.config.search import packaged_searches
 
-    return "".join(f"{name:16} {meaning}\n" for name, meaning in packaged_searches().items())
+    return listed(packaged_searches())
 
 
 def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -54,8 +54,8 @@ def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
 
 def _show(result: SearchResult, console: Console) -> None:
     """What every method had and gave, and where the configurations lie."""
-    console.print(table(text("search.methods.columns"), _methods(result)))
-    console.print(table(text("search.levels.columns"), _levels(result)))
+    console.print(table(text("search.methods.columns"), _methods(result), numbers=range(1, 5)))
+    console.print(table(text("search.levels.columns"), _levels(result), numbers=(2, 3)))
     show_line(text("search.undefended", accuracy=100 * result.undefended), console)
     key = "equal" if result.equal_budget else "unequal"
     show_line(text(f"search.budget.{key}", budget=result.budget), console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -51,6 +51,13 @@ _LARGEST = 1e30
 _INTEGERS = range(-(2**63), 2**63)
 _LONGEST_CHAIN = 20
 """Files that extend one another at most."""
+
+OWN_PICTURES = "image_folder"
+"""The data set that is a folder of the user's own."""
+_DATA_OF_NAMES = ("demo-", "cifar10-")
+"""How names of packaged configurations begin that are called after their data."""
+_LONGEST_FOLDER = 50
+"""Letters of a folder's name that a run is called by."""
 
 PACKAGED: dict[type[Options], str] = {RunConfig: "configs"}
 """Folder of the packaged YAMLs of each root that has some; the module of a root adds its own."""
@@ -121,11 +128,36 @@ def _impossible(value: Any, schema: Schema, key: str) -> Iterator[str]:
 def load_config(
     source: Source, overrides: Sequence[str] | Mapping[str, Any] = (), *, folder: Traversable | None = None
 ) -> Loaded[RunConfig]:
-    """``load`` for RunConfig; a note tells the order of a channel with several stages."""
+    """``load`` for RunConfig; a note tells the order of a channel with several stages.
+
+    A run on pictures of the user's own is called after their folder, unless somebody named it: the name of a packaged
+    configuration says what else it was made for.
+    """
     loaded = load(RunConfig, source, overrides, folder=folder)
+    if loaded.config.data.name == OWN_PICTURES and not _is_named(source, overrides):
+        loaded = replace(loaded, config=loaded.config.model_copy(update={"name": _after_data(loaded.config)}))
     if len(loaded.config.channel) < 2:
         return loaded
     return Loaded(loaded.config, [*loaded.notes, f"channel: {loaded.config.channel_order}"])
+
+
+def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> bool:
+    """Whether the run has its name from an override, a mapping, or a file of the user's own."""
+    if any(given.path == ("name",) for given in parse_overrides(overrides, option_tree(RunConfig))):
+        return True
+    if isinstance(source, str | Path):
+        return _is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
+    return source is not None
+
+
+def _after_data(config: RunConfig) -> str:
+    """FOLDER-CONFIGURATION in the letters of a name."""
+    folder = Path(config.data.root or "").expanduser().absolute().name
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", folder).strip("._-")[:_LONGEST_FOLDER] or OWN_PICTURES
+    named = next(
+        (config.name.removeprefix(data) for data in _DATA_OF_NAMES if config.name.startswith(data)), config.name
+    )
+    return words if config.name == RunConfig().name else f"{words}-{named}"
 
 
 def dump_config(config: Options, *, ascii_only: bool = False) -> str:
@@ -186,7 +218,7 @@ class _Reader:
     def _find(self, source: str | Path, relative_to: Path) -> Traversable:
         """The file of a packaged name or of a path."""
         text = str(source)
-        if isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml")):
+        if _is_path(source):
             with _readable(text):
                 return relative_to / Path(source).expanduser()
         if self.folder is not None and _NAME.fullmatch(text):
@@ -229,6 +261,12 @@ class _Reader:
         if not there:
             raise ConfigError(f"{where}: extends {base}: no such file: {file}")
         return _merge(complete(self._read_file(file, chain), self.tree), data, self.tree)
+
+
+def _is_path(source: str | Path) -> bool:
+    """Whether a source is a file's path, and no packaged name."""
+    text = str(source)
+    return isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
 
 
 def _parse_file(file: Traversable, where: str) -> dict[str, Any]:

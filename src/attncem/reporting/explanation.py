@@ -219,7 +219,7 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
     """The findings, the reconstructions' errors, and that they are an illustration."""
     _print_lines([*verdict(explanation), *_notes(explanation.findings)], console)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(text("terminal.recovered_by"))
+    table.add_column(text("terminal.recovered_by"), overflow="fold")
     for heading in (*(text(f"measure.{name}") for name in HEADLINE), text("terminal.audit_mean")):
         table.add_column(heading, justify="right")
     for row in ordered(explanation.recoveries):

@@ -14,12 +14,11 @@ from typing import Any
 
 from attncem.config.run import RunConfig
 from attncem.config.yaml_text import dump_yaml
-from attncem.fingerprints import fingerprint
 from attncem.ledger import PLAN, Ledger, joined, ledgers, old_audits
+from attncem.listing import client_mark, list_runs
 from attncem.results.audit import AuditPlan, AuditResult
-from attncem.results.run_files import LEFT_BEHIND
 from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory, list_runs
+from attncem.runs import RunDirectory
 from attncem.texts import text
 from attncem.types import RunError
 
@@ -99,7 +98,7 @@ def load_runs(paths: Sequence[Path]) -> list[RunView]:
 
 
 def _views(path: Path) -> list[RunView]:
-    """The run in a folder, the runs right inside it, or what the audits in it are about, each by itself."""
+    """The run in a folder, the runs in it and its sub-folders, or what the audits in it are about, each by itself."""
     if (path / "manifest.json").exists():
         return [load_run(path)]
     if runs := list_runs(path):
@@ -144,9 +143,7 @@ def load_run(path: Path) -> RunView:
 
 def _audits(directory: RunDirectory, config: RunConfig) -> tuple[list[AuditResult], list[str]]:
     """The newest audit of each kind on test images and these weights, and what is left out, by name."""
-    root, mark = directory.path / "audits", None
-    if encoder := directory.encoder_sha256("best") if directory.checkpoints() else directory.manifest.get(LEFT_BEHIND):
-        mark = fingerprint(encoder, config.channel_options, config.front_end_options)
+    root, mark = directory.path / "audits", client_mark(directory)
     newest: dict[tuple[object, ...], AuditResult] = {}
     left_out = []
     for ledger in ledgers(root):

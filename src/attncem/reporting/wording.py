@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from attncem.progress import format_duration
 from attncem.reporting import units
 from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
 from attncem.reporting.load import SHORT, Entry, RunView
@@ -46,11 +47,7 @@ def count(value: int | None) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration in the unit that fits."""
-    if value is None or math.isnan(value):
-        return MISSING
-    if value < 120:
-        return f"{value:.3g} s"
-    return f"{value / 60:.3g} min" if value < 7200 else f"{value / 3600:.3g} h"
+    return MISSING if value is None or math.isnan(value) else format_duration(value, digits=3, least=0.0)
 
 
 def class_name(names: Sequence[str], label: int) -> str:
