@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import VerbParser, Verbs, many_overrides, table, verb
+from attncem.commands.base import VerbParser, Verbs, add_language, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import open_console, show_line
 from attncem.texts import text
@@ -32,11 +32,13 @@ def add(verbs: Verbs) -> None:
         adds(own)
     listing = own.add_parser("list", help="list the packaged campaigns")
     listing.set_defaults(run=_list, takes_overrides=False)
+    add_language(listing)
 
 
 def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
     parser = verbs.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
     parser.set_defaults(takes_overrides=overrides)
+    add_language(parser)
     if overrides:
         parser.usage = f"attncem campaign {name} [options] CAMPAIGN [KEY=VALUE ...]"
         parser.epilog = "KEY=VALUE: an option of the campaign (seeds=3), or of every run (training.epochs=2)."

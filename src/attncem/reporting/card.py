@@ -14,7 +14,7 @@ from attncem.reporting import certificates, html, units, wording
 from attncem.reporting.load import load_run
 from attncem.results.audit import AuditResult, Subject
 from attncem.results.card import CardAttack, CardBound, PrivacyCard
-from attncem.texts import text
+from attncem.texts import LANGUAGES, retold, speaking, text
 from attncem.types import RunError
 
 GENERATOR = "attncem-card"
@@ -25,7 +25,8 @@ NOT_SAID = ("attacks", "average", "labels", "assumptions", "others")
 
 def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[PrivacyCard, list[Path]]:
     """Make the card of a run or of audits and write it into a folder, if not into `card` beside the audits."""
-    card = make_card(audits_of(source), now=now)
+    audits = audits_of(source)
+    card = make_card(audits, now=now)
     folder = source / "card" if out is None else out
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: is a file; give a folder for the card")
@@ -40,7 +41,8 @@ def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[Privac
         "assumed": {code: certificates.assumption(code) for item in card.bounds for code in item.bound.assumptions},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_record(files[0], card)
+    with speaking(LANGUAGES[0]):
+        write_record(files[0], make_card(audits, now=now))
     html.write_page(files[1], html.render(context, "card.md.j2"))
     html.write_page(files[2], html.render(context, "card.html.j2"))
     return card, files
@@ -68,7 +70,10 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
     certified = [audit for audit in audits if any(row.kind == "certificate" for row in audit.rows)]
     attacked = [audit for audit in audits if any(row.kind == "attack" for row in audit.rows)]
     absent = {
-        row.name: row.reason for audit in certified for row in audit.rows if row.kind == "certificate" and not row.ok
+        row.name: retold(row.reason)
+        for audit in certified
+        for row in audit.rows
+        if row.kind == "certificate" and not row.ok
     }
     missing = [] if certified else [text("card.uncertified")]
     return PrivacyCard(
