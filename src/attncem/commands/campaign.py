@@ -223,6 +223,7 @@ def _stop(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting.campaign import write_campaign_report, write_figures, write_tables
+    from attncem.reporting.fonts import is_lacking
 
     folder = _folder(known.folder)
     page = write_campaign_report(folder, Path(known.out or folder / "report.html"), reference=known.reference)
@@ -230,6 +231,8 @@ def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     for out, write in ((known.tables, write_tables), (known.figures, write_figures)):
         if out is not None:
             show_line(text("arms.wrote", count=len(write(folder, Path(out))), folder=out), open_console())
+    if known.figures is not None and is_lacking():
+        show_line(text("arms.no_font"), open_console())
 
 
 def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ from attncem.results.explanation import (
 from attncem.results.findings import Finding, finding
 from attncem.runs import RunDirectory
 from attncem.seeding import make_generator
-from attncem.texts import speaking
+from attncem.texts import speaking, written
 
 _BATCH = 250
 _PER_CLASS, _REFERENCE = 32, 1024
@@ -198,15 +198,17 @@ class _Explainer:
 def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
     """A feature as pictures [1, H, W]: a channel each, tokens as one matrix, a vector in rows."""
     if feature.ndim == 3:
-        return [(f"channel {number}", channel.unsqueeze(0)) for number, channel in enumerate(feature)]
+        return [
+            (written("about.channel", number=number), channel.unsqueeze(0)) for number, channel in enumerate(feature)
+        ]
     if feature.ndim == 2:
         wide = len(feature) <= feature.shape[1]
-        name = "rows: tokens, columns: features" if wide else "rows: features, columns: tokens"
+        name = written("about.tokens_down") if wide else written("about.features_down")
         return [(name, (feature if wide else feature.T).unsqueeze(0))]
     flat = feature.flatten()
     missing = -len(flat) % min(_ROW, len(flat))
     padded = torch.cat([flat, flat.min().expand(missing)])
-    return [("all features, row by row", padded.view(1, -1, min(_ROW, len(flat))))]
+    return [(written("about.features"), padded.view(1, -1, min(_ROW, len(flat))))]
 
 
 def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:

@@ -14,7 +14,7 @@ from attncem.reporting import certificates, html, units, wording
 from attncem.reporting.load import load_run
 from attncem.results.audit import AuditResult, Subject
 from attncem.results.card import CardAttack, CardBound, PrivacyCard
-from attncem.texts import LANGUAGES, retold, speaking, text
+from attncem.texts import LANGUAGES, joined, retold, speaking, text
 from attncem.types import RunError
 
 GENERATOR = "attncem-card"
@@ -84,7 +84,7 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         known[0] if known else None,
         [_attack(audit) for audit in attacked],
         [bound for audit in certified for bound in _bounds(audit)],
-        " ".join(dict.fromkeys(map(certificates.describe, certified))),
+        joined(dict.fromkeys(map(certificates.describe, certified))),
         absent,
         list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings)])),
         [text(f"card.not_said.{name}") for name in NOT_SAID],
@@ -163,10 +163,10 @@ def _lines(card: PrivacyCard) -> list[str]:
 def _attack_said(item: CardAttack) -> str:
     head = text("card.against", suite=item.suite, version=item.suite_version, threat=item.threat.name)
     if item.mse is None:
-        return f"{head} {text('card.no_result')}"
+        return joined([head, text("card.no_result")])
     mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}
     said = [head, text("card.strongest", attack=item.attack, count=item.num_attacks, images=item.num_images, **mse)]
     if item.share is not None:
         said.append(text("card.share", floor=item.floor, share=wording.percent(item.share, 0)))
     said += [text("report.verdict.units", worth=item.worth)] if item.worth else []
-    return " ".join(said if item.reliable else [*said, text("report.verdict.doubt")])
+    return joined(said if item.reliable else [*said, text("report.verdict.doubt")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -63,6 +63,11 @@ def text(key: str, /, **values: Any) -> str:
 def pattern(key: str) -> str:
     """The text of a key as it stands in the catalogue, with {names} for values."""
     return catalogue(language())[key]
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """Sentences one after the other, those that say something, set apart as the language does it."""
+    return pattern("said.between").join(filter(None, sentences))
 
 
 def has_text(key: str) -> bool:

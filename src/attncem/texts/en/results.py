@@ -4,8 +4,14 @@ from __future__ import annotations
 
 RESULTS: dict[str, str] = {
     "said.about": "{about}: {said}",
+    "said.between": " ",
     "about.training": "training, {cause}",
     "about.log": "log {number}",
+    "about.audit": "suite {suite}, threat model {threat}",
+    "about.channel": "channel {number}",
+    "about.tokens_down": "rows: tokens, columns: features",
+    "about.features_down": "rows: features, columns: tokens",
+    "about.features": "all features, row by row",
     "reason.axes_normal": ("principal axes need normal noise: that of another law is not the same in every direction"),
     "reason.axes_many": "principal axes of more than {count} features are not looked for",
     "reason.cells_by_class": "the images have no labels, so there are no cells by class",

@@ -9,6 +9,7 @@ ARMS: dict[str, str] = {
         "只有一个文件：它不访问任何其他地址。"
     ),
     "arms.wrote": "{folder} 中写入 {count} 个文件",
+    "arms.no_font": "没有安装中文字体（如 Noto Sans CJK），因此图中使用英文",
     "arms.problem": "{cell} 无法完整读取：{reason}",
     "arms.kind.releases": "{count} 次发出",
     "arms.of": "{count} / {planned}",
@@ -106,7 +107,7 @@ ARMS: dict[str, str] = {
     "arms.standing.not": "不在前沿上",
     "arms.key.seed": "一个种子",
     "arms.plot.accuracy": "准确率 %",
-    "arms.plot.trade_off": "准确率与{measure}",
+    "arms.plot.trade_off": "准确率与 {measure}",
     "arms.plot.point": "{arm}：准确率 {accuracy}\u00a0%，{value}",
     "arms.plot.costs": "训练时间与最强攻击的误差",
     "arms.plot.seconds": "训练时间，秒",

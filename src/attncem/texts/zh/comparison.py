@@ -23,9 +23,9 @@ COMPARISON: dict[str, str] = {
     # runs side by side: what is compared
     "compare.accuracy": "准确率",
     "compare.validation_accuracy": "最佳检查点的验证准确率",
-    "compare.strongest": "最强攻击的{measure}",
-    "compare.strongest_is": "最强攻击 {row} 的{measure}",
-    "compare.row": "{row} 的{measure}",
+    "compare.strongest": "{measure}（最强攻击）",
+    "compare.strongest_is": "{measure}（最强攻击 {row}）",
+    "compare.row": "{measure}（{row}）",
     # what a reader must know first
     "finding.compare_other_data": ("各运行的数据或其划分不同（{data}）：一个运行的数字不能与另一个并列，因此都不比较"),
     "finding.compare_unaudited": ("它的最佳权重在测试图像上还没有审计，因此不比较攻击；attncem audit {run} 可生成"),

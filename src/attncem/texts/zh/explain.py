@@ -33,7 +33,7 @@ EXPLAIN: dict[str, str] = {
         "取值从 {minimum:.3g} 到 {maximum:.3g}，{noise}。"
     ),
     "explain.release.file": "，写成文件为 {bytes:,} 字节",
-    "explain.noise": "{kind} 噪声，σ = {std:g}",
+    "explain.noise": "带 {kind} 噪声（σ = {std:g}）",
     "explain.noise.none": "无噪声",
     "explain.feature": "离开设备的内容",
     "explain.feature.short": "发出的特征",
@@ -59,8 +59,7 @@ EXPLAIN: dict[str, str] = {
     "explain.place.none": "没有类别 {name} 的验证图像可供比较。",
     "explain.place": "它的干净特征距 {name} 的均值 {distance:.2f}{unit}（各特征的均方根）。",
     "explain.place.among": (
-        "它的干净特征距 {name} 的均值 {distance:.2f}{unit}（各特征的均方根），"
-        "在该类其余 {count} 张中比 {nearer} 张更远。"
+        "它的干净特征距 {name} 的均值 {distance:.2f}{unit}（各特征的均方根），比该类其余 {count} 张中的 {nearer} 更远。"
     ),
     "explain.penalty.attention": (
         "{surrogate} 的注意力在该类中给它的权重为 {weight:.4f}，是均匀权重 {uniform:.4f} 的 {times:.2f} 倍。"

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 RESULTS: dict[str, str] = {
     "said.about": "{about}：{said}",
+    "said.between": "",
     "about.training": "训练，{cause}",
     "about.log": "日志 {number}",
+    "about.audit": "套件 {suite}，威胁模型 {threat}",
+    "about.channel": "通道 {number}",
+    "about.tokens_down": "行：token，列：特征",
+    "about.features_down": "行：特征，列：token",
+    "about.features": "全部特征，逐行排列",
     "reason.axes_normal": "主轴方向要求高斯噪声：其他分布的噪声在各方向上并不相同",
     "reason.axes_many": "特征多于 {count} 个时不寻找主轴方向",
     "reason.cells_by_class": "图像没有标签，因此无法按类别划分",
