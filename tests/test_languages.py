@@ -101,7 +101,7 @@ def test_chinese_sentences_have_chinese_marks() -> None:
 COMMANDS = re.compile(
     r"attncem \w+( (\w+|\S*\.\w+|[A-Z]+|--?\w+))*|surrogate\.\w+=\w+|\w+=\([^)]*\)|baseline's decoder"
 )
-"""What is typed as it stands, and the name of a row."""
+"""What is typed as it stands, and the names of a row and a font."""
 
 
 def english_in(said: str) -> list[str]:

@@ -81,6 +81,7 @@ FILLED: dict[str, Iterable[str]] = {
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
     "command.goes_on.*": ("campaign", "search"),
+    "campaign.state.*": get_args(State),
     "campaign.changed.*": ("added", "left_alone", "anew"),
     "command.checked.*": ("failed", "passed"),
     "arms.column.*": COLUMNS,
@@ -184,6 +185,7 @@ def all_asks() -> list[Ask]:
     files = [file for file in PACKAGE.rglob("*.py") if str(file.relative_to(PACKAGE)) not in ASKERS]
     found = [ask for file in sorted(files) for ask in python_asks(file)]
     found.append(Ask("results/findings.py", "said.about", frozenset(("about", "said"))))
+    found.append(Ask("texts/__init__.py", "said.between", frozenset()))
     return found + [ask for file in TEMPLATES for ask in template_asks(file)]
 
 

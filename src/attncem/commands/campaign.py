@@ -272,7 +272,10 @@ def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _show_cells(cells: Sequence[CellView], console: Console) -> None:
-    rows = [(view.cell.id, view.state, _audits(view), view.reason.partition("\n")[0]) for view in cells]
+    rows = [
+        (view.cell.id, text(f"campaign.state.{view.state}"), _audits(view), view.reason.partition("\n")[0])
+        for view in cells
+    ]
     console.print(table(text("campaign.cells.columns"), rows))
 
 
@@ -286,7 +289,8 @@ def _states(cells: Sequence[CellView]) -> str:
     from collections import Counter
 
     counts = Counter(view.state for view in cells)
-    return ", ".join(text("campaign.state", count=count, state=state) for state, count in counts.most_common())
+    found = ((text(f"campaign.state.{state}"), count) for state, count in counts.most_common())
+    return ", ".join(text("campaign.state", count=count, state=state) for state, count in found)
 
 
 def _seconds(amount: float) -> str:

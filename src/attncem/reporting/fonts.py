@@ -47,7 +47,7 @@ def _look_again() -> bool:
     return bool(new)
 
 
-def families() -> dict[str, Any]:
+def families() -> Any:
     """What figures in the language now spoken need: fonts by name, for a letter is drawn with the first that has it.
 
     In a PDF letters are outlines of their own (type 3): as type 42 matplotlib would name a font of cubic outlines, as
