@@ -99,7 +99,7 @@ def test_chinese_sentences_have_chinese_marks() -> None:
 
 
 COMMANDS = re.compile(
-    r"attncem \w+( (\w+|\S*\.\w+|[A-Z]+|--?\w+))*|surrogate\.\w+=\w+|\w+=\([^)]*\)|baseline's decoder"
+    r"attncem \w+( (\w+|\S*\.\w+|[A-Z]+|--?\w+))*|surrogate\.\w+=\w+|\w+=\([^)]*\)|baseline's decoder|Noto Sans CJK"
 )
 """What is typed as it stands, and the names of a row and a font."""
 
