@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import string
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 import attncem
 from attncem.cli import main
-from attncem.config.languages import checked, spoken
+from attncem.config.languages import checked, kept_environment, speak_everywhere, spoken
 from attncem.health import CAUSES, warning
 from attncem.results.findings import finding
 from attncem.texts import LANGUAGES, RETOLD, VARIABLE, catalogue, language, retold, speaking, text, written
@@ -157,6 +160,18 @@ def test_the_command_speaks_and_is_over_afterwards(
     for words in (["campaign", "--lang", "zh", "list"], ["campaign", "list", "--lang", "zh"]):
         assert main(words) == 0
         assert "批量实验" in capsys.readouterr().out
+
+
+def test_threads_and_processes_speak_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    asked = "from attncem.texts import language; print(language())"
+    with kept_environment():
+        speak_everywhere("zh")
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(language).result() == "zh"
+        child = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+        assert child.stdout.strip() == "zh"
+    assert language() == "en"
 
 
 # what is written down

@@ -116,7 +116,7 @@ ARMS: dict[str, str] = {
     "arms.plot.value": "{key} → {value}",
     "arms.plot.heat": "{arm}：{measure}",
     "arms.plot.cloud": "{arm}：{of}，{method}",
-    "arms.method": "平面由",
+    "arms.method": "降维方法",
     "arms.method.pca": "主成分",
     "arms.method.tsne": "t-SNE",
     "arms.cloud.pixels": "图像像素",

@@ -46,7 +46,7 @@ EXPLAIN: dict[str, str] = {
     "explain.feature.clean_matrix": "干净特征（{name}）",
     "explain.feature.released_matrix": "发出的特征",
     # inside its class
-    "explain.class": "在其类别之中",
+    "explain.class": "在同类之中",
     "explain.class.lead.true": (
         "该图像与另外 {count} 张验证图像组成一个批次；它按真实类别 {name} 计。代理损失是该运行自己的，"
         "取自检查点；在所有图表中，{colour}表示该图像或其类别。"

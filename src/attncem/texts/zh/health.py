@@ -20,7 +20,7 @@ HEALTH: dict[str, str] = {
         "设 surrogate.early_shut_off=false，提高其阈值，或减小 surrogate.early_shut_steps；"
         "没有提前关断时，不要相信 rob_loss"
     ),
-    "health.blind.meaning": "代理损失失明：各类实有的离散程度，它几乎没有报告",
+    "health.blind.meaning": "代理损失失灵：各类实有的离散程度，它几乎没有报告",
     "health.blind.advice": (
         "不要把 rob_loss 当作隐私；使用 surrogate.learn=worst_case 或 fit，或不带自身权重的代理损失"
     ),

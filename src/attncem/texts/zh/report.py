@@ -217,7 +217,7 @@ REPORT: dict[str, str] = {
         "从不看发出的特征、或只看预测标签的猜测。误差接近它们，说明攻击学到的很少；误差远低于它们，就是泄露。"
     ),
     "report.reading.strongest": "最强攻击",
-    "report.reading.strongest.text": "该审计中平均 MSE 最低的一行。它从下方界定泄露：可能存在更强的攻击。",
+    "report.reading.strongest.text": "该审计中平均 MSE 最低的一行。它只给出泄露的下限：可能存在更强的攻击。",
     "report.reading.reliable": "可靠",
     "report.reading.reliable.text": "攻击已收敛并通过自身的检查。否则模型看起来会比实际更私密。",
     "report.reading.accuracy": "准确率",
@@ -229,7 +229,7 @@ REPORT: dict[str, str] = {
     "report.reading.probes": "探针",
     "report.reading.probes.text": (
         "探针从发出的特征中读取图像以外的信息，不与攻击竞争。每个数字旁都有什么都不看时的结果："
-        "区间触及随机水平，表示这个攻击者没有发现任何东西。它从下方界定泄露。"
+        "区间触及随机水平，表示这个攻击者没有发现任何东西。它给出的是泄露的下限。"
     ),
     "report.reading.probe.reidentification": "重新识别",
     "report.reading.probe.reidentification.text": (
