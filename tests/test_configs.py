@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import attncem
 from attncem.build import build_model, build_penalties, build_surrogate_for, check
@@ -17,6 +18,7 @@ from attncem.config.attention import (
     SlotOptions,
 )
 from attncem.config.load import load_config, packaged_configs
+from attncem.data.readers import dataset_spec
 from attncem.data.specs import DATASETS
 from attncem.engine import Engine
 from attncem.surrogates import SURROGATES
@@ -26,6 +28,8 @@ FOLDER = Path(attncem.__file__).parent / "configs"
 FILES = sorted(FOLDER.rglob("*.yaml"))
 RUN_NAMES = {"demo": "demo-gated"}
 """Where the run is not called like its file: the demo's three runs stand side by side in one report."""
+FURTHER = {"own-pictures": " data.root=FOLDER"}
+"""What must be given beside the configuration."""
 VARIANTS = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}
 
 
@@ -72,11 +76,19 @@ def test_a_recommended_configuration_cannot_cheat(level: str) -> None:
     assert options.learn in ("fit", "worst_case") and options.weights_gradient == "detached"
 
 
+def pictures(root: Path) -> Path:
+    for number, name in enumerate("aabb"):
+        (root / name).mkdir(exist_ok=True)
+        Image.new("RGB", (70 + number, 90 - number), (60 * number, 9, 9)).save(root / name / f"{number}.jpg")
+    return root
+
+
 @pytest.mark.parametrize("file", FILES, ids=identifier)
-def test_a_configuration_builds(file: Path) -> None:
-    config = load_config(file).config
+def test_a_configuration_builds(file: Path, tmp_path: Path) -> None:
+    given = {"data.root": str(pictures(tmp_path))} if identifier(file) in FURTHER else {}
+    config = load_config(file, given).config
     check(config)
-    spec = DATASETS[config.data.name]
+    spec = dataset_spec(config.data) if given else DATASETS[config.data.name]
     model = build_model(config, spec).eval()
     surrogate = build_surrogate_for(config, model, spec)
     assert type(surrogate) is SURROGATES[config.surrogate.name]
@@ -110,7 +122,7 @@ def test_the_papers_rows_differ_from_their_partners_in_cem_alone(name: str) -> N
 @pytest.mark.parametrize("file", FILES, ids=identifier)
 def test_a_configuration_says_how_it_is_run(file: Path) -> None:
     first, second, *_ = file.read_text(encoding="utf-8").splitlines()
-    assert first == f"# attncem train --config {identifier(file)}"
+    assert first == f"# attncem train --config {identifier(file)}{FURTHER.get(identifier(file), '')}"
     assert second.startswith("# ") and len(second) > 20, "a line about what it is"
     assert packaged_configs()[identifier(file)] == second.removeprefix("# ")
 

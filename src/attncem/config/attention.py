@@ -91,7 +91,7 @@ class GatedOptions(AttentionOptions):
     variants = GATED_VARIANTS
     name: Literal["gated"] = "gated"
     variant: Literal["ours", "000", "002", "004"] = "ours"
-    """Preset whose values fill the options not given: a source document's, or ours."""
+    """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
     hidden_dim: int = Field(64, ge=1)
     """Hidden size of the attention (ours; the documents give none)."""
     layer_norm: bool = True
@@ -223,7 +223,7 @@ class SlotOptions(AttentionOptions):
     variants = SLOT_VARIANTS
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
-    """Preset whose values fill the options not given: a source document's, or ours."""
+    """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
     tokens: Literal["sample", "spatial"] = "sample"
     """What the slots are formed over: whole samples, or the positions of z, a sample's responsibility being the
     mean over its own (003's fourth problem); the moments stay on z."""

@@ -97,7 +97,8 @@ def _where_else(root: str | Path | None) -> str:
     if not Path(root).is_dir():
         return f"there is no folder {root}"
     return (
-        f"for pictures of your own in {root} give data.name=image_folder too, for another set its name (attncem data)"
+        f"for pictures of your own in {root} give data.name=image_folder too, or take --config own-pictures; "
+        "for another set give its name (attncem data)"
     )
 
 
