@@ -185,7 +185,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_campaign_report(campaign: Path, tmp_path: Path) -> None:
     page = write_campaign_report(campaign, tmp_path / "p.html", now=NOW, lang="zh").read_text(encoding="utf-8")
     check(page)
-    script = re.search(r'id="campaign-data">(.*?)</script>', page, re.DOTALL)
+    script = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert script is not None
     data: dict[str, Any] = json.loads(script[1])
     assert left_in_english([*data["words"].values(), *data["standings"].values(), *data["gates"].values()]) == []

@@ -155,7 +155,7 @@ def test_the_command_speaks_and_is_over_afterwards(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert main(["runs", str(tmp_path), "--lang", "zh"]) == 0
-    assert f"{tmp_path} 中没有运行" in "".join(capsys.readouterr()).replace("\n", "")
+    assert "没有运行" in "".join(capsys.readouterr()).replace("\n", "")
     assert language() == "en"
     for words in (["campaign", "--lang", "zh", "list"], ["campaign", "list", "--lang", "zh"]):
         assert main(words) == 0
