@@ -82,6 +82,7 @@ FILLED: dict[str, Iterable[str]] = {
     "health.warning.*": ("above", "below"),
     "command.go_on.*": ("train", "audit"),
     "command.goes_on.*": ("campaign", "search"),
+    "campaign.state.*": get_args(State),
     "campaign.changed.*": ("added", "left_alone", "anew"),
     "command.checked.*": ("failed", "passed"),
     "arms.column.*": COLUMNS,
@@ -145,7 +146,7 @@ def python_asks(file: Path) -> Iterator[Ask]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             name, place = node.func.id, f"{file.relative_to(PACKAGE)}:{node.lineno}"
-            if name in ("text", "finding", "has_text") and name in imported:
+            if name in ("text", "finding", "has_text", "written") and name in imported:
                 yield python_ask(node, name, place)
 
 
@@ -184,6 +185,8 @@ def template_key(node: nodes.Expr) -> str:
 def all_asks() -> list[Ask]:
     files = [file for file in PACKAGE.rglob("*.py") if str(file.relative_to(PACKAGE)) not in ASKERS]
     found = [ask for file in sorted(files) for ask in python_asks(file)]
+    found.append(Ask("results/findings.py", "said.about", frozenset(("about", "said"))))
+    found.append(Ask("texts/__init__.py", "said.between", frozenset()))
     return found + [ask for file in TEMPLATES for ask in template_asks(file)]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from attncem import __version__
 from attncem.commands import VERBS
 from attncem.commands.base import Parser, VerbParser, complain
+from attncem.config.languages import kept_environment, speak_everywhere
 from attncem.progress import lenient_streams
 from attncem.texts import text
 from attncem.types import AttncemError, ConfigError
@@ -17,7 +18,7 @@ from attncem.types import AttncemError, ConfigError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; a person's mistake ends with a clear line on stderr and exit code 2."""
-    with lenient_streams():
+    with lenient_streams(), kept_environment():
         try:
             return _run(arguments)
         except AttncemError as error:
@@ -48,6 +49,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise ConfigError(text("command.empty", name=name))
         if isinstance(value, int) and value.bit_length() > 63:
             raise ConfigError(text("command.too_large", name=name, value=value))
+    speak_everywhere(getattr(known, "lang", None))
     code = int(known.run(known, rest) or 0)
     sys.stdout.flush()
     return code

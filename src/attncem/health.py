@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attncem.texts import text
+from attncem.texts import text, written
 
 Record = Mapping[str, Any]
 
@@ -69,13 +69,13 @@ class Cause:
 
     @property
     def meaning(self) -> str:
-        """What happened, in one line."""
-        return text(f"health.{self.name}.meaning")
+        """What happened, in one line, as it is written down."""
+        return written(f"health.{self.name}.meaning")
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
-        return text(f"health.{self.name}.advice")
+        """What to do about it, as it is written down."""
+        return written(f"health.{self.name}.advice")
 
 
 CAUSES: dict[str, Cause] = {
@@ -187,16 +187,20 @@ class Watch:
 
 
 def warning(name: str, key: str, value: float | None, *, begins: bool, step: int, epoch: float) -> dict[str, Any]:
-    """A record of kind "warning"; ``begins`` is false where it ends. No value: not finite, or the target is reached."""
+    """A record of kind "warning"; ``begins`` is false where it ends. No value: not finite, or the target is reached.
+
+    Its text is in English, as all that is written down.
+    """
     cause = CAUSES[name]
     limit = next((check.limit for check in cause.checks if check.key == key), None)
     if value is None:
-        known = key if begins else text("health.target_reached")
+        known = key if begins else written("health.target_reached")
     else:
-        known = f"{key} {value:.3g}" + (text("health.limit", limit=limit) if limit is not None and begins else "")
-    what = cause.meaning if begins else text("health.over", cause=cause.meaning.split(":")[0])
+        known = f"{key} {value:.3g}"
+        known = written("health.limited", number=known, limit=limit) if limit is not None and begins else known
+    what = cause.meaning if begins else written("health.over", cause=cause.meaning.split(":")[0])
     place = {"kind": "warning", "step": step, "epoch": epoch, "cause": name, "begins": begins}
-    return {**place, "key": key, "value": value, "limit": limit, "text": f"{what} ({known})"}
+    return {**place, "key": key, "value": value, "limit": limit, "text": written("health.told", what=what, known=known)}
 
 
 @dataclass(frozen=True)
@@ -213,10 +217,10 @@ class Span:
         return self.begins <= epoch and (self.ends is None or self.ends > epoch)
 
     def __str__(self) -> str:
-        """The warning with its time and what to do, in one line."""
-        until = text("health.until.on") if self.ends is None else text("health.until.end", epoch=self.ends)
+        """The warning with its time and what to do, in one line, as it is written down."""
+        until = written("health.until.on") if self.ends is None else written("health.until.end", epoch=self.ends)
         advice = CAUSES[self.cause].advice
-        return text("health.span", begins=self.begins, until=until, said=self.text, advice=advice)
+        return written("health.span", begins=self.begins, until=until, said=self.text, advice=advice)
 
 
 def spans(records: Iterable[Record]) -> list[Span]:

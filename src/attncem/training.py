@@ -73,7 +73,7 @@ from attncem.results.run_files import BestFacts
 from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
-from attncem.texts import text
+from attncem.texts import retold, text
 from attncem.tracking import check_tracker, tracked
 from attncem.types import ConfigError, RunError, TrainingError
 
@@ -392,7 +392,8 @@ class _Trainer:
         self.run.log(record)
         for change in self.watch.update(record):
             self.run.log(change)
-            tell(self.told, f"warning: {self.config.name}, epoch {record['epoch']:.3g}: {change['text']}")
+            said = {"epoch": record["epoch"], "said": retold(change["text"])}
+            tell(self.told, text("health.training", run=self.config.name, **said))
 
     def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
         """What the progress line says; the gradient ratio is the last one measured."""

@@ -27,7 +27,7 @@ from attncem.config.attacks import NoiseGuessOptions
 from attncem.results.audit import Verdict
 from attncem.results.findings import finding
 from attncem.seeding import make_generator
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 ALL = 2**32
@@ -87,7 +87,7 @@ def additive_std(channel: object) -> float:
     """σ of a channel whose one draw is Gaussian noise; NotApplicable for others, whose draws are not compared here."""
     stages = list(channel.single_stages()) if isinstance(channel, Channel) else []
     if len(stages) != 1 or type(stages[0]) is not GaussianChannel:
-        raise NotApplicable(text("noise_guess.gaussian_alone"))
+        raise NotApplicable(written("noise_guess.gaussian_alone"))
     return float(stages[0].noise_std)
 
 
@@ -135,7 +135,7 @@ def comparable(features: int) -> int:
     """
     whole = features if features % _FEWEST == 0 else (features - _FEWEST) // _FEWEST * _FEWEST
     if whole < _FEWEST:
-        raise NotApplicable(text("noise_guess.few_features"))
+        raise NotApplicable(written("noise_guess.few_features"))
     return min(whole, _MOST)
 
 

@@ -19,7 +19,7 @@ from attncem.channels import Channel, IdentityChannel
 from attncem.models.split import SplitModel, passes_gradients
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import make_generator
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 _BATCH = 500
@@ -47,9 +47,9 @@ def require(
     known = {"gradient": gradients, "encoder": gradients, "labels": labels}
     for need in needs:
         if threat.missing(need) or not given.get(need, True):
-            raise NotApplicable(text("threat.lacks", name=threat.name, what=text(f"threat.lacks.{need}")))
+            raise NotApplicable(written("threat.lacks", name=threat.name, what=written(f"threat.lacks.{need}")))
         if not known.get(need, True):
-            raise NotApplicable(text(f"subject.lacks.{need}"))
+            raise NotApplicable(written(f"subject.lacks.{need}"))
 
 
 def has_weak_noise(channel: nn.Module) -> bool:
@@ -180,7 +180,7 @@ class Oracle:
         self.require("server")
         assert self._model.server is not None
         if not passes_gradients(self._model.server):
-            raise NotApplicable(text("subject.lacks.server_gradient"))
+            raise NotApplicable(written("subject.lacks.server_gradient"))
         return frozen(self._model.server)
 
     @torch.no_grad()

@@ -40,7 +40,7 @@ from attncem.results.audit import AuditPlan, AuditResult, Score
 from attncem.results.findings import Finding, finding
 from attncem.results.threats import THREATS, ThreatModel, with_releases
 from attncem.runs import RunDirectory
-from attncem.texts import text
+from attncem.texts import text, written
 from attncem.types import ConfigError
 
 __all__ = ["Case", "audit", "measure"]
@@ -299,6 +299,9 @@ def _health(opened: OpenRun) -> list[Finding]:
     held = [span for span in spans(opened.directory.records()) if span.holds_at(epoch)]
     lost = opened.directory.log_problems()
     return [
-        *(finding("training", about=f"training, {span.cause}", said=str(span)) for span in held),
-        *(finding("log_lost", about=f"log {number}", said=said) for number, said in enumerate(lost, 1)),
+        *(finding("training", about=written("about.training", cause=span.cause), said=str(span)) for span in held),
+        *(
+            finding("log_lost", about=written("about.log", number=number), said=said)
+            for number, said in enumerate(lost, 1)
+        ),
     ]

@@ -26,6 +26,7 @@ from attncem.metrics import accuracy
 from attncem.opening import OpenRun
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import derive_seed, make_generator
+from attncem.texts import written
 from attncem.types import ConfigError, NotApplicable, RunError
 
 BATCH = 250
@@ -189,7 +190,7 @@ class Case:
     def right(self) -> NDArray[np.float64]:
         """Whether the server is right about each evaluation image; NotApplicable without a server half."""
         if self.model.server is None:
-            raise NotApplicable("there is no server half, so there is no accuracy")
+            raise NotApplicable(written("reason.no_server"))
         parts = zip(self.released.split(BATCH), self.y.split(BATCH), strict=True)
         right = torch.cat([accuracy(self.model.predict(z), y) for z, y in parts])
         return np.asarray(right.double().cpu().numpy())

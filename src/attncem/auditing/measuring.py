@@ -29,7 +29,7 @@ from attncem.progress import Progress, silent
 from attncem.results.audit import Kind, Row, Score
 from attncem.results.findings import Finding, finding
 from attncem.statistics import bootstrap_mean
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import AttncemError, NotApplicable
 
 Values = Mapping[str, NDArray[np.float64]]
@@ -166,7 +166,7 @@ def image_values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float6
     left_out: list[Finding] = []
     for name, metric in METRICS.items():
         if min(x.shape[-2:]) < metric.pixels:
-            left_out.append(finding("measure_left_out", about=text(f"measure.{name}"), pixels=metric.pixels))
+            left_out.append(finding("measure_left_out", about=written(f"measure.{name}"), pixels=metric.pixels))
             continue
         taken = torch.cat([metric.function(a, b) for a, b in pairs])
         values[name] = np.asarray(taken.double().cpu().numpy())

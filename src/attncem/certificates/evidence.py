@@ -18,6 +18,7 @@ from attncem.channels import IdentityChannel
 from attncem.config.certificates import EvidenceOptions
 from attncem.judges import Certificate
 from attncem.results.bounds import Bound
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ class LeakageEvidence(Certificate):
         noise, releases = known_noise(case)
         count = min(self.options.candidates, len(case.x))
         if count < 2:
-            raise NotApplicable("one image cannot be told from others")
+            raise NotApplicable(written("reason.one_image"))
         features = evaluation_features(case, noise)[:count]
         seen = case.seen_of(case.x[:count], "evidence").flatten(1).float()
         if seen.shape != features.shape:
-            raise NotApplicable("the channel changes the shape of z, so releases cannot be compared with it")
+            raise NotApplicable(written("reason.other_shape"))
         if noise.std == 0:
             changed, least = (seen - features).square().mean(), _STILL * features.var().clamp_min(_STILL)
             noise = replace(noise, std=float(torch.maximum(changed, least).sqrt()))

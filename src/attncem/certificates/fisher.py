@@ -19,6 +19,7 @@ from attncem.judges import Certificate
 from attncem.results.bounds import Bound
 from attncem.seeding import make_generator
 from attncem.statistics import bootstrap_mean, mean_limit
+from attncem.texts import written
 from attncem.types import NotApplicable, RunError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Fisher(Certificate):
         """`dfil`, `mse_unbiased` and `mse_van_trees`."""
         noise, found = noise_of(case.model.channel), components_of(case)
         if any(isinstance(stage, QuantiseChannel) for stage in noise.before):
-            raise NotApplicable("none: what is rounded before the noise has no derivative")
+            raise NotApplicable(written("reason.rounded"))
         kinks = kinks_of(case.model.encoder, noise)
         assumed = [*assumptions_of(noise), "not_smooth" if kinks else "smooth"]
         sharp = self._sharpness(case, noise, found, seed).times(noise.fisher * releases_of(case, noise))
@@ -91,7 +92,7 @@ def sharpness(
     with torch.enable_grad():
         features = enter(noise, encoder(x), x, generator).flatten(1)
     if not features.requires_grad:
-        raise NotApplicable("none: no gradient passes from the features to the pixels")
+        raise NotApplicable(written("reason.no_gradient"))
     size = features.shape[1]
     exact = size <= probes
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attncem.certificates.passage import training_images
 from attncem.surrogates.gmm import principal_axes
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _components(case: Case) -> Components:
     order = variances.argsort(descending=True)
     kept = order[variances[order] > FINEST]
     if not len(kept):
-        raise NotApplicable("the evaluation images do not differ: there is nothing to recover")
+        raise NotApplicable(written("reason.images_alike"))
     return Components(axes[kept], places[:, kept], variances[kept])
 
 

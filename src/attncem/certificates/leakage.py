@@ -25,6 +25,7 @@ from attncem.config.certificates import LeakageOptions
 from attncem.judges import Certificate
 from attncem.results.bounds import Bound
 from attncem.surrogates import clusters
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -117,12 +118,12 @@ def choose_coding(case: Case, noise: Noise, options: LeakageOptions, releases: i
     """Cells and axes learned from every second training image, the best of them chosen by the others."""
     features, labels = training_features(case, noise)
     if options.axes == "principal" and noise.law != "gaussian":
-        raise NotApplicable("principal axes need normal noise: that of another law is not the same in every direction")
+        raise NotApplicable(written("reason.axes_normal"))
     if options.axes == "principal" and features.shape[1] > MOST_AXES:
-        raise NotApplicable(f"principal axes of more than {MOST_AXES} features are not looked for")
+        raise NotApplicable(written("reason.axes_many", count=MOST_AXES))
     classes = case.subject.spec.num_classes
     if options.cells == "class" and not classes:
-        raise NotApplicable("the images have no labels, so there are no cells by class")
+        raise NotApplicable(written("reason.cells_by_class"))
     # Images without labels are one class.
     found = list(_codings(features[::2], labels[::2], max(1, classes), noise, options))
     if len(found) == 1:

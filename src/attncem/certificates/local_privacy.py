@@ -13,6 +13,7 @@ from attncem.config.certificates import LocalPrivacyOptions
 from attncem.config.channels import SLACK, gaussian_mechanism_delta
 from attncem.judges import Certificate
 from attncem.results.bounds import Bound
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class LocalPrivacy(Certificate):
         """`epsilon` at the channel's own δ."""
         noise = noise_of(case.model.channel)
         if not isinstance(noise.stage, LocalDPChannel):
-            raise NotApplicable("none: nothing clips z before the noise, so two inputs may differ by any amount")
+            raise NotApplicable(written("reason.not_clipped"))
         own, releases = noise.stage.options, releases_of(case, noise)
         epsilon = own.epsilon if releases == 1 else smallest_epsilon(own.delta, noise.std / (2 * own.clip), releases)
         assumed = ["as_drawn", *(["key_secret"] if noise.repeats else [])]

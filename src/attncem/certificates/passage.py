@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, clip_norm
 from attncem.seeding import make_generator
+from attncem.texts import written
 from attncem.types import NotApplicable, RunError
 
 if TYPE_CHECKING:
@@ -47,15 +48,15 @@ class Noise:
 def noise_of(channel: nn.Module) -> Noise:
     """The strongest noise of a channel; NotApplicable where there is none that bounds anything."""
     if not isinstance(channel, Channel):
-        raise NotApplicable(f"none: the law of the channel {type(channel).__name__} is not known")
+        raise NotApplicable(written("reason.law_unknown", name=type(channel).__name__))
     stages = list(channel.single_stages())
     loud = [place for place, stage in enumerate(stages) if stage.noise_std > 0]
     if not loud:
-        raise NotApplicable("none: the channel adds no noise, so nothing bounds what a release tells")
+        raise NotApplicable(written("reason.no_noise"))
     place = max(loud, key=lambda place: stages[place].noise_std)
     stage = stages[place]
     if any(one.draws_weakly for one in stages):
-        raise NotApplicable("none: keyed noise of scheme 0 follows from a public seed, and can be taken off")
+        raise NotApplicable(written("reason.scheme_0"))
     law: Literal["gaussian", "laplace"] = "laplace" if isinstance(stage, LaplaceChannel) else "gaussian"
     assert isinstance(stage, LaplaceChannel | GaussianChannel)
     return Noise(law, stage.noise_std, tuple(stages[:place]), stage, stage.repeats)
@@ -65,11 +66,11 @@ def releases_of(case: Case, noise: Noise) -> int:
     """How many independent draws of the noise the adversary sees: one where the same pixels get the same noise."""
     many = case.threat.releases_per_input
     if case.threat.jitter:
-        raise NotApplicable("none: bounds are of releases of the same pixels, and here they move")
+        raise NotApplicable(written("reason.pixels_move"))
     if not noise.repeats:
         return many
     if many > 1 and not all(stage.repeats for stage in noise.before):
-        raise NotApplicable("none: a fresh draw before keyed noise shows differences of z without any noise")
+        raise NotApplicable(written("reason.fresh_before_keyed"))
     return 1
 
 

@@ -11,6 +11,7 @@ from attncem.certificates.making import certain, largest_entropy
 from attncem.config.certificates import QuantisationOptions
 from attncem.judges import Certificate
 from attncem.results.bounds import Bound
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -27,6 +28,6 @@ class Quantisation(Certificate):
         """`leakage` of all releases that the adversary sees of one image."""
         nats = bits_of_releases(case)
         if nats is None:
-            raise NotApplicable("none: the channel does not quantise what it releases")
+            raise NotApplicable(written("reason.not_quantised"))
         found = certain(nats, "nats", "leakage")
         return {"leakage": replace(found, vacuous=nats >= largest_entropy(case.x.shape[1:]))}

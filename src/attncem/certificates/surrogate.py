@@ -28,6 +28,7 @@ from attncem.health import finite
 from attncem.judges import Certificate
 from attncem.results.bounds import Bound
 from attncem.results.findings import finding
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class SurrogateLeakage(Certificate):
         """`leakage` on evaluation images, and `leakage_training`."""
         opened = case.subject
         if opened.checkpoint is None or opened.config.defence == "none":
-            raise NotApplicable("there is no surrogate whose partition could be judged")
+            raise NotApplicable(written("reason.no_surrogate"))
         noise = noise_of(case.model.channel)
         releases = releases_of(case, noise)
         centres = part_centres(case)

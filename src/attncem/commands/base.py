@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attncem.progress import clean
+from attncem.texts import LANGUAGES, VARIABLE
 from attncem.types import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -75,7 +76,14 @@ def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
         parser.add_argument("-h", "--help", action=_Help, nargs="?", metavar="SECTION", help=said)
         parser.further = lambda: _options_help(parser.section)
     parser.set_defaults(takes_overrides=overrides)
+    add_language(parser)
     return parser
+
+
+def add_language(parser: argparse.ArgumentParser) -> None:
+    """What every verb takes: the language it speaks. Left out it has no value: an outer verb may have one."""
+    said = f"language of pages and tables: {', '.join(LANGUAGES)} (default: {VARIABLE}, or {LANGUAGES[0]})"
+    parser.add_argument("--lang", default=argparse.SUPPRESS, metavar="LANGUAGE", help=said)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

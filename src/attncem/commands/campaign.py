@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncem.commands.base import VerbParser, Verbs, many_overrides, table, verb
+from attncem.commands.base import VerbParser, Verbs, add_language, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import format_duration, open_console, show_line
 from attncem.texts import text
@@ -32,11 +32,13 @@ def add(verbs: Verbs) -> None:
         adds(own)
     listing = own.add_parser("list", help="list the packaged campaigns")
     listing.set_defaults(run=_list, takes_overrides=False)
+    add_language(listing)
 
 
 def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
     parser = verbs.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
     parser.set_defaults(takes_overrides=overrides)
+    add_language(parser)
     if overrides:
         parser.usage = f"attncem campaign {name} [options] CAMPAIGN [KEY=VALUE ...]"
         parser.epilog = "KEY=VALUE: an option of the campaign (seeds=3), or of every run (training.epochs=2)."
@@ -221,6 +223,7 @@ def _stop(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting.campaign import write_campaign_report, write_figures, write_tables
+    from attncem.reporting.fonts import is_lacking
 
     folder = _folder(known.folder)
     page = write_campaign_report(folder, Path(known.out or folder / "report.html"), reference=known.reference)
@@ -228,6 +231,8 @@ def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
     for out, write in ((known.tables, write_tables), (known.figures, write_figures)):
         if out is not None:
             show_line(text("arms.wrote", count=len(write(folder, Path(out))), folder=out), open_console())
+    if known.figures is not None and is_lacking():
+        show_line(text("arms.no_font"), open_console())
 
 
 def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
@@ -267,7 +272,10 @@ def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _show_cells(cells: Sequence[CellView], console: Console) -> None:
-    rows = [(view.cell.id, view.state, _audits(view), view.reason.partition("\n")[0]) for view in cells]
+    rows = [
+        (view.cell.id, text(f"campaign.state.{view.state}"), _audits(view), view.reason.partition("\n")[0])
+        for view in cells
+    ]
     console.print(table(text("campaign.cells.columns"), rows))
 
 
@@ -281,7 +289,8 @@ def _states(cells: Sequence[CellView]) -> str:
     from collections import Counter
 
     counts = Counter(view.state for view in cells)
-    return ", ".join(text("campaign.state", count=count, state=state) for state, count in counts.most_common())
+    found = ((text(f"campaign.state.{state}"), count) for state, count in counts.most_common())
+    return ", ".join(text("campaign.state", count=count, state=state) for state, count in found)
 
 
 def _bytes(amount: int) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncem.auditing.units import human_units
 from attncem.build import Modules, restore_surrogate
+from attncem.config.languages import checked
 from attncem.engine import limited_threads
 from attncem.explaining.recoveries import KnownAudit, recoveries, strongest_audit
 from attncem.health import SATURATED
@@ -31,6 +32,7 @@ from attncem.results.explanation import (
 from attncem.results.findings import Finding, finding
 from attncem.runs import RunDirectory
 from attncem.seeding import make_generator
+from attncem.texts import speaking, written
 
 _BATCH = 250
 _PER_CLASS, _REFERENCE = 32, 1024
@@ -52,20 +54,23 @@ def explain(
     device: str | None = None,
     modules: Modules | None = None,
     progress: Progress | None = None,
+    lang: str | None = None,
 ) -> Explanation:
-    """Show one image on its way through a run; ``out`` names an HTML page to write.
+    """Show one image on its way through a run; ``out`` names an HTML page to write, ``lang`` its language.
 
     The image is a file or `test:17`. What comes back is shown for the strongest attack of the audits of these
     weights, with what it had learned there, and for ridge and two simpler ones: an illustration on one image. The
     measure is ``audit``.
     """
+    language = checked(lang)  # a mistake is told before anything is computed
     if out is not None:
         refuse_foreign_page(Path(out))
     opened = open_run(run, weights=weights, device=device, modules=modules)
     with limited_threads(opened.config.threads), shown(progress) as told:
         explanation = _Explainer(opened, image).explain(told)
     if out is not None:
-        write_explanation(explanation, Path(out), now=datetime.now().astimezone())
+        with speaking(language):
+            write_explanation(explanation, Path(out), now=datetime.now().astimezone())
     return explanation
 
 
@@ -193,15 +198,17 @@ class _Explainer:
 def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
     """A feature as pictures [1, H, W]: a channel each, tokens as one matrix, a vector in rows."""
     if feature.ndim == 3:
-        return [(f"channel {number}", channel.unsqueeze(0)) for number, channel in enumerate(feature)]
+        return [
+            (written("about.channel", number=number), channel.unsqueeze(0)) for number, channel in enumerate(feature)
+        ]
     if feature.ndim == 2:
         wide = len(feature) <= feature.shape[1]
-        name = "rows: tokens, columns: features" if wide else "rows: features, columns: tokens"
+        name = written("about.tokens_down") if wide else written("about.features_down")
         return [(name, (feature if wide else feature.T).unsqueeze(0))]
     flat = feature.flatten()
     missing = -len(flat) % min(_ROW, len(flat))
     padded = torch.cat([flat, flat.min().expand(missing)])
-    return [("all features, row by row", padded.view(1, -1, min(_ROW, len(flat))))]
+    return [(written("about.features"), padded.view(1, -1, min(_ROW, len(flat))))]
 
 
 def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:

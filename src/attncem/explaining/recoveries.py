@@ -23,6 +23,7 @@ from attncem.results.explanation import Recovery
 from attncem.results.findings import Finding, finding
 from attncem.results.threats import THREATS
 from attncem.seeding import derive_seed
+from attncem.texts import written
 from attncem.types import RunError
 
 _ATTACKER = 10_000
@@ -46,7 +47,9 @@ class KnownAudit:
     @property
     def said(self) -> str | None:
         """Which audit it is, in a few words."""
-        return None if self.result is None else f"suite {self.result.plan.suite}, threat model {_THREAT.name}"
+        return (
+            None if self.result is None else written("about.audit", suite=self.result.plan.suite, threat=_THREAT.name)
+        )
 
 
 _THREAT = THREATS["train"]

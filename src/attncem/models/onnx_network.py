@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attncem.config.encoder import EncoderOptions
 from attncem.models.onnx_file import OnnxFile, need
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import ConfigError, NotApplicable, RunError
 
 _AT_ONCE = 2**22
@@ -41,7 +41,7 @@ class OnnxNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What the file makes of x; NotApplicable where a gradient is wanted: it would silently be none."""
         if x.requires_grad and torch.is_grad_enabled():
-            raise NotApplicable(text("subject.lacks.gradient"))
+            raise NotApplicable(written("subject.lacks.gradient"))
         given = np.ascontiguousarray(x.detach().cpu().numpy())
         size = self._batch or max(1, _AT_ONCE // max(1, math.prod(given.shape[1:])))
         parts = [self._run(given[start : start + size]) for start in range(0, len(given), size)]

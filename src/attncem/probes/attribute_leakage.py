@@ -17,6 +17,7 @@ from attncem.judges import Probe
 from attncem.probes.base import Numbers, Standardised, balanced_values
 from attncem.probes.label_leakage import answers
 from attncem.seeding import derive_seed, make_generator
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class AttributeLeakage(Probe):
         self.index = np.flatnonzero(true >= 0)
         judged = true[self.index]
         if len(np.unique(judged)) < 2 or len(np.unique(own[own >= 0])) < 2:
-            raise NotApplicable("the attribute has one value only among the own or the evaluation images")
+            raise NotApplicable(written("reason.one_value"))
         labelled = self._labelled(own, seed).to(case.x.device)
         noise = make_generator(case.x.device, seed, "attributes")
         released = torch.cat([oracle.release_auxiliary(part, generator=noise) for part in labelled.split(_BATCH)])
@@ -72,7 +73,7 @@ class AttributeLeakage(Probe):
         spec = case.subject.spec
         groups = self.options.groups or GROUPS.get(spec.name)
         if not groups:
-            raise NotApplicable(f"no groups of the classes of {spec.name} are known: give groups or attribute")
+            raise NotApplicable(written("reason.no_groups", name=spec.name))
         of_class = group_of_each(groups, [case.subject.name_of(label) for label in range(spec.num_classes)])
         own, judged = case.auxiliary.labels.cpu().numpy(), case.y.cpu().numpy()
         return of_class[own], of_class[judged]

@@ -14,7 +14,7 @@ from attncem.config.probes import MembershipOptions
 from attncem.judges import Probe
 from attncem.probes.base import Head, Numbers, Standardised, area_values, class_means, fit_head
 from attncem.seeding import derive_seed
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import NotApplicable
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class Membership(Probe):
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """Of each pair, named by its evaluation image: its part in the area under the curve, and how many are right."""
         if case.threat.auxiliary != "train":
-            raise NotApplicable(text("threat.lacks", name=case.threat.name, what=text("threat.lacks.members")))
+            raise NotApplicable(written("threat.lacks", name=case.threat.name, what=written("threat.lacks.members")))
         oracle, train = case.oracle(self, seed), case.subject.data.train
         member, other = matched(train.labels.cpu().numpy(), case.y.cpu().numpy(), self.options.pairs, seed)
         if len(member) < _FEWEST:
-            raise NotApplicable(f"membership needs {_FEWEST} pairs of images of one class, and there are {len(member)}")
+            raise NotApplicable(written("reason.few_pairs", wanted=_FEWEST, count=len(member)))
         inside = case.seen_of(train.get(torch.from_numpy(member))[0], "members", seed)
         outside = torch.cat(list(case.seen_by(self, len(case.x))))[torch.from_numpy(other)]
         labels = case.y[torch.from_numpy(other).to(case.y.device)]

@@ -7,6 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from attncem.config.languages import spoken
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -41,17 +43,20 @@ def report(
     *,
     csv: bool = False,
     now: datetime | None = None,
+    lang: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about the runs and return its path.
 
-    ``csv`` also writes the headline table beside it; ``now`` replaces the time of generation.
+    ``csv`` also writes the headline table beside it; ``now`` replaces the time of generation. ``lang`` is the page's
+    language, en or zh; None: as ATTNCEM_LANG says, or English.
     An existing file is replaced only if it is an older report; anything else is a RunError.
     """
     from attncem.reporting.html import write_report
 
     items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
-    return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+    with spoken(lang):
+        return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
 
 
 def compare(
@@ -60,40 +65,50 @@ def compare(
     by: Sequence[str] = (),
     out: str | Path | None = None,
     now: datetime | None = None,
+    lang: str | None = None,
 ) -> RunsComparison:
     """Runs side by side: how their options differ, their numbers, and tests of the differences; ``out`` writes a page.
 
     Runs that differ in the seed alone are seeds of one arm, or those that agree in the options ``by``; arms are tested
-    over seeds. Single runs are compared on the same images. Each stands beside the first.
+    over seeds. Single runs are compared on the same images. Each stands beside the first. ``lang`` is the language of
+    titles and page.
     """
     from attncem.reporting.comparing import compare_runs
     from attncem.reporting.comparison import write_comparison
 
     paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in runs]
-    found, views = compare_runs(paths, by)
-    if out is not None:
-        write_comparison(found, views, Path(out), now=now or datetime.now().astimezone())
+    with spoken(lang):
+        found, views = compare_runs(paths, by)
+        if out is not None:
+            write_comparison(found, views, Path(out), now=now or datetime.now().astimezone())
     return found
 
 
-def print_comparison(found: RunsComparison, console: Console) -> None:
+def print_comparison(found: RunsComparison, console: Console, *, lang: str | None = None) -> None:
     """Print a comparison for a terminal."""
     from attncem.reporting.comparison import print_comparison as show
 
-    show(found, console)
+    with spoken(lang):
+        show(found, console)
 
 
 def privacy_card(
-    run: HasPath | str | Path, out: str | Path | None = None, *, now: datetime | None = None
+    run: HasPath | str | Path,
+    out: str | Path | None = None,
+    *,
+    now: datetime | None = None,
+    lang: str | None = None,
 ) -> tuple[PrivacyCard, list[Path]]:
     """Write card.json, card.md and card.html about a run, or about audits of a foreign encoder, from its audits.
 
-    They go into ``out``, if not into RUN/card; older cards are replaced, anything else is a RunError.
+    They go into ``out``, if not into RUN/card; older cards are replaced, anything else is a RunError. ``lang`` is the
+    language of the card that is returned and of the pages; card.json is the same in every language.
     """
     from attncem.reporting.card import write_card
 
     source = Path(run) if isinstance(run, str | Path) else Path(run.path)
-    return write_card(source, None if out is None else Path(out), now=now or datetime.now().astimezone())
+    with spoken(lang):
+        return write_card(source, None if out is None else Path(out), now=now or datetime.now().astimezone())
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
@@ -103,22 +118,25 @@ def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
     return build(audits)
 
 
-def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
+def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str | None = None) -> None:
     """Print the headline table for a terminal."""
     from attncem.reporting.terminal import print_summary as show
 
-    show(audits, console)
+    with spoken(lang):
+        show(audits, console)
 
 
-def print_predictions(result: PredictionResult, console: Console) -> None:
+def print_predictions(result: PredictionResult, console: Console, *, lang: str | None = None) -> None:
     """Print labels, confidence and what left the device for a terminal."""
     from attncem.reporting.explanation import print_predictions as show
 
-    show(result, console)
+    with spoken(lang):
+        show(result, console)
 
 
-def print_explanation(explanation: Explanation, console: Console) -> None:
+def print_explanation(explanation: Explanation, console: Console, *, lang: str | None = None) -> None:
     """Print an explanation's findings for a terminal."""
     from attncem.reporting.explanation import print_explanation as show
 
-    show(explanation, console)
+    with spoken(lang):
+        show(explanation, console)

@@ -9,7 +9,7 @@ from attncem.reporting import wording
 from attncem.reporting.load import Entry
 from attncem.results.audit import AuditResult, Row
 from attncem.results.averaging import Averaging
-from attncem.texts import text
+from attncem.texts import joined, text
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def describe(audit: AuditResult) -> str:
     still = [item for item in audit.averaging if item.jitter == jitter]
     moved = [item for item in audit.averaging if item.jitter != jitter]
     said = [_of_still(still)] if still else []
-    return " ".join([*said, *([_of_moved(moved)] if moved else [])])
+    return joined([*said, *([_of_moved(moved)] if moved else [])])
 
 
 def _of_still(still: Sequence[Averaging]) -> str:

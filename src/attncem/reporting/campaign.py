@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attncem import __version__
+from attncem.config.languages import spoken
 from attncem.files import write_atomic
 from attncem.reporting import campaign_plots as drawn
 from attncem.reporting import campaign_tables as tables
@@ -19,6 +20,7 @@ from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, load
 from attncem.reporting.campaign_numbers import MEASURES, against, cautions, front, is_better, lost
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
+from attncem.reporting.fonts import drawable
 from attncem.results.campaign import State
 from attncem.results.comparison import Comparison
 from attncem.texts import text
@@ -30,34 +32,49 @@ READING = ("cell", "mean", "tests", "strongest", "front")
 
 
 def write_campaign_report(
-    folder: Path | str, out: Path | str, *, reference: str | None = None, now: datetime | None = None
+    folder: Path | str,
+    out: Path | str,
+    *,
+    reference: str | None = None,
+    now: datetime | None = None,
+    lang: str | None = None,
 ) -> Path:
     """Write the page about a campaign, finished or not, and return its path.
 
     ``reference`` is the arm that the others are tested against; None: the first one. The page can change it.
-    An existing file is replaced only if it is an older report of a campaign.
+    An existing file is replaced only if it is an older report of a campaign. ``lang``: the page's language.
     """
     out = Path(out)
     html.refuse_foreign(out, f'content="{GENERATOR} ')
-    view = load_campaign(Path(folder))
-    context = page_context(view, _reference(view, reference), now or datetime.now().astimezone())
-    html.write_page(out, html.render(context, "campaign.html.j2"))
+    with spoken(lang):
+        view = load_campaign(Path(folder))
+        context = page_context(view, _reference(view, reference), now or datetime.now().astimezone())
+        html.write_page(out, html.render(context, "campaign.html.j2"))
     return out
 
 
-def write_tables(folder: Path | str, out: Path | str) -> list[Path]:
-    """Write every table of a campaign into a folder, as CSV, Markdown and LaTeX; older ones are replaced."""
-    found = all_tables(load_campaign(Path(folder)))
-    return _write(
-        Path(out), [(f"{it.name}.{end}", write(it).encode()) for it in found for end, write in FORMATS.items()]
-    )
+def write_tables(folder: Path | str, out: Path | str, *, lang: str | None = None) -> list[Path]:
+    """Write every table of a campaign into a folder, as CSV, Markdown and LaTeX; older ones are replaced.
+
+    ``lang``: the language of Markdown and LaTeX; the columns of CSV have the same names in all.
+    """
+    with spoken(lang):
+        found = all_tables(load_campaign(Path(folder)))
+        made = [(f"{it.name}.{end}", write(it).encode()) for it in found for end, write in FORMATS.items()]
+    return _write(Path(out), made)
 
 
-def write_figures(folder: Path | str, out: Path | str) -> list[Path]:
-    """Write every figure of a campaign into a folder, as SVG and PDF; older ones are replaced."""
-    view = load_campaign(Path(folder))
-    plots = drawn.plots(view, view.kinds[0]) if view.kinds else [*drawn.training_plots(view), *drawn.cloud_plots(view)]
-    return _write(Path(out), [item for plot in plots for item in drawn.files(plot)])
+def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = None) -> list[Path]:
+    """Write every figure of a campaign into a folder, as SVG and PDF; older ones are replaced.
+
+    ``lang``: their language, where a font for it is installed; else they are in English.
+    """
+    with spoken(lang), spoken(drawable()):
+        view = load_campaign(Path(folder))
+        bare = [*drawn.training_plots(view), *drawn.cloud_plots(view)]
+        plots = drawn.plots(view, view.kinds[0]) if view.kinds else bare
+        made = [item for plot in plots for item in drawn.files(plot)]
+    return _write(Path(out), made)
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:

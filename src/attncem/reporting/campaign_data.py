@@ -14,7 +14,7 @@ from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, Cell
 from attncem.reporting.campaign_numbers import ArmRow, Spread, arm_rows, front, lost
 from attncem.results.audit import AuditResult, Row
 from attncem.results.portrait import Portrait
-from attncem.texts import text
+from attncem.texts import retold, text
 
 _PORTRAITS = 3_000_000
 """Letters that the portraits may take; the first point of every arm comes first."""
@@ -137,7 +137,7 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
         "accuracy": f"{said(ACCURACY, accuracy.mean if accuracy else None)} {ends}".strip(),
         "strongest": audit.strongest,
         "rows": [_row(row) for row in rows],
-        "others": [[row.name, row.reason] for row in others],
+        "others": [[row.name, retold(row.reason)] for row in others],
         "warnings": audit.warnings,
     }
 

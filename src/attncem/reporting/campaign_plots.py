@@ -32,6 +32,7 @@ from attncem.reporting.figures import (
     marker_of,
 )
 from attncem.reporting.figures import KINDS as HEALTH_KINDS
+from attncem.reporting.fonts import families
 from attncem.results.comparison import SeedSummary
 from attncem.results.portrait import Cloud
 from attncem.texts import text
@@ -87,7 +88,7 @@ def files(plot: Plot) -> Iterator[tuple[str, bytes]]:
     """The figure as the files NAME.svg and NAME.pdf, the same bytes every time."""
     swap = {INK: PAPER.ink, MUTED: PAPER.muted, GRID: PAPER.line}
     style = {key: swap.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
-    with mpl.rc_context({**style, "pdf.fonttype": 42}), warnings.catch_warnings():
+    with mpl.rc_context({**style, "pdf.fonttype": 42, **families()}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=plot.size, layout="constrained")
         axes = figure.add_subplot()

@@ -14,7 +14,7 @@ from attncem.reporting import certificates, html, units, wording
 from attncem.reporting.load import load_run
 from attncem.results.audit import AuditResult, Subject
 from attncem.results.card import CardAttack, CardBound, PrivacyCard
-from attncem.texts import text
+from attncem.texts import LANGUAGES, joined, retold, speaking, text
 from attncem.types import RunError
 
 GENERATOR = "attncem-card"
@@ -25,7 +25,8 @@ NOT_SAID = ("attacks", "average", "labels", "assumptions", "others")
 
 def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[PrivacyCard, list[Path]]:
     """Make the card of a run or of audits and write it into a folder, if not into `card` beside the audits."""
-    card = make_card(audits_of(source), now=now)
+    audits = audits_of(source)
+    card = make_card(audits, now=now)
     folder = source / "card" if out is None else out
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: is a file; give a folder for the card")
@@ -40,7 +41,8 @@ def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[Privac
         "assumed": {code: certificates.assumption(code) for item in card.bounds for code in item.bound.assumptions},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_record(files[0], card)
+    with speaking(LANGUAGES[0]):
+        write_record(files[0], make_card(audits, now=now))
     html.write_page(files[1], html.render(context, "card.md.j2"))
     html.write_page(files[2], html.render(context, "card.html.j2"))
     return card, files
@@ -68,7 +70,10 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
     certified = [audit for audit in audits if any(row.kind == "certificate" for row in audit.rows)]
     attacked = [audit for audit in audits if any(row.kind == "attack" for row in audit.rows)]
     absent = {
-        row.name: row.reason for audit in certified for row in audit.rows if row.kind == "certificate" and not row.ok
+        row.name: retold(row.reason)
+        for audit in certified
+        for row in audit.rows
+        if row.kind == "certificate" and not row.ok
     }
     missing = [] if certified else [text("card.uncertified")]
     return PrivacyCard(
@@ -79,7 +84,7 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         known[0] if known else None,
         [_attack(audit) for audit in attacked],
         [bound for audit in certified for bound in _bounds(audit)],
-        " ".join(dict.fromkeys(map(certificates.describe, certified))),
+        joined(dict.fromkeys(map(certificates.describe, certified))),
         absent,
         list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings)])),
         [text(f"card.not_said.{name}") for name in NOT_SAID],
@@ -158,10 +163,10 @@ def _lines(card: PrivacyCard) -> list[str]:
 def _attack_said(item: CardAttack) -> str:
     head = text("card.against", suite=item.suite, version=item.suite_version, threat=item.threat.name)
     if item.mse is None:
-        return f"{head} {text('card.no_result')}"
+        return joined([head, text("card.no_result")])
     mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}
     said = [head, text("card.strongest", attack=item.attack, count=item.num_attacks, images=item.num_images, **mse)]
     if item.share is not None:
         said.append(text("card.share", floor=item.floor, share=wording.percent(item.share, 0)))
     said += [text("report.verdict.units", worth=item.worth)] if item.worth else []
-    return " ".join(said if item.reliable else [*said, text("report.verdict.doubt")])
+    return joined(said if item.reliable else [*said, text("report.verdict.doubt")])

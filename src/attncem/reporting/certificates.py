@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from attncem.reporting import figures, wording
 from attncem.reporting.load import Entry
 from attncem.results.audit import AuditResult, Row
-from attncem.texts import has_text, text
+from attncem.texts import has_text, joined, text
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def describe(audit: AuditResult) -> str:
         said.append(text("certificates.least", low=found.low))
     if found.told:
         said.append(text("certificates.told", told=max(found.told)))
-    return " ".join(said)
+    return joined(said)
 
 
 def axis(entries: Sequence[Entry]) -> figures.Drawing | None:

@@ -18,7 +18,7 @@ from attncem.reporting.tables import HEADLINE
 from attncem.results.explanation import ClassView, Explanation, Recovery
 from attncem.results.findings import Finding
 from attncem.results.prediction import Prediction, PredictionResult, Release
-from attncem.texts import text
+from attncem.texts import joined, text
 
 GENERATOR = "attncem-explain"
 
@@ -150,7 +150,7 @@ def describe_recovery(explanation: Explanation) -> str:
         verdict = "better" if best.mse < floor.mse else "no_better"
         said = text(f"explain.recovered.{verdict}", attack=best.name, mse=best.mse, floor=floor.name, error=floor.mse)
     worth = units.describe(explanation.units, best.mse)
-    return f"{said} {text('explain.recovered.units', worth=worth)}" if worth else said
+    return joined([said, text("explain.recovered.units", worth=worth) if worth else ""])
 
 
 def _drawings(reference: ClassView) -> list[figures.Drawing]:
@@ -196,7 +196,7 @@ def _prediction_cells(row: Prediction) -> tuple[str, ...]:
 
 def _prediction_line(row: Prediction) -> str:
     """What left for an image, what was done to its file, and where the release was saved."""
-    said = [f"{row.source}: {describe_release(row.release)}", *describe_seen(row)]
+    said = [text("said.about", about=row.source, said=describe_release(row.release)), *describe_seen(row)]
     if row.preparation:
         said.append(text("terminal.prepared", steps="; ".join(row.preparation)))
     if row.saved:

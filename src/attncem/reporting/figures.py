@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from attncem.health import describe_limit, finite
 from attncem.reporting import asking
+from attncem.reporting.fonts import OWN, families
 from attncem.reporting.load import Entry, Record, RunView
 from attncem.reporting.tables import floors
 from attncem.reporting.wording import describe_sight
@@ -46,7 +47,7 @@ STYLE: Any = {
     "axes.titlecolor": INK,
     "figure.facecolor": "none",
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
+    "font.sans-serif": [OWN],
     "font.size": 9.0,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
@@ -346,7 +347,7 @@ def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[A
     The figure never enters pyplot, so nothing global is kept and nothing has to be closed.
     """
     done: list[str] = []
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context({**STYLE, **families()}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
@@ -370,5 +371,6 @@ def _clean(svg: str, key: str, description: str) -> str:
     body = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{key}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{key}-\1)", body)
     body = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]+", r"font: \1\2 var(--font)", body)
+    body = re.sub(r"font-family: [^;\"]+", "font-family: var(--font)", body)
     body = re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], body)
     return f'<svg {box[0]} role="img" aria-label="{escape(description)}">{body}'

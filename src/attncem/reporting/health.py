@@ -10,7 +10,7 @@ from attncem.reporting.load import Entry, Record, RunView, name_audits
 from attncem.results import joining
 from attncem.results.audit import AuditResult
 from attncem.results.findings import Finding, finding, unique
-from attncem.texts import text
+from attncem.texts import text, written
 
 COLLAPSED = joining.FAR_BELOW
 """Accuracy below this part of the best run's says that it was given up."""
@@ -23,7 +23,9 @@ def run_warnings(run: RunView, best_accuracy: float | None = None) -> list[str]:
 
 def run_findings(run: RunView, best_accuracy: float | None = None) -> list[Finding]:
     """The findings about a run: its status, its training, its audits; none twice."""
-    training = [finding("training", f"training, {span.cause}", said=str(span)) for span in spans(run.metrics)]
+    training = [
+        finding("training", written("about.training", cause=span.cause), said=str(span)) for span in spans(run.metrics)
+    ]
     told = {(item.code, item.about) for item in training}
     lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.audits]
     audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.audits)

@@ -15,7 +15,7 @@ from attncem import __version__
 from attncem.reporting import asking, certificates, figures, gallery, health, protection, tables, units, wording
 from attncem.reporting.load import Entry, RunView, entries, load_runs
 from attncem.results.audit import AuditResult
-from attncem.texts import has_text, pattern, text
+from attncem.texts import has_text, joined, pattern, retold, text
 from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
@@ -100,6 +100,8 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "taken_off": asking.taken_off,
         "worth": units.short,
         "svg": Markup,
+        "retold": retold,
+        "sentences": joined,
     }
     environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}
     return environment.get_template(template).render(context) + "\n"

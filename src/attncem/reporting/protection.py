@@ -11,7 +11,7 @@ from attncem.reporting import wording
 from attncem.reporting.health import is_useless
 from attncem.reporting.load import Entry
 from attncem.results.audit import AuditResult, Remaining
-from attncem.texts import text
+from attncem.texts import joined, text
 
 Level = Literal["open", "part", "kept"]
 
@@ -83,7 +83,7 @@ def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
     if audit.strongest_attack.kind == "floor":
         return text("report.protects.floor")
     said = text(f"report.protects.{_levels(min(shape), min(colour))}")
-    return said if audit.strongest_attack.verdict.reliable else f"{said} {text('report.verdict.doubt')}"
+    return said if audit.strongest_attack.verdict.reliable else joined([said, text("report.verdict.doubt")])
 
 
 def _levels(shape: float, colour: float) -> str:

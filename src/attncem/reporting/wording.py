@@ -13,7 +13,7 @@ from attncem.reporting.load import SHORT, Entry, RunView
 from attncem.results.audit import NO_LABEL, AuditResult, Row
 from attncem.results.bounds import Bound
 from attncem.results.threats import ThreatModel
-from attncem.texts import has_text, text
+from attncem.texts import has_text, joined, text
 
 MISSING = "–"
 
@@ -115,7 +115,7 @@ def describe_audit(audit: AuditResult) -> str:
         device=plan.device,
     )
     reference = text("report.settings.reference", reference=plan.reference) if plan.reference else ""
-    return " ".join(filter(None, (said, reference, _signal(plan.signal_to_noise))))
+    return joined([said, reference, _signal(plan.signal_to_noise)])
 
 
 def _signal(ratios: Sequence[float | None]) -> str:
@@ -199,7 +199,7 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     said = [text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=at)]
     if worth := units.describe(audit.plan.units, mse):
         said.append(text("report.verdict.units", worth=worth))
-    return " ".join(said if attack.verdict.reliable else [*said, text("report.verdict.doubt")])
+    return joined(said if attack.verdict.reliable else [*said, text("report.verdict.doubt")])
 
 
 def _beside_floor(audit: AuditResult) -> str:

@@ -9,6 +9,7 @@ ARMS: dict[str, str] = {
         "other address for anything."
     ),
     "arms.wrote": "{count} files in {folder}",
+    "arms.no_font": "the figures are in English: no font with the letters of this language is installed",
     "arms.problem": "{cell} could not be read whole: {reason}",
     "arms.kind.releases": "{count} releases",
     "arms.of": "{count} of {planned}",

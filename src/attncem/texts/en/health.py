@@ -72,7 +72,9 @@ HEALTH: dict[str, str] = {
     "health.until.end": "to {epoch:.3g}",
     "health.over": "{cause}: over",
     "health.target_reached": "target reached",
-    "health.limit": ", limit {limit:g}",
+    "health.told": "{what} ({known})",
+    "health.limited": "{number}, limit {limit:g}",
+    "health.training": "warning: {run}, epoch {epoch:.3g}: {said}",
     "health.warning.above": "warning above {limit:g}",
     "health.warning.below": "warning below {limit:g}",
 }

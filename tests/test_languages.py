@@ -1,0 +1,223 @@
+"""Languages: the same keys with the same values in each, and a page that speaks one speaks no other."""
+
+from __future__ import annotations
+
+import re
+import string
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import attncem
+from attncem.cli import main
+from attncem.config.languages import checked, kept_environment, speak_everywhere, spoken
+from attncem.health import CAUSES, warning
+from attncem.results.findings import finding
+from attncem.texts import LANGUAGES, RETOLD, VARIABLE, catalogue, language, retold, speaking, text, written
+from attncem.types import ConfigError
+
+OTHERS = LANGUAGES[1:]
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+SAME_IN_CHINESE = {
+    *("measure.mse", "measure.psnr", "measure.ssim", "arms.column.class_mse", "arms.column.p", "compare.column.p"),
+    *("report.column.penalty_weight", "report.column.noise", "report.column.accuracy.note", "page.language"),
+    *("report.column.taken_off.note", "arms.save.csv", "arms.save.md", "arms.save.tex", "arms.method.tsne"),
+    *("amount.kib", "amount.mib", "amount.gib", "compare.audit", "comparison.p", "report.probe.share"),
+    "report.column.exposed",
+}
+"""Texts without Chinese: names of measures and formats, letters of formulas, units."""
+
+
+def fields(sentence: str) -> list[tuple[str, str | None]]:
+    """Values that a text names, with their formats."""
+    return sorted((name, spec) for _, name, spec, _ in string.Formatter().parse(sentence) if name is not None)
+
+
+def own_words(sentence: str) -> str:
+    """What of a text is not a value."""
+    return "".join(words for words, *_ in string.Formatter().parse(sentence))
+
+
+# catalogues
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_every_text_is_there_in_every_language(word: str) -> None:
+    english, other = catalogue("en"), catalogue(word)
+    assert sorted(english.keys() - other.keys()) == [], f"write these texts in texts/{word}/"
+    assert sorted(other.keys() - english.keys()) == [], f"take these out of texts/{word}/"
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_texts_stand_in_the_same_parts(word: str) -> None:
+    parts = sorted(file.stem for file in (Path(attncem.__file__).parent / "texts/en").glob("*.py"))
+    for name in (name for name in parts if name != "__init__"):
+        english, other = (vars(import_module(f"attncem.texts.{one}.{name}"))[name.upper()] for one in ("en", word))
+        assert sorted(english) == sorted(other), name
+    assert sum(map(len, import_module(f"attncem.texts.{word}").PARTS)) == len(catalogue(word)), "no key twice"
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_texts_name_the_same_values(word: str) -> None:
+    other = catalogue(word)
+    wrong = {
+        key: (said, other[key]) for key, said in catalogue("en").items() if fields(said) != fields(other.get(key, said))
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_tables_have_the_same_columns(word: str) -> None:
+    other, tables = catalogue(word), [key for key in catalogue("en") if ".columns" in key]
+    assert len(tables) > 5
+    assert [key for key in tables if catalogue("en")[key].count("|") != other[key].count("|")] == []
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_texts_hold_no_markup(word: str) -> None:
+    assert [key for key, said in catalogue(word).items() if re.search(r"<[a-z/]|&[a-z#]", said)] == []
+
+
+def test_every_chinese_text_is_chinese() -> None:
+    texts = catalogue("zh")
+    other = {key for key, said in texts.items() if not CHINESE.search(said) and re.search(r"[a-z%]", own_words(said))}
+    assert other <= SAME_IN_CHINESE, sorted(other - SAME_IN_CHINESE)
+    assert texts.keys() >= SAME_IN_CHINESE
+
+
+def test_no_english_sentence_stands_in_a_chinese_text() -> None:
+    found = {key: words for key, said in catalogue("zh").items() if (words := english_in(own_words(said)))}
+    assert found == {}
+
+
+def test_chinese_sentences_have_chinese_marks() -> None:
+    """A comma, colon or bracket beside a Chinese character is a full-width one."""
+    mark = re.compile(r"[\u4e00-\u9fff][,;:?!.()]|[,;:?!()][\u4e00-\u9fff]")
+    found = {key: match[0] for key, said in catalogue("zh").items() if (match := mark.search(own_words(said)))}
+    assert found == {}
+
+
+COMMANDS = re.compile(
+    r"attncem \w+( (\w+|\S*\.\w+|[A-Z]+|--?\w+))*|surrogate\.\w+=\w+|\w+=\([^)]*\)|baseline's decoder|Noto Sans CJK"
+)
+"""What is typed as it stands, and the names of a row and a font."""
+
+
+def english_in(said: str) -> list[str]:
+    """Runs of three English words, but for commands."""
+    return [found[0] for found in re.finditer(r"[A-Za-z]{2,}( [A-Za-z]{2,}){2,}", COMMANDS.sub("", said))]
+
+
+def test_an_english_sentence_would_be_found() -> None:
+    assert english_in("报告：the noise is averaged 掉了") == ["the noise is averaged"]
+    assert english_in("再执行 attncem campaign run") == []
+
+
+# which one is spoken
+
+
+def test_english_is_spoken_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert language() == "en"
+    with speaking("zh"):
+        assert text("page.class", number=3) == "类别 3"
+        with spoken(None):
+            assert language() == "zh"
+        with spoken("en"):
+            assert text("page.class", number=3) == "class 3"
+    assert language() == "en"
+    monkeypatch.setenv(VARIABLE, "zh")
+    assert language() == "zh"
+    with speaking("en"):
+        assert language() == "en"
+
+
+def test_an_unknown_language_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="lang=fr: there is no such language; known are en, zh"):
+        checked("fr")
+    with pytest.raises(ConfigError, match="lang=fr"):
+        attncem.report("nowhere", lang="fr")
+    with pytest.raises(ConfigError, match="lang=fr"):
+        attncem.explain("nowhere", "test:0", lang="fr")
+    assert main(["runs", "--lang", "fr"]) == 2
+    assert "lang=fr" in capsys.readouterr().err
+    monkeypatch.setenv(VARIABLE, "fr")
+    assert main(["runs"]) == 2
+    assert f"{VARIABLE}=fr" in capsys.readouterr().err
+
+
+def test_the_command_speaks_and_is_over_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert main(["runs", str(tmp_path), "--lang", "zh"]) == 0
+    assert "没有运行" in "".join(capsys.readouterr()).replace("\n", "")
+    assert language() == "en"
+    for words in (["campaign", "--lang", "zh", "list"], ["campaign", "list", "--lang", "zh"]):
+        assert main(words) == 0
+        assert "批量实验" in capsys.readouterr().out
+
+
+def test_threads_and_processes_speak_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    asked = "from attncem.texts import language; print(language())"
+    with kept_environment():
+        speak_everywhere("zh")
+        with ThreadPoolExecutor() as pool:
+            assert pool.submit(language).result() == "zh"
+        child = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+        assert child.stdout.strip() == "zh"
+    assert language() == "en"
+
+
+# what is written down
+
+
+def test_results_are_written_in_english_whatever_is_spoken() -> None:
+    english = finding("row_failed", "ridge", reason="no memory")
+    with speaking("zh"):
+        assert finding("row_failed", "ridge", reason="no memory") == english
+        assert english.text == "ridge：失败：no memory"
+        spoken_of = warning("attention", "effective_samples", 0.05, begins=True, step=1, epoch=1.0)
+        assert written("page.class", number=3) == "class 3"
+    assert english.text == "ridge: failed: no memory"
+    assert spoken_of == warning("attention", "effective_samples", 0.05, begins=True, step=1, epoch=1.0)
+
+
+def test_what_is_written_is_told_in_the_language_spoken() -> None:
+    reason = written("threat.lacks", name="blind", what=written("threat.lacks.encoder"))
+    lacks = finding("row_not_applicable", "white box", reason=reason)
+    left_out = finding("measure_left_out", about=written("measure.structure"), pixels=11)
+    with speaking("zh"):
+        assert lacks.text == "white box：不适用：威胁模型 blind 中的攻击者不知道编码器"
+        assert left_out.text.startswith("结构误差：")
+        assert retold("a sentence of nobody") == "a sentence of nobody"
+    assert retold(reason) == reason
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_warnings_of_a_training_are_told_whole(cause: str) -> None:
+    from attncem.health import spans
+
+    check = CAUSES[cause].checks[0] if CAUSES[cause].checks else None
+    place = {"step": 1, "epoch": 2.0, "begins": True}
+    begun = warning(cause, check.key, 0.01, **place) if check else warning(cause, "ce", None, **place)
+    (span,) = spans([begun])
+    with speaking("zh"):
+        said = finding("training", written("about.training", cause=cause), said=str(span)).text
+    assert said.startswith(f"训练，{cause}：第 2 轮起：")
+    assert catalogue("zh")[f"health.{cause}.advice"] in said
+    assert english_in(said) == []
+
+
+@pytest.mark.parametrize("key", [key for key in catalogue("en") if key.startswith(RETOLD)])
+def test_every_sentence_of_results_is_known_again(key: str) -> None:
+    english = catalogue("en")
+    values = {name: 7 if spec else "name" for name, spec in fields(english[key])}
+    alike = [other for other in english if other.startswith(RETOLD) and english[other] == english[key]]
+    with speaking("zh"):
+        assert retold(written(key, **values)) in [text(other, **values) for other in alike]
