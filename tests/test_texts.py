@@ -40,6 +40,7 @@ PACKAGE = Path(attncem.__file__).parent
 TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
 ASKERS = ("results/findings.py", "texts/__init__.py", "reporting/html.py")
 """Files that pass on keys which others give them."""
+STANDINGS = ("alike", "better", "worse")
 PARTS_OF_A_CLASS = ("slot", "cluster", "component")
 ASSUMPTIONS = (
     *("same_law", "key_secret", "candidates_by_lot", "entropy_normal", "entropy_neighbours", "continuous"),
@@ -107,7 +108,11 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.column.*": PARTS_OF_A_CLASS,
     "explain.penalty.*": PARTS_OF_A_CLASS,
     "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
-    "explain.recovered.*": ("better", "no_better"),
+    "explain.answer.*": get_args(Level),
+    "explain.average.*": STANDINGS,
+    "explain.blind.*": STANDINGS,
+    "explain.reliable.*": ("yes", "no", "unknown"),
+    "explain.divided.*": ("yes", "no"),
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),

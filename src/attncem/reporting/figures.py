@@ -219,22 +219,6 @@ def _told(point: Point) -> str:
     return text("figure.trade_off.point", run=point.entry.label, accuracy=accuracy, mse=mse)
 
 
-def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: float, line: float | None) -> Drawing:
-    """One bar for each image of a class, in order of size, the explained one coloured; ``line``: to compare with."""
-    values = sorted([*others, own])
-    place = values.index(own)
-    with drawing(key, title, (4.8, 2.5)) as (axes, finish):
-        axes.bar(range(len(values)), values, color=GRID, edgecolor=MUTED, linewidth=0.4, width=0.9)
-        axes.bar([place], [own], color=color_of(1), width=0.9)
-        if line is not None:
-            axes.axhline(line, color=MUTED, linewidth=0.9, linestyle="--")
-        axes.set_axisbelow(True)
-        axes.set_xticks([])
-        axes.set_xlabel(text("figure.ranked.x", count=len(values)))
-        axes.set_ylabel(ylabel)
-    return Drawing(title, finish(text("figure.ranked.values", own=own, low=values[0], high=values[-1])))
-
-
 def _line(run: RunView, color: int, kind: str, key: str) -> Line:
     records: Sequence[Record] = run.train if kind == "train" else run.validation
     pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
