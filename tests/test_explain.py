@@ -289,7 +289,7 @@ def test_parts_of_the_class_take_the_image(
 
 
 @pytest.mark.parametrize("slots", [True, False])
-def test_hybrid_says_where_gating_is_alone(small_run: Make, tmp_path: Path, slots: bool) -> None:
+def test_hybrid_says_where_attention_is_alone(small_run: Make, tmp_path: Path, slots: bool) -> None:
     run, page = small_run("demo", **HYBRID), tmp_path / "page.html"
     marked = [line["risk_classes"] for line in RunDirectory.open(run).records() if "risk_classes" in line][-1]
     assert 0 < len(marked) < 10
@@ -299,7 +299,7 @@ def test_hybrid_says_where_gating_is_alone(small_run: Make, tmp_path: Path, slot
     assert [row.label for row in found.reference.classes if row.divided] == marked
     shown = unescape(page.read_text(encoding="utf-8"))
     assert len(found.reference.shares) == (3 if slots else 0) and found.reference.attention is not None
-    assert ('id="shares"' in shown) == slots and ("is handled by gating alone" in shown) != slots
+    assert ('id="shares"' in shown) == slots and ("is handled by gated attention alone" in shown) != slots
     names = ", ".join(row.name for row in found.reference.classes if row.divided)
     assert slots or f"gives slots to these classes alone: {names}." in shown
 

@@ -16,8 +16,8 @@ EXPLAIN: dict[str, str] = {
     ),
     # the first screen
     "explain.answer.open": "The strongest attack recovers most of this image.",
-    "explain.answer.part": "The strongest attack recovers a part of this image.",
-    "explain.answer.kept": "The strongest attack recovers little of this image.",
+    "explain.answer.part": "The strongest attack recovers a part of this image that a blind guess does not.",
+    "explain.answer.kept": "The strongest attack recovers little more of this image than a blind guess does.",
     "explain.answer.blind": "The strongest attack recovers no more of this image than a blind guess does.",
     "explain.answer.quick": "Without an audit nobody knows how much of this image an attacker recovers.",
     "explain.answer.unknown": "How much of this image can be recovered is not known.",
@@ -132,11 +132,11 @@ EXPLAIN: dict[str, str] = {
         "image."
     ),
     "explain.penalty.gates_alone": (
-        "The surrogate {surrogate} gives slots to these classes alone: {divided}. {name} is handled by gating alone, "
-        "so there are no slots to show."
+        "The surrogate {surrogate} gives slots to these classes alone: {divided}. {name} is handled by gated attention "
+        "alone, so there are no slots to show."
     ),
     "explain.penalty.gates_alone.all": (
-        "The surrogate {surrogate} has given slots to no class: all are handled by gating alone."
+        "The surrogate {surrogate} has given slots to no class: all are handled by gated attention alone."
     ),
     "explain.rank.own": "this image",
     "explain.rank.other": "another image of its class",
@@ -176,7 +176,7 @@ EXPLAIN: dict[str, str] = {
     "explain.column.penalty": "Penalty",
     "explain.column.divided": "Slots",
     "explain.divided.yes": "yes",
-    "explain.divided.no": "gating alone",
+    "explain.divided.no": "attention alone",
     "explain.diagnostics": "All the surrogate says about this batch",
     # what comes back
     "explain.recovered": "All attacks on it",
