@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attncem.reporting.notebook import Figures
     from attncem.results.audit import AuditResult
     from attncem.results.card import PrivacyCard
     from attncem.results.explanation import Explanation
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compare",
+    "draw",
     "print_comparison",
     "print_explanation",
     "print_predictions",
@@ -49,9 +51,22 @@ def report(
     """
     from attncem.reporting.html import write_report
 
+    return write_report(_paths(runs), Path(out), csv=csv, now=now or datetime.now().astimezone())
+
+
+def _paths(runs: Sequence[HasPath | str | Path] | HasPath | str | Path) -> list[Path]:
     items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
-    return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+    return [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
+
+
+def draw(runs: Sequence[HasPath | str | Path] | HasPath | str | Path) -> Figures:
+    """The figures of runs, or of a campaign's folder, by name: each shows itself in a notebook and can be saved.
+
+    ``draw(run)["trade-off"].save("trade-off.pdf")``; ``draw(run).save("figures")`` saves them all.
+    """
+    from attncem.reporting.notebook import draw_figures
+
+    return draw_figures(_paths(runs))
 
 
 def compare(
@@ -69,8 +84,7 @@ def compare(
     from attncem.reporting.comparing import compare_runs
     from attncem.reporting.comparison import write_comparison
 
-    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in runs]
-    found, views = compare_runs(paths, by)
+    found, views = compare_runs(_paths(runs), by)
     if out is not None:
         write_comparison(found, views, Path(out), now=now or datetime.now().astimezone())
     return found

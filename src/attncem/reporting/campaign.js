@@ -61,7 +61,17 @@
     if (tests) showRows(tests, document.querySelector('input[data-filter="tests"]').value);
   });
 
-  const { show: showHover, hide: hideHover } = hoverBox;
+  // a box of values that follows the mouse
+
+  const hover = byId("hover");
+  const showHover = (content, x, y) => {
+    hover.replaceChildren(...content);
+    hover.hidden = false;
+    const box = hover.getBoundingClientRect();
+    hover.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 8))}px`;
+    hover.style.top = `${y + box.height + 20 > innerHeight ? Math.max(4, y - box.height - 12) : y + 14}px`;
+  };
+  const hideHover = () => { hover.hidden = true; };
 
   // the details of a cell
 

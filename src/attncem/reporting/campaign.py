@@ -55,9 +55,13 @@ def write_tables(folder: Path | str, out: Path | str) -> list[Path]:
 
 def write_figures(folder: Path | str, out: Path | str) -> list[Path]:
     """Write every figure of a campaign into a folder, as SVG and PDF; older ones are replaced."""
+    return _write(Path(out), [item for plot in campaign_figures(folder) for item in drawn.files(plot)])
+
+
+def campaign_figures(folder: Path | str) -> list[drawn.Plot]:
+    """Every figure of a campaign, to be drawn."""
     view = load_campaign(Path(folder))
-    plots = drawn.plots(view, view.kinds[0]) if view.kinds else [*drawn.training_plots(view), *drawn.cloud_plots(view)]
-    return _write(Path(out), [item for plot in plots for item in drawn.files(plot)])
+    return drawn.plots(view, view.kinds[0]) if view.kinds else [*drawn.training_plots(view), *drawn.cloud_plots(view)]
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
@@ -63,11 +64,12 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """One finished figure: SVG text, a title, and what a reader who cannot see it is told."""
+    """One finished figure: SVG text, a title, a note beside it, and the key of metrics.jsonl that is drawn, if any."""
 
     title: str
     svg: str
     note: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None
         lines, title = _lines(runs, kind, key, colors), text(f"figure.panel.{key}")
         note = text(f"figure.panel.{key}.note") if has_text(f"figure.panel.{key}.note") else ""
         if lines:
-            drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note))
+            drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note, key))
     return drawings
 
 
@@ -125,7 +127,7 @@ def health_curves(runs: Sequence[RunView]) -> list[Drawing]:
         lines, title = _lines(runs, "train", key), text(f"figure.health.{key}")
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
             svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=KINDS.get(key, "share"))
-            drawings.append(Drawing(title, svg, describe_limit(key)))
+            drawings.append(Drawing(title, svg, describe_limit(key), key))
     return drawings
 
 
@@ -323,6 +325,20 @@ def marker_of(index: int) -> str:
     return _MARKERS[(index + index // NUM_COLORS) % len(_MARKERS)]
 
 
+_KEPT: ContextVar[list[Figure] | None] = ContextVar("figures that are kept", default=None)
+
+
+@contextmanager
+def kept() -> Iterator[list[Figure]]:
+    """What is drawn inside, one after the other, as figures of matplotlib in the marker colours."""
+    made: list[Figure] = []
+    before = _KEPT.set(made)
+    try:
+        yield made
+    finally:
+        _KEPT.reset(before)
+
+
 @contextmanager
 def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[str], str]]]:
     """Axes to draw on, and a function that, afterwards, turns them into SVG with a description.
@@ -341,6 +357,8 @@ def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[A
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
         done.append(buffer.getvalue())
+        if (made := _KEPT.get()) is not None:
+            made.append(figure)
 
 
 def _clean(svg: str, key: str, description: str) -> str:

@@ -1,20 +1,10 @@
-"use strict";
-// Values beside the mouse, or beside what has the focus: every title of the page and of its figures, line by line.
-// Without scripts browsers show the titles themselves.
-const hoverBox = (() => {
-  const box = document.getElementById("hover");
-  const show = (content, x, y) => {
-    box.replaceChildren(...content);
-    box.hidden = false;
-    const { width, height } = box.getBoundingClientRect();
-    box.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - width - 8))}px`;
-    box.style.top = `${y + height + 20 > innerHeight ? Math.max(4, y - height - 12) : y + 14}px`;
-  };
-  const hide = () => { box.hidden = true; };
-
+(() => {
+  // Every title of the page and of its figures is told beside the mouse and the focus, line by line; without scripts
+  // browsers show the titles themselves. Inside data-walk one stop of the tabulator is enough: arrows go on from it.
+  const { element, showHover, hideHover } = page;
   const told = new WeakMap();
   const keep = (node, words) => {
-    told.set(node, words);
+    told.set(node, words.split("\n"));
     if (!node.hasAttribute("aria-label")) node.setAttribute("aria-label", words.replaceAll("\n", ", "));
   };
   for (const node of document.querySelectorAll("[title]")) {
@@ -29,31 +19,32 @@ const hoverBox = (() => {
     while (node && !told.has(node)) node = node.parentElement;
     return node;
   };
-  const linesOf = (node) => told.get(node).split("\n").map((line, place) => {
-    const shown = document.createElement(place ? "div" : "strong");
-    shown.textContent = line;
-    return shown;
-  });
-  document.addEventListener("mousemove", (event) => {
-    const node = teller(event.target);
-    if (node) show(linesOf(node), event.clientX, event.clientY);
-  });
-  document.addEventListener("mouseout", (event) => { if (teller(event.target)) hide(); });
+  const show = (node, x, y) => {
+    const [first, ...others] = told.get(node);
+    showHover([element("strong", {}, first), ...others.map((line) => element("div", {}, line))], x, y);
+  };
+  for (const kind of ["pointermove", "pointerdown"]) {
+    document.addEventListener(kind, (event) => {
+      const node = teller(event.target);
+      if (node) show(node, event.clientX, event.clientY);
+    });
+  }
+  document.addEventListener("pointerout", (event) => { if (teller(event.target)) hideHover(); });
   document.addEventListener("focusin", (event) => {
     if (!told.has(event.target)) return;
     const place = event.target.getBoundingClientRect();
-    show(linesOf(event.target), place.right, place.bottom);
+    show(event.target, place.right, place.bottom);
   });
-  document.addEventListener("focusout", (event) => { if (told.has(event.target)) hide(); });
+  document.addEventListener("focusout", (event) => { if (told.has(event.target)) hideHover(); });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") hide();
-    // Inside data-walk one stop of the tabulator is enough: arrows go from value to value.
+    if (event.key === "Escape") hideHover();
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const group = step && event.target.closest?.("[data-walk]");
     if (!group) return;
-    const all = [...group.querySelectorAll("[tabindex]")];
-    const next = all[all.indexOf(event.target) + step];
-    if (next) { event.preventDefault(); next.focus(); }
+    const stops = [...group.querySelectorAll("[tabindex]")];
+    const next = stops[stops.indexOf(event.target) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
   });
-  return { show, hide };
 })();

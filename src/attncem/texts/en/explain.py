@@ -199,6 +199,8 @@ EXPLAIN: dict[str, str] = {
     "explain.column.kind": "Kind",
     "explain.column.own.note": "of this image",
     "explain.column.audit.note": "mean of the audit",
+    # the same images among others
+    "figure.pictures": "What the strongest attack makes of some images",
     # how to read
     "explain.reading.release": "Clean feature z, release",
     "explain.reading.release.text": (
