@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncem.results.findings import Finding
+from attncem.results.frames import html_pictures
 from attncem.results.prediction import Prediction
 from attncem.results.record import Record
 from attncem.results.units import Units
+from attncem.texts import text
 
 
 @dataclass(frozen=True)
@@ -141,3 +143,10 @@ class Explanation(Record):
     units: Units | None = None
 
     __repr__ = Record.brief
+
+    def _repr_html_(self) -> str:
+        shown = [(self.image, text("explain.picture.image"))]
+        if self.prediction.seen is not None:
+            shown.append((self.prediction.seen.picture, text("explain.picture.seen")))
+        shown += [(row.image, text("explain.picture.error", name=row.name, mse=row.mse)) for row in self.recoveries]
+        return html_pictures(repr(self), shown)
