@@ -102,12 +102,13 @@ def test_figures_have_names_and_show_themselves(figures: Figures) -> None:
     assert {"trade-off", "accuracy", "rob_loss", "effective_samples", "attack-decoder-small", "pictures"} <= set(
         figures
     )
-    assert repr(figures).startswith("Figures(trade-off, accuracy, ") and len(repr(figures["accuracy"])) < 100
+    assert repr(figures).startswith("Figures(trade-off, trade-off-narrow, accuracy, ")
+    assert len(repr(figures["accuracy"])) < 100
     assert figures._repr_html_().count("<img ") == len(figures)
     for figure in figures.values():
         tree = ElementTree.fromstring(figure._repr_svg_())
         assert tree.tag == "{http://www.w3.org/2000/svg}svg"
-    with pytest.raises(KeyError, match="no figure tradeoff; there are trade-off, accuracy"):
+    with pytest.raises(KeyError, match="no figure tradeoff; there are trade-off, "):
         figures["tradeoff"]
 
 
@@ -131,6 +132,8 @@ def test_figures_are_saved_as_their_ending_says(figures: Figures, tmp_path: Path
     with pytest.raises(RunError, match="was not written by attncem"):
         figures["trade-off"].save(tmp_path / "mine.svg")
     assert (tmp_path / "mine.svg").read_text() == "<svg/>"
+    with pytest.raises(RunError, match=r"mine\.svg/x\.svg cannot be read: Not a directory"):
+        figures["trade-off"].save(tmp_path / "mine.svg" / "x.svg")
 
 
 def test_several_runs_are_told_apart(audited: Path, small_run: Callable[..., Path]) -> None:

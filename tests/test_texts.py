@@ -20,12 +20,15 @@ from attncem.metrics import METRICS
 from attncem.probes import PROBES
 from attncem.reporting.campaign import READING
 from attncem.reporting.campaign_data import WORDS
-from attncem.reporting.campaign_formats import FORMATS
 from attncem.reporting.campaign_items import COLUMNS
 from attncem.reporting.card import NOT_SAID
 from attncem.reporting.figures import HEALTH, PANELS
+from attncem.reporting.first_screen import FACTS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
+from attncem.reporting.report_tables import COLUMNS as REPORT_COLUMNS
+from attncem.reporting.report_tables import OF_BOUND, OF_CLASS
+from attncem.reporting.table_formats import FORMATS
 from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
 from attncem.results.campaign import State
@@ -55,6 +58,10 @@ FILLED: dict[str, Iterable[str]] = {
     "measure.*.meaning": METRICS,
     "terminal.*": {metric.private for metric in METRICS.values()},
     "report.private.*": {metric.private for metric in METRICS.values()},
+    "report.column.*": REPORT_COLUMNS,
+    "report.classes.*": OF_CLASS,
+    "report.first.*": FACTS,
+    "certificates.column.*": OF_BOUND,
     "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),

@@ -14,11 +14,11 @@ from attncem.reporting import campaign_plots as drawn
 from attncem.reporting import campaign_tables as tables
 from attncem.reporting import html
 from attncem.reporting.campaign_data import page_data
-from attncem.reporting.campaign_formats import FORMATS, Table
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, load_campaign
 from attncem.reporting.campaign_numbers import MEASURES, against, cautions, front, is_better, lost
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
+from attncem.reporting.table_formats import FORMATS, Table
 from attncem.results.campaign import State
 from attncem.results.comparison import Comparison
 from attncem.texts import text

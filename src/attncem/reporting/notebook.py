@@ -17,15 +17,19 @@ from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
 from attncem.campaign_folder import PLANNED
-from attncem.files import explain_os_error, read_if_there, write_atomic
+from attncem.files import read_if_there, write_atomic
 from attncem.reporting import campaign_plots, figures, gallery
 from attncem.reporting.campaign import campaign_figures
 from attncem.reporting.campaign_plots import PAPER, Ink, Plot
-from attncem.reporting.load import Entry, entries, load_runs
+from attncem.reporting.html import run_name
+from attncem.reporting.load import Entry, RunView, load_runs
+from attncem.reporting.methods import Method
+from attncem.reporting.methods import methods as group
+from attncem.reporting.trade_off import trade_offs
 from attncem.texts import text
 from attncem.types import RunError
 
-_MARK = "made by attncem"
+_MARK = "attncem-figure"
 _HEADS: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": _MARK},
     "pdf": {"CreationDate": None, "Creator": _MARK},
@@ -66,9 +70,11 @@ class Figure:
             raise RunError(f"{file}: a figure is saved as .svg, .pdf or .png")
         if (before := read_if_there(file)) is not None and _MARK.encode() not in before:
             raise RunError(f"{file}: exists and was not written by attncem; choose another name")
-        with explain_os_error(file, "choose another folder"):
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(file, self._as(ending))
+        except OSError as error:
+            raise RunError(f"{file}: cannot be written: {error.strerror or error}; choose another folder") from error
         return file
 
 
@@ -121,31 +127,40 @@ def draw_figures(paths: Sequence[Path]) -> Figures:
 def _of_runs(paths: Sequence[Path]) -> list[Figure]:
     """The report's figures, and the reconstructions by the strongest attacks."""
     runs = load_runs(paths)
-    audited = entries(runs)
+    methods = group(runs)
+    audited = [entry for method in methods for entry in method.entries]
     with figures.kept() as made:
-        trade_off = figures.trade_off(audited)
-        drawings = [("trade-off", trade_off)] if trade_off else []
-        drawings += [(item.key, item) for item in (*figures.training_curves(runs), *figures.health_curves(runs))]
-        drawings += [(f"attack-{_file_name(item.title)}", item) for item in figures.attack_curves(audited)]
-        drawings += [(f"asking-{_file_name(item.title)}", item) for item in figures.asking_curves(audited)]
+        drawings = [
+            *zip(("trade-off", "trade-off-narrow"), trade_offs(methods), strict=False),
+            *((item.key, item) for item in _curves(runs, methods)),
+            *((f"attack-{_file_name(item.title)}", item) for item in figures.attack_curves(audited)),
+            *((f"asking-{_file_name(item.title)}", item) for item in figures.asking_curves(audited)),
+        ]
     shown = [
         Figure(name, item.title, repaint(canvas, item.title))
         for (name, item), canvas in zip(drawings, made, strict=True)
     ]
+    labels = {method.color: run_name(method) for method in reversed(methods)}
     for figure in shown:
-        if figure.name != "trade-off" and len(runs) > 1:  # there the names stand beside the points
-            _legend(figure.canvas, [run.label for run in runs])
-    return [*shown, *map(_of_plot, picture_plots(audited))]
+        if not figure.name.startswith("trade-off") and len(labels) > 1:  # there the names stand beside the points
+            _legend(figure.canvas, labels)
+    return [*shown, *map(_of_plot, picture_plots([entry for method in methods for entry in method.entries[:1]]))]
+
+
+def _curves(runs: Sequence[RunView], methods: Sequence[Method]) -> list[figures.Drawing]:
+    colors = {run.label: method.color for method in methods for run in method.runs}
+    order = [colors[run.label] for run in runs]
+    return [*figures.training_curves(runs, order), *figures.health_curves(runs, order)]
 
 
 def _of_plot(plot: Plot) -> Figure:
     return Figure(plot.name, plot.title, campaign_plots.printed(plot))
 
 
-def _legend(canvas: Canvas, labels: Sequence[str]) -> None:
+def _legend(canvas: Canvas, labels: Mapping[int, str]) -> None:
     axes = canvas.axes[0]
-    for number, label in enumerate(labels):
-        axes.plot([], [], color=PAPER.of(number), marker=figures.marker_of(number), markersize=3.5, label=label)
+    for color, label in sorted(labels.items()):
+        axes.plot([], [], color=PAPER.of(color), marker=figures.marker_of(color), markersize=3.5, label=label)
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), labelcolor=PAPER.ink)
     canvas.set_figwidth(canvas.get_figwidth() + 1.6)
 
