@@ -21,6 +21,7 @@ from attncem.reporting.report_tables import headline_table, seeds_table
 from attncem.reporting.table_formats import as_csv
 from attncem.reporting.tables import guesses, headline
 from attncem.results.audit import AuditResult, Verdict
+from attncem.results.threats import THREATS
 from attncem.texts import text as catalogue
 from made_runs import NOW, make_audit, make_run, row, rows, score
 
@@ -116,8 +117,8 @@ def test_what_all_models_share_is_said_once(tmp_path: Path) -> None:
     both = [load_run(make_run(tmp_path, name)) for name in ("none", "kmeans")]
     line = first_screen.shared_facts(methods(both))
     assert line == (
-        "data set shapes · network small, cut 2 · channel gaussian σ\u00a00.1 · attacker held_out: owns held-out "
-        "images of the same kind that the model never saw, sees one release; suite quick v1"
+        "data set shapes · network small, cut 2 · channel gaussian σ\u00a00.1 · attacker held_out, suite quick v1: "
+        "owns held-out images of the same kind that the model never saw, sees one release"
     )
     assert [found.about for found in first(both)] == ["none", "kmeans, λ\u00a016"]
     audit = make_audit("gated", subject={"channel": [{"name": "rounding", "step": 0.5}]})
@@ -126,6 +127,20 @@ def test_what_all_models_share_is_said_once(tmp_path: Path) -> None:
     assert [found.about for found in first([both[1], other])] == [
         "kmeans, λ\u00a016 · channel gaussian σ\u00a00.1",
         "none · channel rounding step=0.5",
+    ]
+
+
+def test_a_run_without_an_audit_does_not_part_the_others(tmp_path: Path) -> None:
+    given = {"dataset": "fashion_mnist_mini", "architecture": "small_cnn"}
+    audited = load_run(make_run(tmp_path, audits=[make_audit(subject=given)]))
+    both = [audited, load_run(make_run(tmp_path, "kmeans", audits=[]))]
+    assert "attacker held_out, suite quick v1" in first_screen.shared_facts(methods(both))
+    other = make_audit("gated", subject=given, threat=THREATS["train"])
+    rows_ = first([*both, load_run(make_run(tmp_path, "gated", audits=[other]))])
+    assert [found.about.partition(" · ")[2] for found in rows_] == [
+        "attacker held_out, suite quick v1",
+        "",
+        "attacker train, suite quick v1",
     ]
 
 
@@ -174,6 +189,16 @@ def test_a_seed_that_is_lost_or_missing_is_told_and_not_averaged(tmp_path: Path)
     assert found.removed is not None and found.removed.shown == "50" and "±" not in found.removed.spread
     assert ["near chance" in said for said in found.cautions] == [True, False]
     assert found.cautions[1] == "1 of 3 seeds are not audited yet."
+
+
+def test_seeds_whose_attack_had_not_converged_are_counted(tmp_path: Path) -> None:
+    subject = {"run": "gated", "surrogate": "gated"}
+    weak = [rows(0.03, decoder={"verdict": Verdict(reliable=bool(seed))}) for seed in range(3)]
+    audits = [make_audit("gated", made, subject=subject | {"seed": seed}) for seed, made in enumerate(weak)]
+    paths = [make_run(tmp_path, "gated", audits=[audit], seed=seed) for seed, audit in enumerate(audits)]
+    (found,) = first(load_runs(paths))
+    assert found.reliable is False
+    assert found.cautions == [catalogue("report.first.doubt", count=1, total=3)]
 
 
 def test_the_plot_has_a_point_a_method_and_light_ones_for_seeds(tmp_path: Path) -> None:
