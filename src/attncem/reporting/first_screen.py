@@ -57,10 +57,7 @@ def first_rows(
 ) -> list[FirstRow]:
     """The rows in the order given; ``warned`` is how many warnings each run has, by label."""
     shown = _pictures(methods, albums)
-    found = _facts(methods)
-    differing = [
-        name for name, values in found.items() if len(set(values)) > 1 and name != "front_end"
-    ]  # defence has it
+    differing = [name for name, values in _facts(methods).items() if len(values) > 1 and name != "front_end"]
     return [
         _row(method, differing, shown.get(method.label), best, sum(warned.get(run.label, 0) for run in method.runs))
         for method in methods
@@ -78,7 +75,10 @@ def _row(
     missing = len(method.runs) - len(method.entries)
     if method.entries and missing:
         cautions.append(text("report.first.unaudited", count=missing, total=len(method.runs)))
-    if not all(entry.audit.strongest_attack.verdict.reliable for entry in sound):
+    unsure = sum(not entry.audit.strongest_attack.verdict.reliable for entry in sound)
+    if unsure and method.several:
+        cautions.append(text("report.first.doubt", count=unsure, total=len(sound)))
+    elif unsure:
         cautions.append(text("report.verdict.doubt"))
     return FirstRow(
         method,
@@ -88,7 +88,7 @@ def _row(
         _removed([entry.audit for entry in known]),
         _attack(sound),
         cautions,
-        all(entry.audit.strongest_attack.verdict.reliable for entry in sound) if sound else None,
+        not unsure if sound else None,
         "" if method.entries else f"attncem audit {method.runs[0].path.name}",
         warnings,
     )
@@ -179,7 +179,10 @@ def _of_strongest(album: Album) -> list[Picture]:
 
 def shared_facts(methods: Sequence[Method]) -> str:
     """Data set, network, cut, channel and attacker in one line, as far as all models have the same."""
-    same = {name: values[0] for name, values in _facts(methods).items() if len(set(values)) == 1 and values[0]}
+    same = {name: values[0] for name, values in _facts(methods).items() if len(values) == 1}
+    if "attacker" in same:
+        threat = next(entry.audit.plan.threat for method in methods for entry in method.entries)
+        same["attacker"] = describe_attacker(threat, same["attacker"])
     return " · ".join(text(f"report.first.{name}", value=value) for name, value in same.items())
 
 
@@ -195,8 +198,9 @@ def _about(method: Method, differing: Sequence[str]) -> str:
 
 
 def _facts(methods: Sequence[Method]) -> dict[str, list[str]]:
+    """The different values of each fact that any model has."""
     values = [_fact_values(method) for method in methods]
-    return {name: [own[name] for own in values] for name in FACTS}
+    return {name: list(dict.fromkeys(own[name] for own in values if own[name])) for name in FACTS}
 
 
 def _fact_values(method: Method) -> dict[str, str]:
@@ -207,7 +211,7 @@ def _fact_values(method: Method) -> dict[str, str]:
 def _of_audit(audit: AuditResult) -> tuple[str, str, str, str, str]:
     subject, plan = audit.subject, audit.plan
     network = text("report.first.cut", network=subject.architecture, cut=subject.cut)
-    attacker = describe_attacker(plan.threat, f"{plan.suite} v{plan.suite_version}")
+    attacker = text("report.first.suite", threat=plan.threat.name, suite=plan.suite, version=plan.suite_version)
     return subject.dataset, network, _front_end(subject.front_end), _channel(subject.channel), attacker
 
 
@@ -233,9 +237,9 @@ def _stage(options: Mapping[str, object]) -> str:
     return " ".join([wording.describe_options(plain_options), *said])
 
 
-def describe_attacker(threat: ThreatModel, suite: str) -> str:
-    """The threat model's name, what it owns and sees, and the suite, in a few words."""
+def describe_attacker(threat: ThreatModel, name: str) -> str:
+    """What an adversary of this name owns and sees, in a few words."""
     many = threat.releases_per_input
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     owned = text(f"threat.auxiliary.{threat.auxiliary}")
-    return text("report.first.adversary", threat=threat.name, owned=owned, sight=sight, suite=suite)
+    return text("report.first.adversary", name=name, owned=owned, sight=sight)

