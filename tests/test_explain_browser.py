@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,20 +13,21 @@ import attncem
 from attncem.config.attacks import ClassMeanOptions, RidgeOptions
 from attncem.config.suites import Suite
 from attncem.progress import silent
-from test_campaign_browser import SCREENS, Opened, browser, lacking, open_page
+from browsing import SCREENS, Opened, needs_browser, open_page, start_browser
 
-__all__ = ["browser"]  # a fixture
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(lacking()) and os.environ.get("CI") != "true", reason=lacking() or "there is a browser"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 FRONT_END = {"model.front_end": {"name": "local_contrast", "s": 3}}
 HYBRID = {"surrogate.name": "hybrid", "surrogate.max_risk_classes": 9, "surrogate.slot.slot_dim": 8}
 WIDEST = """() => {
   const shown = [...document.querySelectorAll('body *')].filter((it) => it.getClientRects().length);
   return Math.max(document.documentElement.scrollWidth, ...shown.map((it) => it.getBoundingClientRect().right));
 }"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with start_browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
