@@ -79,7 +79,7 @@ class Figure:
 
 
 class Figures(Mapping[str, Figure]):
-    """Figures by name. In a notebook they show themselves one after the other."""
+    """Figures by name. In a notebook they show themselves, small, beside each other."""
 
     def __init__(self, made: Sequence[Figure]) -> None:
         self._made = {figure.name: figure for figure in made}
@@ -103,7 +103,8 @@ class Figures(Mapping[str, Figure]):
 
     def _repr_html_(self) -> str:
         shown = (
-            f'<img style="max-width: 100%" alt="{escape(figure.title)}" title="{escape(figure.name)}" '
+            f'<img style="width: 30em; max-width: 100%; vertical-align: top" alt="{escape(figure.title)}" '
+            f'title="{escape(figure.name)}" '
             f'src="data:image/svg+xml;base64,{base64.b64encode(figure.svg.encode()).decode()}">'
             for figure in self._made.values()
         )
