@@ -111,7 +111,7 @@ def privacy_card(
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
-    """Rows of the headline table: one per audit, then the floors of the first audit."""
+    """Rows of the headline table: one per audit, then the blind guesses, each audit's own where they differ."""
     from attncem.reporting.tables import summary_table as build
 
     return build(audits)

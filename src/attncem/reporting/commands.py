@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from attncem.config.suites import packaged_suites
+from attncem.config.load import packaged_folder, packaged_names
+from attncem.config.suites import Suite
 from attncem.reporting.load import RunView
 from attncem.results.audit import AuditPlan, AuditResult
 from attncem.results.threats import THREATS
@@ -29,7 +30,8 @@ def own_names(runs: Sequence[RunView]) -> str:
     """That a suite or threat model is the user's own, of which audits know the name alone; empty where none is."""
     plans = [audit.plan for run in runs if run.config is not None for audit in run.audits]
     named = dict.fromkeys(name for plan in plans for name in (plan.suite, _threat(plan)[0]))
-    own = [name for name in named if name not in (*packaged_suites(), *THREATS)]
+    packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
+    own = [name for name in named if name not in packaged]
     return text("report.commands.own", names=", ".join(own)) if own else ""
 
 

@@ -18,7 +18,7 @@ from attncem.results.threats import ThreatModel
 from attncem.statistics import seed_summary
 from attncem.texts import text
 
-FACTS = ("dataset", "network", "front_end", "channel", "attacker")
+FACTS = ("dataset", "network", "channel", "attacker")
 """What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""
 
 
@@ -57,7 +57,7 @@ def first_rows(
 ) -> list[FirstRow]:
     """The rows in the order given; ``warned`` is how many warnings each run has, by label."""
     shown = _pictures(methods, albums)
-    differing = [name for name, values in _facts(methods).items() if len(values) > 1 and name != "front_end"]
+    differing = [name for name, values in _facts(methods).items() if len(values) > 1]
     return [
         _row(method, differing, shown.get(method.label), best, sum(warned.get(run.label, 0) for run in method.runs))
         for method in methods
@@ -208,21 +208,17 @@ def _fact_values(method: Method) -> dict[str, str]:
     return dict(zip(FACTS, values, strict=True))
 
 
-def _of_audit(audit: AuditResult) -> tuple[str, str, str, str, str]:
+def _of_audit(audit: AuditResult) -> tuple[str, str, str, str]:
     subject, plan = audit.subject, audit.plan
     network = text("report.first.cut", network=subject.architecture, cut=subject.cut)
     attacker = text("report.first.suite", threat=plan.threat.name, suite=plan.suite, version=plan.suite_version)
-    return subject.dataset, network, _front_end(subject.front_end), _channel(subject.channel), attacker
+    return subject.dataset, network, _channel(subject.channel), attacker
 
 
-def _of_config(run: RunView) -> tuple[str, str, str, str, str]:
+def _of_config(run: RunView) -> tuple[str, str, str, str]:
     config = run.settings
     network = text("report.first.cut", network=config.model.name, cut=config.model.cut)
-    return config.data.name, network, _front_end(config.front_end_options), _channel(config.channel_options), ""
-
-
-def _front_end(options: Mapping[str, object]) -> str:
-    return "" if options.get("name", "none") == "none" else str(options["name"]).replace("_", " ")
+    return config.data.name, network, _channel(config.channel_options), ""
 
 
 def _channel(stages: Sequence[Mapping[str, object]]) -> str:

@@ -36,7 +36,6 @@ REPORT: dict[str, str] = {
     "report.first.cut": "{network}, cut {cut}",
     "report.first.dataset": "data set {value}",
     "report.first.network": "network {value}",
-    "report.first.front_end": "front end {value}",
     "report.first.channel": "channel {value}",
     "report.first.attacker": "attacker {value}",
     "report.first.noise": "σ\u00a0{noise:g}",
