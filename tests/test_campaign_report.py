@@ -23,11 +23,11 @@ from attncem.cli import main
 from attncem.files import read_json
 from attncem.reporting import campaign_plots, campaign_tables
 from attncem.reporting.campaign import all_tables, verdict, write_campaign_report, write_figures, write_tables
-from attncem.reporting.campaign_formats import Column, Item, Table, as_csv, as_latex, as_markdown
 from attncem.reporting.campaign_load import CampaignView, _labels, load_campaign
 from attncem.reporting.campaign_numbers import against, counterpart, effects, front, is_better
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import HEALTH, Drawing
+from attncem.reporting.table_formats import Column, Item, Table, as_csv, as_latex, as_markdown
 from attncem.types import RunError
 from made_campaigns import ARMS, ATTACKS, CLASSES, Made, make_campaign
 from test_reporting import Page
@@ -75,7 +75,7 @@ def page_of(folder: Path, tmp_path: Path) -> str:
 
 
 def data_of(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="campaign-data">(.*?)</script>', html, re.DOTALL)
+    found = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
     return data

@@ -27,14 +27,15 @@ from attncem.cli import main
 from attncem.config.attacks import ClassMeanOptions, DecoderOptions, RidgeOptions
 from attncem.config.suites import Suite
 from attncem.data.batches import DeviceData
-from attncem.explaining import _distances, explain
+from attncem.explaining import _distances, explain, forget_training
 from attncem.explaining.recoveries import _strongest, strongest_audit
 from attncem.ledger import Ledger
 from attncem.metrics import METRICS, mse
 from attncem.opening import OpenRun, open_run
 from attncem.progress import silent
 from attncem.reporting.explanation import write_explanation
-from attncem.results.explanation import Explanation
+from attncem.reporting.explanation_words import first_words, standing
+from attncem.results.explanation import Explanation, Recovery
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
 from attncem.surrogates import SURROGATES, build_surrogate, moments
@@ -44,6 +45,14 @@ from attncem.types import DataError, RunError
 Make = Callable[..., Path]
 CPU = torch.device("cpu")
 GATES = {"surrogate.variant": "002", "training.warmup_epochs": 0}
+HYBRID = {
+    "surrogate.name": "hybrid",
+    "surrogate.max_risk_classes": 3,
+    "surrogate.slot.slot_dim": 8,
+    "surrogate.slot.num_slots": 3,
+    "surrogate.slot.num_heads": 2,
+    "training.warmup_epochs": 0,
+}
 SLOTS = {"surrogate.name": "slot", "surrogate.slot_dim": 8, "surrogate.num_slots": 3, "surrogate.num_heads": 2}
 
 
@@ -147,6 +156,22 @@ def test_explaining_changes_nothing_and_needs_a_batch(name: str) -> None:
     assert all(torch.equal(value, before[key]) for key, value in surrogate.state_dict().items())
     with pytest.raises(ValueError, match="expected shape"):
         surrogate.explain(z[:, :2], y)
+
+
+def test_hybrid_shows_the_slots_of_its_marked_classes_alone() -> None:
+    surrogate, (z, y) = (
+        fitted("hybrid", max_risk_classes=1, slot={"slot_dim": 8, "num_heads": 2, "num_slots": 3}),
+        batch(),
+    )
+    assert not surrogate.explain(z, y)["shares"].any(), "no class is marked yet"
+    surrogate.risk.copy_(torch.tensor([0.0, 2.0, -torch.inf, 1.0, -torch.inf]))
+    surrogate.refresh([])
+    rows = surrogate.explain(z, y)
+    slots = surrogate.slot.explain(z[y == 1], torch.zeros(4, dtype=torch.long))["shares"]
+    torch.testing.assert_close(rows["shares"][y == 1], slots)
+    assert not rows["shares"][y != 1].any()
+    gated = surrogate.gated.explain(z, y)
+    assert rows.keys() == gated.keys() | {"shares"} and torch.equal(rows["attention"], gated["attention"])
 
 
 # the explanation
@@ -263,8 +288,32 @@ def test_parts_of_the_class_take_the_image(
     assert f"Which {part}s take it" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.parametrize("slots", [True, False])
+def test_hybrid_says_where_attention_is_alone(small_run: Make, tmp_path: Path, slots: bool) -> None:
+    run, page = small_run("demo", **HYBRID), tmp_path / "page.html"
+    marked = [line["risk_classes"] for line in RunDirectory.open(run).records() if "risk_classes" in line][-1]
+    assert 0 < len(marked) < 10
+    labels = load_data(RunDirectory.open(run).config, CPU).test.labels.tolist()
+    number = next(number for number, label in enumerate(labels) if (label in marked) == slots)
+    found = explain(run, f"test:{number}", out=page, progress=silent)
+    assert [row.label for row in found.reference.classes if row.divided] == marked
+    shown = unescape(page.read_text(encoding="utf-8"))
+    assert len(found.reference.shares) == (3 if slots else 0) and found.reference.attention is not None
+    assert ('id="shares"' in shown) == slots and ("is handled by gated attention alone" in shown) != slots
+    names = ", ".join(row.name for row in found.reference.classes if row.divided)
+    assert slots or f"gives slots to these classes alone: {names}." in shown
+
+
+def test_a_memory_inside_a_part_is_no_part_of_the_explanation(tiny: dict[str, Any]) -> None:
+    parts = {"gated": {"memory": {"per_class": 4}}, "slot": {"slot_dim": 8, "num_heads": 2, "memory": {"per_class": 4}}}
+    surrogate = fitted("hybrid", **parts)
+    forget_training(surrogate)
+    assert surrogate.gated.memory is None and surrogate.slot.memory is None
+
+
 def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explanation) -> None:
     assert [(row.name, row.kind) for row in found.recoveries] == [
+        ("mean image", "floor"),
         ("class mean", "floor"),
         ("nearest neighbour", "attack"),
         ("ridge", "attack"),
@@ -273,7 +322,7 @@ def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explana
     for row in found.recoveries:
         assert row.mse == pytest.approx(float(np.square(decoded(row.image) / 255 - original).mean()), abs=2e-3)
         assert set(row.scores) == set(METRICS) and -1 <= row.scores["ssim"] <= 1
-        assert row.audit_mse is None and not row.from_audit
+        assert row.audit_mse is None and not row.from_audit and row.reliable is None
     assert found.audit is None
     assert [item.code for item in found.findings] == ["no_audit"]
 
@@ -291,7 +340,11 @@ def test_the_newest_audit_of_these_weights_stands_beside(gated: Path, tmp_path: 
     found = explain(run, "test:3", progress=silent)
     assert found.audit == "suite tiny, threat model train"
     means = {row.name: row.mse.mean for row in audit.attacks}
-    assert {row.name: row.audit_mse for row in found.recoveries} == {**means, "nearest neighbour": None}
+    assert {row.name: row.audit_mse for row in found.recoveries} == {
+        **means,
+        "nearest neighbour": None,
+        "mean image": None,
+    }
     assert found.findings == []
     (Path(audit.folder) / "ridge.json").write_text("{")
     found = explain(run, "test:3", progress=silent)
@@ -308,7 +361,8 @@ def test_the_strongest_attack_of_the_audit_is_shown_with_what_it_learned(gated: 
     found = explain(run, "test:3", progress=silent)
     first = found.recoveries[0]
     assert (first.name, first.from_audit, first.audit_mse) == ("decoder small", True, audit.strongest_attack.mse.mean)
-    assert [row.name for row in found.recoveries[1:]] == ["class mean", "nearest neighbour", "ridge"]
+    assert [row.name for row in found.recoveries[1:]] == ["mean image", "class mean", "nearest neighbour", "ridge"]
+    assert first.reliable is audit.strongest_attack.verdict.reliable
     # On the very release that was attacked it gives the very image of the audit.
     opened = open_run(run)
     case = Case(opened, THREATS["train"], seed=opened.config.seed)
@@ -350,7 +404,86 @@ def test_mistakes_are_named(gated: Path, image: str, error: type[Exception], mes
         explain(gated, image)
 
 
+# sentences
+
+
+@pytest.mark.parametrize(
+    ("mse", "beside", "said"),
+    [
+        (0.0707, 0.0714, "alike"),
+        (0.0714, 0.0707, "alike"),
+        (0.0951, 0.1, "alike"),
+        (0.0949, 0.1, "better"),
+        (0.1, 0.0949, "worse"),
+        (0.0, 0.0, "alike"),
+        (0.0, 0.1, "better"),
+    ],
+)
+def test_a_difference_of_a_few_percent_is_none(mse: float, beside: float, said: str) -> None:
+    assert standing(mse, beside) == said
+
+
+def recovered(name: str, error: float, **known: Any) -> Recovery:
+    return Recovery(name, known.pop("kind", "attack"), "", {"mse": error}, known.pop("mean", None), **known)
+
+
+@pytest.mark.parametrize(
+    ("attack", "answered", "parts"),
+    [
+        ((0.0707, 0.0331, True), "blind", ("worse than the average", "99 % of that, about the same", "is reliable")),
+        ((0.01, 0.0331, True), "open", ("better than the average", "leaves 14 % of that error", "is reliable")),
+        ((0.033, 0.0331, False), "part", ("about as well as the average", "leaves 46 %", "is not reliable")),
+        ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not asked")),
+        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, it does worse", "is reliable")),
+    ],
+)
+def test_the_first_words(found: Explanation, attack: tuple[float, float, Any], answered: str, parts: list[str]) -> None:
+    error, mean, reliable = attack
+    rows = [
+        recovered("grey", 0.2, kind="floor"),
+        recovered("class mean", 0.0714, kind="floor"),
+        recovered("ridge", 0.001),
+        recovered("decoder small", error, mean=mean, from_audit=True, reliable=reliable),
+    ]
+    words = first_words(replace(found, recoveries=rows))
+    assert words[0] == text(f"explain.answer.{answered}")
+    assert "the server says" in words[1] and "decoder small" in words[2] and "class mean" in words[3]
+    assert all(part in " ".join(words) for part in parts)
+
+
+def test_without_an_audit_quick_attacks_are_no_answer(found: Explanation, tmp_path: Path) -> None:
+    words = first_words(found)
+    assert words[0] == text("explain.answer.quick")
+    nearest = min((row for row in found.recoveries if row.kind == "attack"), key=lambda row: row.mse)
+    assert words[2] == text("explain.quick", attack=nearest.name, mse=nearest.mse)
+    assert not any("reliable" in sentence for sentence in words)
+    page = write_explanation(found, tmp_path / "page.html", now=datetime.now().astimezone()).read_text("utf-8")
+    assert page.index("attncem audit /") < page.index('id="feature"'), "how to make one stands before all else"
+    words = first_words(replace(found, recoveries=[row for row in found.recoveries if row.kind == "floor"]))
+    assert words[0] == text("explain.answer.unknown") and words[2:] == [text("explain.recovered.no_attack")]
+
+
 # the page
+
+
+def test_the_first_screen_comes_first_and_every_figure_has_its_values(gated: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    found = explain(gated, "test:17", out=page, progress=silent)
+    shown = unescape(page.read_text(encoding="utf-8"))
+    top, rest = shown.split("<main>")
+    nearest = min((row for row in found.recoveries if row.kind == "attack"), key=lambda row: row.mse)
+    for image in (found.image, nearest.image):
+        assert image in top
+    assert f"{nearest.name}\nMSE: {nearest.mse:.4f}\n" in top
+    order = [rest.index(f'id="{name}"') for name in ("feature", "class", "gates", "recovered", "reading")]
+    assert order == sorted(order)
+    bars = re.findall(r"<title>(.*?)</title><rect", rest, re.DOTALL)
+    reference = found.reference
+    assert len(bars) == 2 * (1 + len(reference.attentions)) and reference.attention is not None
+    own = [bar for bar in bars if bar.startswith("this image\n")]
+    assert f"distance / σ {reference.distance:.4g}" in own[0] and f"weight {reference.attention:.4g}" in own[1]
+    for gate in reference.gates:
+        assert f"mean {gate.mean:.3f}\nfrom {gate.low:.3f} to {gate.high:.3f}\nsaturated: " in rest
 
 
 def test_the_page_stands_alone_and_escapes_names(gated: Path, tmp_path: Path) -> None:
@@ -359,7 +492,7 @@ def test_the_page_stands_alone_and_escapes_names(gated: Path, tmp_path: Path) ->
     page = tmp_path / "page.html"
     explain(gated, path, out=page, progress=silent)
     shown = page.read_text(encoding="utf-8")
-    assert "<script" not in shown
+    assert shown.count("<script") == 1 and "<script>alert" not in shown
     assert "<script>alert(1)<&'\".png: the server says" in unescape(shown)
     assert "default-src 'none'" in shown
     for address in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", shown):
@@ -393,6 +526,7 @@ def test_the_page_shows_the_picture_behind_the_front_end(small_run: Make, tmp_pa
     page = tmp_path / "page.html"
     seen = explain(run, "test:17", out=page, progress=silent).prediction.seen
     shown = unescape(page.read_text(encoding="utf-8"))
+    assert shown.index(text("explain.picture.seen")) < shown.index("<main>"), "on the first screen"
     assert seen is not None and shown.count(seen.picture) == 1
     assert "behind the front end standardise:" in shown and text("explain.seen.lead") in shown
     assert decoded(seen.picture).shape == (28, 28)

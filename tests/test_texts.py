@@ -20,12 +20,15 @@ from attncem.metrics import METRICS
 from attncem.probes import PROBES
 from attncem.reporting.campaign import READING
 from attncem.reporting.campaign_data import WORDS
-from attncem.reporting.campaign_formats import FORMATS
 from attncem.reporting.campaign_items import COLUMNS
 from attncem.reporting.card import NOT_SAID
 from attncem.reporting.figures import HEALTH, PANELS
+from attncem.reporting.first_screen import FACTS
 from attncem.reporting.html import marked
 from attncem.reporting.protection import BARS, Level
+from attncem.reporting.report_tables import COLUMNS as REPORT_COLUMNS
+from attncem.reporting.report_tables import OF_BOUND, OF_CLASS
+from attncem.reporting.table_formats import FORMATS
 from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
 from attncem.results.campaign import State
@@ -40,6 +43,7 @@ PACKAGE = Path(attncem.__file__).parent
 TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
 ASKERS = ("results/findings.py", "texts/__init__.py", "reporting/html.py")
 """Files that pass on keys which others give them."""
+STANDINGS = ("alike", "better", "worse")
 PARTS_OF_A_CLASS = ("slot", "cluster", "component")
 ASSUMPTIONS = (
     *("same_law", "key_secret", "candidates_by_lot", "entropy_normal", "entropy_neighbours", "continuous"),
@@ -54,6 +58,10 @@ FILLED: dict[str, Iterable[str]] = {
     "measure.*.meaning": METRICS,
     "terminal.*": {metric.private for metric in METRICS.values()},
     "report.private.*": {metric.private for metric in METRICS.values()},
+    "report.column.*": REPORT_COLUMNS,
+    "report.classes.*": OF_CLASS,
+    "report.first.*": FACTS,
+    "certificates.column.*": OF_BOUND,
     "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
     "amount.*": ("seconds", "minutes", "hours"),
     "report.kind.*": get_args(Kind),
@@ -109,7 +117,11 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.column.*": PARTS_OF_A_CLASS,
     "explain.penalty.*": PARTS_OF_A_CLASS,
     "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
-    "explain.recovered.*": ("better", "no_better"),
+    "explain.answer.*": get_args(Level),
+    "explain.average.*": STANDINGS,
+    "explain.blind.*": STANDINGS,
+    "explain.reliable.*": ("yes", "no", "unknown"),
+    "explain.divided.*": ("yes", "no"),
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),

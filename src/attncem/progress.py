@@ -10,8 +10,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from html import escape
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -28,6 +30,8 @@ Progress = Callable[[str, float, float, Mapping[str, float]], None]
 """progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
 
 _PLAIN_SECONDS = 5.0
+_NOTEBOOK_SECONDS = 0.3
+"""A bar in a notebook is drawn anew no more often than this."""
 _BAR_WIDTH = 8
 _IN_A_BAR = 3
 """So many numbers stand beside a bar at most, the epoch of a training among them: it fits 80 columns."""
@@ -54,8 +58,15 @@ def shown(progress: Progress | None) -> Iterator[Progress]:
 
 @contextmanager
 def show_progress(console: Console | None = None) -> Iterator[Progress]:
-    """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal."""
+    """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal.
+
+    In a notebook it is one bar, which is drawn anew in its place.
+    """
     console = console or open_console(stderr=True)
+    if console.is_jupyter:
+        with closing(_NotebookBar()) as bar:
+            yield bar
+        return
     if not console.is_terminal:
         yield _PlainLines(console)
         return
@@ -101,8 +112,13 @@ class _Course:
     """
 
     def __init__(self, done: float) -> None:
-        self.told = -math.inf
+        self.told, self.total = -math.inf, 1.0
         self._begin(done)
+
+    @property
+    def share(self) -> float:
+        """How much of it is done."""
+        return self.done / self.total if self.total > 0 else 1.0
 
     def _begin(self, done: float) -> None:
         self.began, self.first, self.done = time.monotonic(), done, done
@@ -221,6 +237,70 @@ class _PlainLines:
 
     def line(self, text: str) -> None:
         show_line(text, self._console)
+
+
+class _NotebookBar:
+    """One bar in a notebook, drawn anew in its place: how far the whole is, what is at work, and all lines below."""
+
+    def __init__(self) -> None:
+        # By name: who is in a notebook has it, and nobody else needs it.
+        self._display = import_module("IPython.display").display
+        self._place: Any = None
+        self._courses: dict[str, _Course] = {}
+        self._share, self._said, self._lines = 0.0, "", list[str]()
+        self._drawn = -math.inf
+
+    def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        course = self._courses.setdefault(stage, _Course(done))
+        course.total = total
+        done = course.reached(done, total)
+        self._share = self._share_of(stage.partition(": ")[0], course)
+        parts = (f"{stage}: {_count(done, total)}", course.left(total), format_numbers(numbers))
+        self._said = "  ".join(filter(None, parts))
+        if done >= total or time.monotonic() - self._drawn >= _NOTEBOOK_SECONDS:
+            self._draw()
+
+    def _share_of(self, name: str, at_work: _Course) -> float:
+        """Of the whole where its course is known, with the part of the step at work; else of what is at work alone."""
+        whole = self._courses.get(name, at_work)
+        if whole is at_work:
+            return at_work.share
+        return min(1.0, (whole.done + min(at_work.share, 0.99)) / whole.total)
+
+    def forget(self, name: str) -> None:
+        for stage in [stage for stage in self._courses if stage.partition(":")[0].endswith(f" {name}")]:
+            del self._courses[stage]
+
+    def line(self, text: str) -> None:
+        self._lines.append(text)
+        self._draw()
+
+    def close(self) -> None:
+        """Draw what was told last."""
+        if self._said or self._lines:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        shown = _NotebookLine(self._share, [self._said, *self._lines] if self._said else self._lines)
+        if self._place is None:
+            self._place = self._display(shown, display_id=True)
+        else:
+            self._place.update(shown)
+
+
+class _NotebookLine:
+    """A bar with lines, as HTML and as plain text."""
+
+    def __init__(self, share: float, lines: Sequence[str]) -> None:
+        self._share, self._lines = share, [clean(line) for line in lines]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{100 * self._share:.0f} %", *self._lines])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(escape(line) for line in self._lines)
+        return f'<progress max="1" value="{self._share:.4f}" style="width: 20em"></progress><br>{lines}'
 
 
 # what a terminal gets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from attncem.results.explanation import (
 from attncem.results.findings import Finding, finding
 from attncem.runs import RunDirectory
 from attncem.seeding import make_generator
+from attncem.surrogates.base import Surrogate
 from attncem.texts import speaking, written
 
 _BATCH = 250
@@ -161,12 +163,12 @@ class _Explainer:
     def _class_view(self) -> ClassView:
         opened = self.opened
         surrogate = restore_surrogate(self.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
-        surrogate.memory = None  # the batch shown, and nothing of the training
+        forget_training(surrogate)
         z = torch.cat([self.others, self.z])
         y = torch.cat([self.labels, torch.tensor([self.label], device=z.device)])
         output, rows = surrogate(z, y), surrogate.explain(z, y)
         beside = (self.labels == self.label).nonzero().flatten()
-        attention, shares = rows.get("attention"), rows.get("shares")
+        attention, parts = rows.get("attention"), parts_of(rows, y == self.label)
         unit = self.config.noise_std or 1.0
         own, others = _distances(self.z, self.own_class)
         return ClassView(
@@ -179,20 +181,34 @@ class _Explainer:
             attention=None if attention is None else float(attention[-1]),
             attentions=[] if attention is None else attention[beside].tolist(),
             part=surrogate.part,
-            shares=[] if shares is None else _part_shares(shares[-1], shares[beside]),
+            shares=[] if parts is None else _part_shares(parts[-1], parts[:-1]),
             gates=[gate_view(name, values[-1]) for name, values in rows.items() if name.startswith("gate_")],
-            classes=self._class_rows(z, y, output.per_class),
+            classes=self._class_rows(z, y, output.per_class, rows),
             diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
         )
 
-    def _class_rows(self, z: Tensor, y: Tensor, penalties: Tensor) -> list[ClassRow]:
-        rows = []
+    def _class_rows(self, z: Tensor, y: Tensor, penalties: Tensor, rows: Mapping[str, Tensor]) -> list[ClassRow]:
+        found = []
         for label in y.unique().tolist():
             members, penalty = z[y == label], float(penalties[label])
             variance = float(members.var(0, correction=0).mean())
             known = penalty if math.isfinite(penalty) else None
-            rows.append(ClassRow(label, self.opened.name_of(label), len(members), variance, known))
-        return rows
+            divided = parts_of(rows, y == label) is not None if "shares" in rows else None
+            found.append(ClassRow(label, self.opened.name_of(label), len(members), variance, known, divided))
+        return found
+
+
+def forget_training(surrogate: Surrogate) -> None:
+    """Take the memories out of a surrogate and of those inside it: it sees the batch shown, and nothing before it."""
+    for module in list(surrogate.modules()):
+        if isinstance(module, Surrogate):
+            module.memory = None
+
+
+def parts_of(rows: Mapping[str, Tensor], members: Tensor) -> Tensor | None:
+    """How much of each member its class's parts take, [m, K]; None where the surrogate leaves the class whole."""
+    shares = rows.get("shares")
+    return None if shares is None or not bool(shares[members].any()) else shares[members]
 
 
 def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:

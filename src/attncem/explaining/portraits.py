@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from attncem import __version__
 from attncem.build import restore_surrogate
 from attncem.engine import limited_threads
-from attncem.explaining import gate_view
+from attncem.explaining import forget_training, gate_view, parts_of
 from attncem.files import explain_os_error, write_atomic
 from attncem.opening import OpenRun, open_run
 from attncem.pictures import png_text
@@ -93,7 +93,7 @@ class _Painter:
         if opened.config.surrogate.name != "none":
             surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint)
             surrogate = surrogate.to(opened.device)
-            surrogate.memory = None  # the images shown, and nothing of the training
+            forget_training(surrogate)
         return Portrait(
             run=opened.name,
             surrogate=opened.config.defence,
@@ -150,7 +150,7 @@ class _Painter:
 
     def _class(self, label: int, rows: dict[str, Tensor]) -> ClassPortrait:
         members = (self.y == label).nonzero().flatten()
-        attention, shares = rows.get("attention"), rows.get("shares")
+        attention, parts = rows.get("attention"), parts_of(rows, members)
         weights = attention[members] if attention is not None else torch.zeros(len(members))
         order = weights.argsort(descending=True, stable=True)
         places = torch.linspace(0, len(order) - 1, min(_FACES, len(order))).round().long()
@@ -159,14 +159,17 @@ class _Painter:
             name=self.opened.name_of(label),
             images=len(members),
             attentions=[] if attention is None else _rounded(weights[order]),
-            shares=[] if shares is None else _rounded(shares[members].mean(0)),
+            shares=[] if parts is None else _rounded(parts.mean(0)),
             gates=_gates(rows, members),
-            faces=[self._face(members[order[place]], attention, shares) for place in places],
+            faces=[
+                Face(
+                    png_text(_thumbnail(self.x[members[place]])),
+                    None if attention is None else _rounded(weights[place].flatten())[0],
+                    [] if parts is None else _rounded(parts[place]),
+                )
+                for place in order[places]
+            ],
         )
-
-    def _face(self, number: Tensor, attention: Tensor | None, shares: Tensor | None) -> Face:
-        weight = None if attention is None else _rounded(attention[number].flatten())[0]
-        return Face(png_text(_thumbnail(self.x[number])), weight, [] if shares is None else _rounded(shares[number]))
 
 
 def _gates(rows: dict[str, Tensor], members: Tensor) -> list[Gate]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -11,14 +11,14 @@ from attncem.attacks import build_attack
 from attncem.attacks.base import Attack
 from attncem.attacks.oracle import Oracle
 from attncem.auditing.kept import kept_attack
-from attncem.config.attacks import ClassMeanOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.attacks import ClassMeanOptions, MeanImageOptions, NearestNeighbourOptions, RidgeOptions
 from attncem.config.base import Options
 from attncem.ledger import Ledger, ledgers
 from attncem.metrics import METRICS
 from attncem.opening import OpenRun
 from attncem.pictures import png_text
 from attncem.progress import Progress
-from attncem.results.audit import AuditResult
+from attncem.results.audit import AuditResult, Row
 from attncem.results.explanation import Recovery
 from attncem.results.findings import Finding, finding
 from attncem.results.threats import THREATS
@@ -29,6 +29,7 @@ from attncem.types import RunError
 _ATTACKER = 10_000
 """Training images that the quick attacks learn from, at most."""
 _QUICK: tuple[tuple[str, Options], ...] = (
+    ("mean image", MeanImageOptions()),
     ("class mean", ClassMeanOptions()),
     ("nearest neighbour", NearestNeighbourOptions()),
     ("ridge", RidgeOptions()),
@@ -90,8 +91,10 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
     own = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
     means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
-    name, strongest, findings = _strongest(audit, released)
-    rows = [] if strongest is None else [_recovery(name, strongest, x, released, means, from_audit=True)]
+    row, strongest, findings = _strongest(audit, released)
+    rows = (
+        [] if row is None or strongest is None else [_of_audit(row, _recovery(row.name, strongest, x, released, means))]
+    )
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:
             attack = build_attack(options, progress=progress)
@@ -111,18 +114,21 @@ def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
     return train.get(torch.linspace(0, len(train) - 1, _ATTACKER, device=opened.device).long())
 
 
-def _strongest(audit: KnownAudit, released: Tensor) -> tuple[str, Attack | None, list[Finding]]:
-    """The audit's strongest attack as it was there; None where it kept no state."""
+def _strongest(audit: KnownAudit, released: Tensor) -> tuple[Row | None, Attack | None, list[Finding]]:
+    """The audit's strongest attack as it was there, with its row; no attack where it kept no state."""
     if audit.ledger is None or audit.result is None or not audit.result.strongest:
-        return "", None, []
+        return None, None, []
     row = audit.result.strongest_attack
     attack = kept_attack(audit.ledger, row, released)
-    return row.name, attack, [finding("state_not_kept", row.name)] if attack is None else []
+    return row, attack, [finding("state_not_kept", row.name)] if attack is None else []
 
 
-def _recovery(
-    name: str, attack: Attack, x: Tensor, released: Tensor, means: dict[str, float], *, from_audit: bool = False
-) -> Recovery:
+def _of_audit(row: Row, recovery: Recovery) -> Recovery:
+    reliable = None if row.verdict.fixed_budget else row.verdict.reliable
+    return replace(recovery, from_audit=True, reliable=reliable)
+
+
+def _recovery(name: str, attack: Attack, x: Tensor, released: Tensor, means: dict[str, float]) -> Recovery:
     image = attack.reconstruct(released).detach().float()
     scores = {
         measure: float(metric.function(image, x))
@@ -135,5 +141,4 @@ def _recovery(
         png_text(image[0]),
         scores,
         means.get(name),
-        from_audit,
     )

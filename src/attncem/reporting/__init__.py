@@ -12,6 +12,7 @@ from attncem.config.languages import spoken
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attncem.reporting.notebook import Figures
     from attncem.results.audit import AuditResult
     from attncem.results.card import PrivacyCard
     from attncem.results.explanation import Explanation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compare",
+    "draw",
     "print_comparison",
     "print_explanation",
     "print_predictions",
@@ -53,10 +55,26 @@ def report(
     """
     from attncem.reporting.html import write_report
 
-    items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
     with spoken(lang):
-        return write_report(paths, Path(out), csv=csv, now=now or datetime.now().astimezone())
+        return write_report(_paths(runs), Path(out), csv=csv, now=now or datetime.now().astimezone())
+
+
+def _paths(runs: Sequence[HasPath | str | Path] | HasPath | str | Path) -> list[Path]:
+    items = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    return [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in items]
+
+
+def draw(runs: Sequence[HasPath | str | Path] | HasPath | str | Path, *, lang: str | None = None) -> Figures:
+    """The figures of runs, or of a campaign's folder, by name: each shows itself in a notebook and can be saved.
+
+    ``draw(run)["trade-off"].save("trade-off.pdf")``; ``draw(run).save("figures")`` saves them all. ``lang``: their
+    language, where a font for it is installed; else they are in English.
+    """
+    from attncem.reporting.fonts import drawable
+    from attncem.reporting.notebook import draw_figures
+
+    with spoken(lang), spoken(drawable()):
+        return draw_figures(_paths(runs))
 
 
 def compare(
@@ -76,9 +94,8 @@ def compare(
     from attncem.reporting.comparing import compare_runs
     from attncem.reporting.comparison import write_comparison
 
-    paths = [Path(item) if isinstance(item, str | Path) else Path(item.path) for item in runs]
     with spoken(lang):
-        found, views = compare_runs(paths, by)
+        found, views = compare_runs(_paths(runs), by)
         if out is not None:
             write_comparison(found, views, Path(out), now=now or datetime.now().astimezone())
     return found
@@ -112,7 +129,7 @@ def privacy_card(
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
-    """Rows of the headline table: one per audit, then the floors of the first audit."""
+    """Rows of the headline table: one per audit, then the blind guesses, each audit's own where they differ."""
     from attncem.reporting.tables import summary_table as build
 
     return build(audits)

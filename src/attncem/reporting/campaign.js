@@ -1,21 +1,10 @@
 (() => {
   // The page of a campaign: filters, saved tables, the plot, the cells' details, portraits. All text is set as text.
-  const data = JSON.parse(document.getElementById("campaign-data").textContent);
+  const { data, byId, element, drawn, colorOf, showHover, hideHover } = page;
   const words = data.words;
-  const svgNames = "http://www.w3.org/2000/svg";
-  const byId = (id) => document.getElementById(id);
-  const fill = (node, attributes, ...children) => {
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    node.append(...children);
-    return node;
-  };
-  const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, ...children);
-  const drawn = (name, attributes = {}, ...children) => fill(document.createElementNS(svgNames, name), attributes, ...children);
-  const colorOf = (index) => `var(--run-${index % 8})`;
   const said = (pattern, values) => pattern.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
-  for (const node of document.querySelectorAll(".scripted")) node.hidden = false;
 
-  // tables: filter and save
+  // tables: filter
 
   const showRows = (table, typed) => {
     const wanted = typed.toLowerCase().split(/\s+/).filter(Boolean);
@@ -40,16 +29,6 @@
   for (const input of document.querySelectorAll("input[data-filter]")) {
     input.addEventListener("input", () => filterTable(input));
   }
-  const kinds = { csv: "text/csv", md: "text/markdown", tex: "application/x-tex" };
-  for (const button of document.querySelectorAll("button[data-save]")) {
-    button.addEventListener("click", () => {
-      const { save, ending } = button.dataset;
-      const file = new Blob([data.tables[save][ending]], { type: `${kinds[ending]};charset=utf-8` });
-      const link = element("a", { href: URL.createObjectURL(file), download: `${save}.${ending}` });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    });
-  }
 
   // the reference arm
 
@@ -60,18 +39,6 @@
     const tests = byId("table-tests");
     if (tests) showRows(tests, document.querySelector('input[data-filter="tests"]').value);
   });
-
-  // a box of values that follows the mouse
-
-  const hover = byId("hover");
-  const showHover = (content, x, y) => {
-    hover.replaceChildren(...content);
-    hover.hidden = false;
-    const box = hover.getBoundingClientRect();
-    hover.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 8))}px`;
-    hover.style.top = `${y + box.height + 20 > innerHeight ? Math.max(4, y - box.height - 12) : y + 14}px`;
-  };
-  const hideHover = () => { hover.hidden = true; };
 
   // the details of a cell
 

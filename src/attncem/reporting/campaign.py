@@ -15,12 +15,12 @@ from attncem.reporting import campaign_plots as drawn
 from attncem.reporting import campaign_tables as tables
 from attncem.reporting import html
 from attncem.reporting.campaign_data import page_data
-from attncem.reporting.campaign_formats import FORMATS, Table
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, load_campaign
 from attncem.reporting.campaign_numbers import MEASURES, against, cautions, front, is_better, lost
 from attncem.reporting.campaign_wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
 from attncem.reporting.fonts import drawable
+from attncem.reporting.table_formats import FORMATS, Table
 from attncem.results.campaign import State
 from attncem.results.comparison import Comparison
 from attncem.texts import text
@@ -70,11 +70,14 @@ def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = Non
     ``lang``: their language, where a font for it is installed; else they are in English.
     """
     with spoken(lang), spoken(drawable()):
-        view = load_campaign(Path(folder))
-        bare = [*drawn.training_plots(view), *drawn.cloud_plots(view)]
-        plots = drawn.plots(view, view.kinds[0]) if view.kinds else bare
-        made = [item for plot in plots for item in drawn.files(plot)]
+        made = [item for plot in campaign_figures(folder) for item in drawn.files(plot)]
     return _write(Path(out), made)
+
+
+def campaign_figures(folder: Path | str) -> list[drawn.Plot]:
+    """Every figure of a campaign, to be drawn."""
+    view = load_campaign(Path(folder))
+    return drawn.plots(view, view.kinds[0]) if view.kinds else [*drawn.training_plots(view), *drawn.cloud_plots(view)]
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:

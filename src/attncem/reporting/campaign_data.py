@@ -8,10 +8,10 @@ from typing import Any
 
 from attncem.metrics import METRICS
 from attncem.reporting import wording
-from attncem.reporting.campaign_formats import FORMATS, Table
 from attncem.reporting.campaign_items import digits, interval, mean_sd, said
 from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, CellEntry, Group
 from attncem.reporting.campaign_numbers import ArmRow, Spread, arm_rows, front, lost
+from attncem.reporting.table_formats import FORMATS, Table
 from attncem.results.audit import AuditResult, Row
 from attncem.results.portrait import Portrait
 from attncem.texts import retold, text

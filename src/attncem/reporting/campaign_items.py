@@ -7,9 +7,9 @@ from typing import Any
 
 from attncem.metrics import METRICS
 from attncem.reporting import wording
-from attncem.reporting.campaign_formats import Column, Item
 from attncem.reporting.campaign_load import ACCURACY, Group
 from attncem.reporting.campaign_numbers import Spread
+from attncem.reporting.table_formats import Column, Item
 from attncem.results.comparison import SeedSummary
 from attncem.texts import text
 

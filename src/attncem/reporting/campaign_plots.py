@@ -7,7 +7,8 @@ import math
 import re
 import statistics as plain
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -86,18 +87,37 @@ def inline(plot: Plot) -> Drawing:
 
 def files(plot: Plot) -> Iterator[tuple[str, bytes]]:
     """The figure as the files NAME.svg and NAME.pdf, the same bytes every time."""
-    swap = {INK: PAPER.ink, MUTED: PAPER.muted, GRID: PAPER.line}
-    style = {key: swap.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
-    with mpl.rc_context({**style, "pdf.fonttype": 42, **families()}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    figure = printed(plot)
+    for kind, facts in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
+        yield f"{plot.name}.{kind}", saved(figure, kind, facts)
+
+
+def printed(plot: Plot) -> Figure:
+    """The figure in the colours of paper, under its title."""
+    with on_paper():
         figure = Figure(figsize=plot.size, layout="constrained")
         axes = figure.add_subplot()
         plot.draw(axes, PAPER)
         axes.set_title(plot.title, fontsize=9)
-        for kind, facts in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, metadata=facts)
-            yield f"{plot.name}.{kind}", buffer.getvalue()
+    return figure
+
+
+def saved(figure: Figure, kind: str, facts: Mapping[str, Any]) -> bytes:
+    """A figure as a file of one kind; ``facts`` stand in its head."""
+    buffer = io.BytesIO()
+    with on_paper():
+        figure.savefig(buffer, format=kind, metadata=dict(facts))
+    return buffer.getvalue()
+
+
+@contextmanager
+def on_paper() -> Iterator[None]:
+    """The style of figures in files."""
+    swap = {INK: PAPER.ink, MUTED: PAPER.muted, GRID: PAPER.line}
+    style = {key: swap.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
+    with mpl.rc_context({**style, "pdf.fonttype": 42, **families()}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def plots(view: CampaignView, kind: str) -> list[Plot]:

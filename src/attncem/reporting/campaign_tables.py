@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Any
 
 from attncem.reporting import wording
-from attncem.reporting.campaign_formats import Item, Table
 from attncem.reporting.campaign_items import (
     SPREAD,
     arm_item,
@@ -36,6 +35,7 @@ from attncem.reporting.campaign_numbers import (
     of_scores,
     spread,
 )
+from attncem.reporting.table_formats import Item, Table
 from attncem.results.comparison import Comparison, SeedSummary
 from attncem.statistics import seed_summary
 from attncem.texts import text

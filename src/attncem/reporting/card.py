@@ -127,17 +127,11 @@ def defence(subject: Subject) -> list[str]:
     """What stands between the image and the adversary, in words: front end, penalty, channel."""
     said = []
     if subject.front_end.get("name", "none") != "none":
-        said.append(text("card.defence.front_end", options=_options(subject.front_end)))
+        said.append(text("card.defence.front_end", options=wording.describe_options(subject.front_end)))
     if subject.surrogate not in ("none", "unknown"):  # nothing is known of how a foreign encoder was trained
         said.append(text("card.defence.surrogate", name=subject.surrogate, weight=subject.penalty_weight))
-    said += [text("card.defence.stage", options=_options(stage)) for stage in subject.channel]
+    said += [text("card.defence.stage", options=wording.describe_options(stage)) for stage in subject.channel]
     return said
-
-
-def _options(options: dict[str, object]) -> str:
-    """A name and its options, as short as they can be written."""
-    others = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()]
-    return " ".join([str(options["name"]), *(word for word in others if not word.startswith("name="))])
 
 
 def facts(subject: Subject) -> list[tuple[str, str]]:

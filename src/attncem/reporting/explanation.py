@@ -1,8 +1,9 @@
-"""One image explained: the page, and the short form for a terminal. Sentences are made once for both."""
+"""One image explained: the page, and the short form for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -13,12 +14,25 @@ from rich.text import Text
 
 from attncem import __version__
 from attncem.metrics import METRICS
-from attncem.reporting import figures, html, units, wording
+from attncem.reporting import html, wording
+from attncem.reporting.explanation_words import (
+    answer,
+    blind_guess,
+    describe_class,
+    describe_release,
+    describe_seen,
+    describe_way,
+    first_words,
+    front_end_name,
+    ordered,
+    shown_attack,
+    verdict,
+)
 from attncem.reporting.tables import HEADLINE
-from attncem.results.explanation import ClassView, Explanation, Recovery
+from attncem.results.explanation import Explanation, Recovery
 from attncem.results.findings import Finding
-from attncem.results.prediction import Prediction, PredictionResult, Release
-from attncem.texts import joined, text
+from attncem.results.prediction import Prediction, PredictionResult
+from attncem.texts import text
 
 GENERATOR = "attncem-explain"
 
@@ -36,11 +50,15 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
         "generator": f"{GENERATOR} {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "it": explanation,
-        "verdict": verdict(explanation),
-        "penalty_words": describe_penalty(explanation),
+        "answer": answer(explanation),
+        "verdict": first_words(explanation)[1:],
+        "pictures": pictures(explanation),
+        "way_words": describe_way(explanation),
+        "class_words": describe_class(explanation),
         "recoveries": ordered(explanation.recoveries),
+        "told": told,
         "measures": METRICS,
-        "drawings": _drawings(explanation.reference),
+        "ranks": ranks(explanation),
         "audit_command": "attncem audit",
         "worst_case": "worst_case",
     }
@@ -48,124 +66,98 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
     return out
 
 
-def ordered(recoveries: Sequence[Recovery]) -> list[Recovery]:
-    """The audit's strongest attack first."""
-    return sorted(recoveries, key=lambda row: not row.from_audit)
+# figures
 
 
-def verdict(explanation: Explanation) -> list[str]:
-    """What the page shows, in a few sentences."""
-    return [
-        describe_label(explanation.prediction),
-        *describe_seen(explanation.prediction),
-        describe_release(explanation.prediction.release),
-        describe_place(explanation.reference),
-        describe_penalty(explanation),
-        describe_recovery(explanation),
-    ]
+@dataclass(frozen=True)
+class Picture:
+    """One picture of the first screen; ``told`` are its values, line by line."""
+
+    image: str
+    title: str
+    note: str
+    told: str
 
 
-def describe_label(prediction: Prediction) -> str:
-    """The label the server gives, and whether it is right."""
-    best, source = prediction.top[0], prediction.source
-    name, probability = best.name, wording.percent(best.probability)
-    if prediction.true_label is None:
-        return text("explain.label", source=source, name=name, probability=probability)
-    if best.label == prediction.true_label:
-        return text("explain.label.right", source=source, name=name, probability=probability)
-    truth = prediction.true_name
-    return text("explain.label.wrong", source=source, name=name, probability=probability, truth=truth)
+def pictures(explanation: Explanation) -> list[Picture]:
+    """The image, what the network gets of it, what the attack makes of the release, and the best blind guess."""
+    seen, attack, blind = explanation.prediction.seen, shown_attack(explanation), blind_guess(explanation)
+    found = [Picture(explanation.image, text("explain.picture.image"), explanation.prediction.source, "")]
+    if seen is not None:
+        name = front_end_name(explanation.prediction)
+        found.append(Picture(seen.picture, text("explain.picture.seen"), name, text("explain.seen.lead")))
+    if attack is not None:
+        title = text("explain.picture.attack") if attack.from_audit else text("explain.picture.quick")
+        found.append(_recovered(attack, title))
+    return found if blind is None else [*found, _recovered(blind, text("explain.picture.blind"))]
 
 
-def describe_seen(prediction: Prediction) -> list[str]:
-    """What the front end leaves of the image; nothing where there is none."""
-    if prediction.seen is None:
-        return []
-    own = prediction.seen.front_end
-    options = ", ".join(f"{key} = {value:g}" for key, value in own.items() if key != "name")
-    return [text("explain.seen", name=f"{own['name']} ({options})" if options else own["name"])]
+def _recovered(row: Recovery, title: str) -> Picture:
+    return Picture(row.image, title, text("explain.picture.error", name=row.name, mse=row.mse), told(row))
 
 
-def describe_release(release: Release) -> str:
-    """What leaves the device, in one sentence."""
-    file, noise = "", text("explain.noise.none")
-    if release.file_bytes is not None:
-        file = text("explain.release.file", bytes=release.file_bytes)
-    if release.noise != "none":
-        noise = text("explain.noise", kind=release.noise, std=release.noise_std)
-    return text(
-        "explain.release",
-        size="×".join(str(side) for side in release.shape),
-        dtype=release.dtype,
-        bytes=release.bytes,
-        share=release.bytes / release.image_bytes,
-        image_bytes=release.image_bytes,
-        file=file,
-        minimum=release.minimum,
-        maximum=release.maximum,
-        noise=noise,
+def told(row: Recovery) -> str:
+    """Every measure of a reconstruction, a line each."""
+    values = (
+        text("explain.told", name=text(f"measure.{name}"), value=wording.decimal(value, METRICS[name].decimals))
+        for name, value in row.scores.items()
     )
+    mean = [] if row.audit_mse is None else [text("explain.told.audit", mse=row.audit_mse)]
+    return "\n".join([row.name, *values, *mean])
 
 
-def describe_place(reference: ClassView) -> str:
-    """How far the clean feature lies from its class."""
-    name, distance, others = reference.name, reference.distance, reference.distances
-    if distance is None:
-        return text("explain.place.none", name=name)
-    unit = " σ" if reference.unit == "σ" else ""
-    if not others:
-        return text("explain.place", distance=distance, unit=unit, name=name)
-    nearer = wording.percent(sum(other < distance for other in others) / len(others), 0)
-    return text("explain.place.among", distance=distance, unit=unit, name=name, nearer=nearer, count=len(others))
+@dataclass(frozen=True)
+class Bar:
+    """One image of the class in a figure 100 high: its place, its height and its value in words."""
+
+    place: int
+    height: float
+    own: bool
+    told: str
 
 
-def describe_penalty(explanation: Explanation) -> str:
-    """What the surrogate makes of the image."""
-    reference, surrogate, weight = explanation.reference, explanation.surrogate, explanation.reference.attention
-    if weight is not None:
-        uniform = 1 / (1 + len(reference.attentions))
-        times = weight / uniform
-        return text("explain.penalty.attention", surrogate=surrogate, weight=weight, times=times, uniform=uniform)
-    if surrogate == "none":
-        return text("explain.penalty.none")
-    if not reference.shares:
-        return text("explain.penalty.plain", surrogate=surrogate)
-    shares = [share.image for share in reference.shares]
-    best = max(range(len(shares)), key=shares.__getitem__)
-    share = wording.percent(shares[best])
-    return text(f"explain.penalty.{reference.part}", surrogate=surrogate, count=len(shares), best=best, share=share)
+@dataclass(frozen=True)
+class Ranks:
+    """The images of a class in order of size. ``level`` is the height of a line to compare with, ``label`` its name."""
+
+    title: str
+    description: str
+    highest: str
+    bars: list[Bar]
+    level: float | None = None
+    label: str = ""
 
 
-def describe_recovery(explanation: Explanation) -> str:
-    """The best reconstruction beside the best floor, and what it is worth."""
-    attacks = [row for row in explanation.recoveries if row.kind == "attack"]
-    floors = [row for row in explanation.recoveries if row.kind == "floor"]
-    if not attacks:
-        return text("explain.recovered.no_attack")
-    best = min(attacks, key=lambda row: row.mse)
-    if not floors:
-        said = text("explain.recovered.no_floor", attack=best.name, mse=best.mse)
-    else:
-        floor = min(floors, key=lambda row: row.mse)
-        verdict = "better" if best.mse < floor.mse else "no_better"
-        said = text(f"explain.recovered.{verdict}", attack=best.name, mse=best.mse, floor=floor.name, error=floor.mse)
-    worth = units.describe(explanation.units, best.mse)
-    return joined([said, text("explain.recovered.units", worth=worth) if worth else ""])
-
-
-def _drawings(reference: ClassView) -> list[figures.Drawing]:
+def ranks(explanation: Explanation) -> list[Ranks]:
     """The image among those of its class: distance, and attention where there is one."""
-    drawn = []
-    distance, attention = reference.distance, reference.attention
-    if distance is not None and reference.distances:
-        title = text("figure.distance")
+    reference, drawn = explanation.reference, []
+    if reference.distance is not None and reference.distances:
         unit = text("figure.distance.y_sigma") if reference.unit == "σ" else text("figure.distance.y")
-        drawn.append(figures.ranked("distance", title, unit, reference.distances, distance, None))
-    if attention is not None and reference.attentions:
+        drawn.append(_ranked(text("figure.distance"), unit, reference.distances, reference.distance))
+    if reference.attention is not None and reference.attentions:
         title, unit = text("figure.attention"), text("figure.attention.y")
         uniform = 1 / (1 + len(reference.attentions))
-        drawn.append(figures.ranked("attention", title, unit, reference.attentions, attention, uniform))
+        drawn.append(_ranked(title, unit, reference.attentions, reference.attention, uniform))
     return drawn
+
+
+def _ranked(title: str, unit: str, others: Sequence[float], own: float, line: float | None = None) -> Ranks:
+    values = sorted([*((value, False) for value in others), (own, True)])
+    most = max(values[-1][0], line or 0.0) or 1.0
+    bars = [
+        Bar(place, 100 * value / most, is_own, _value(place, len(values), value, unit, own=is_own))
+        for place, (value, is_own) in enumerate(values)
+    ]
+    said = text("figure.ranked.values", own=own, low=values[0][0], high=values[-1][0])
+    described = text("figure.description", title=title, values=said)
+    if line is None:
+        return Ranks(title, described, f"{most:.3g}", bars)
+    return Ranks(title, described, f"{most:.3g}", bars, 100 * line / most, text("explain.rank.line", value=line))
+
+
+def _value(place: int, count: int, value: float, unit: str, *, own: bool) -> str:
+    who = text("explain.rank.own") if own else text("explain.rank.other")
+    return "\n".join([who, f"{unit} {value:.4g}", text("explain.rank.place", place=place + 1, count=count)])
 
 
 # terminal

@@ -9,23 +9,23 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from attncem.health import describe_limit, finite
-from attncem.reporting import asking
+from attncem.reporting import asking, telling
 from attncem.reporting.fonts import OWN, families
 from attncem.reporting.load import Entry, Record, RunView
-from attncem.reporting.tables import floors
+from attncem.reporting.telling import Line, Spot
 from attncem.reporting.wording import describe_sight
-from attncem.results.audit import Row, Score
 from attncem.texts import has_text, text
 
 NUM_COLORS = 8
@@ -64,21 +64,12 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """One finished figure: SVG text, a title, and what a reader who cannot see it is told."""
+    """One finished figure: SVG text, a title, a note beside it, and the key of metrics.jsonl that is drawn, if any."""
 
     title: str
     svg: str
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve in the colour of its run."""
-
-    label: str
-    color: int
-    x: list[float]
-    y: list[float]
+    key: str = ""
 
 
 PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
@@ -115,18 +106,18 @@ def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None
         lines, title = _lines(runs, kind, key, colors), text(f"figure.panel.{key}")
         note = text(f"figure.panel.{key}.note") if has_text(f"figure.panel.{key}.note") else ""
         if lines:
-            drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note))
+            drawings.append(Drawing(title, _curves(f"curve-{key}", title, text("figure.epoch"), lines), note, key))
     return drawings
 
 
-def health_curves(runs: Sequence[RunView]) -> list[Drawing]:
+def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of the surrogates' health, each with the limit that raises a warning."""
     drawings = []
     for key in HEALTH:
-        lines, title = _lines(runs, "train", key), text(f"figure.health.{key}")
+        lines, title = _lines(runs, "train", key, colors), text(f"figure.health.{key}")
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
             svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=KINDS.get(key, "share"))
-            drawings.append(Drawing(title, svg, describe_limit(key)))
+            drawings.append(Drawing(title, svg, describe_limit(key), key))
     return drawings
 
 
@@ -176,64 +167,9 @@ def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel(text("figure.asking.x"))
         axes.set_ylim(bottom=0.0)
-    sentence = (text("figure.asking.point", run=run, sight=describe_sight(row), mse=row.mse.mean) for run, row in told)
-    return finish("; ".join(sentence))
-
-
-@dataclass(frozen=True)
-class Point:
-    """One audit that has both an accuracy and an attack with a result."""
-
-    entry: Entry
-    accuracy: Score
-    mse: Score
-
-
-def trade_off(entries: Sequence[Entry]) -> Drawing | None:
-    """Accuracy against the strongest attack's MSE, with both intervals and blind floors; the note names their audit."""
-    points = [point for entry in entries if (point := _point(entry))]
-    if not points:
-        return None
-    title, floored = text("figure.trade_off"), next((point for point in points if floors(point.entry.audit)), points[0])
-    shown = _shown_floors(points, floored)
-    with drawing("trade-off", title, (8.4, 4.4)) as (axes, finish):
-        for point in points:
-            _draw(axes, point)
-        axes.margins(x=0.12, y=0.14)
-        _floor_lines(axes, shown)
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], 0.0))
-        axes.set_xlabel(text("figure.trade_off.x"))
-        axes.set_ylabel(text("figure.trade_off.y"))
-        _labels(axes, points, shown)
-    return Drawing(title, finish("; ".join(_told(point) for point in points)), floored.entry.label)
-
-
-def _point(entry: Entry) -> Point | None:
-    audit = entry.audit
-    if audit.accuracy is None or not audit.strongest:
-        return None
-    return Point(entry, audit.accuracy, audit.strongest_attack.mse)
-
-
-def _told(point: Point) -> str:
-    accuracy, mse = 100 * point.accuracy.mean, point.mse.mean
-    return text("figure.trade_off.point", run=point.entry.label, accuracy=accuracy, mse=mse)
-
-
-def ranked(key: str, title: str, ylabel: str, others: Sequence[float], own: float, line: float | None) -> Drawing:
-    """One bar for each image of a class, in order of size, the explained one coloured; ``line``: to compare with."""
-    values = sorted([*others, own])
-    place = values.index(own)
-    with drawing(key, title, (4.8, 2.5)) as (axes, finish):
-        axes.bar(range(len(values)), values, color=GRID, edgecolor=MUTED, linewidth=0.4, width=0.9)
-        axes.bar([place], [own], color=color_of(1), width=0.9)
-        if line is not None:
-            axes.axhline(line, color=MUTED, linewidth=0.9, linestyle="--")
-        axes.set_axisbelow(True)
-        axes.set_xticks([])
-        axes.set_xlabel(text("figure.ranked.x", count=len(values)))
-        axes.set_ylabel(ylabel)
-    return Drawing(title, finish(text("figure.ranked.values", own=own, low=values[0], high=values[-1])))
+    sentences = [text("figure.asking.point", run=run, sight=describe_sight(row), mse=row.mse.mean) for run, row in told]
+    pairs = zip(told, sentences, strict=True)
+    return finish("; ".join(sentences), [Spot(row.releases, row.mse.mean, said) for (_, row), said in pairs])
 
 
 def _line(run: RunView, color: int, kind: str, key: str) -> Line:
@@ -257,77 +193,7 @@ def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: K
             axes.set_yscale("symlog", linthresh=_SMALL_RATIO)
             axes.yaxis.set_major_formatter("{x:g}")
     last = [text("figure.value", run=line.label, value=line.y[-1]) for line in lines]
-    return finish(text("figure.last_values", values="; ".join(last)))
-
-
-def _draw(axes: Any, point: Point) -> None:
-    accuracy, mse, color = point.accuracy, point.mse, point.entry.color
-    x = 100 * accuracy.mean
-    axes.errorbar(
-        x,
-        mse.mean,
-        xerr=[[max(x - 100 * accuracy.low, 0)], [max(100 * accuracy.high - x, 0)]],
-        yerr=[[max(mse.mean - mse.low, 0)], [max(mse.high - mse.mean, 0)]],
-        color=color_of(color),
-        marker=marker_of(color),
-        markersize=6,
-        linewidth=1.2,
-        capsize=2.5,
-    )
-
-
-def _labels(axes: Any, points: Sequence[Point], shown: Sequence[Row]) -> None:
-    """Write each run's name beside its point, in the first place that covers no point and no other name."""
-    place = (axes.transData - axes.transAxes).transform
-    places = [place((100 * point.accuracy.mean, point.mse.mean)) for point in points]
-    taken = [(x - 0.012, x + 0.012, y) for x, y in places]
-    for point, (_, y) in zip(points, places, strict=True):
-        ends = [place((100 * end, 0.0))[0] for end in (point.accuracy.low, point.accuracy.high)]
-        taken.append((ends[0], ends[1], y))
-    taken += [(0.0, 1.0, place((0.0, row.mse.mean))[1]) for row in shown]
-    for point, (x, y) in zip(points, places, strict=True):
-        width = 0.012 * len(point.entry.label)
-        spots = [(x + side, y + rise, side > 0) for rise in (0, 0.055, -0.055, 0.11, -0.11) for side in (0.022, -0.022)]
-        free = [spot for spot in spots if _is_free(spot, width, taken)]
-        left, height, rightwards = (free or spots)[0]
-        taken.append((left, left + width, height) if rightwards else (left - width, left, height))
-        axes.annotate(
-            point.entry.label,
-            (left, height),
-            xycoords="axes fraction",
-            color=color_of(point.entry.color),
-            ha="left" if rightwards else "right",
-            va="center",
-            fontweight="bold",
-        )
-
-
-def _is_free(spot: tuple[float, float, bool], width: float, taken: Sequence[tuple[float, float, float]]) -> bool:
-    x, height, rightwards = spot
-    left, right = (x, x + width) if rightwards else (x - width, x)
-    inside = left >= 0 and right <= 1 and 0 < height < 1
-    return inside and not any(left < end and start < right and abs(height - y) < 0.05 for start, end, y in taken)
-
-
-def _shown_floors(points: Sequence[Point], floored: Point) -> list[Row]:
-    """The lowest blind floor, and those within twice the highest point: farther ones would flatten the figure."""
-    found = floors(floored.entry.audit)
-    ceiling = max(2 * max(point.mse.high for point in points), min((row.mse.mean for row in found), default=0.0))
-    return [row for row in found if row.mse.mean <= ceiling]
-
-
-def _floor_lines(axes: Any, shown: Sequence[Row]) -> None:
-    for index, row in enumerate(shown):
-        axes.axhline(row.mse.mean, color=MUTED, linewidth=0.9, linestyle="--")
-        axes.annotate(
-            text("figure.floor", name=row.name, mse=row.mse.mean),
-            (0.005 + 0.2 * index, row.mse.mean),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            color=MUTED,
-            fontsize=8,
-        )
+    return finish(text("figure.last_values", values="; ".join(last)), lines=lines)
 
 
 def color_of(index: int) -> str:
@@ -340,8 +206,30 @@ def marker_of(index: int) -> str:
     return _MARKERS[(index + index // NUM_COLORS) % len(_MARKERS)]
 
 
+_KEPT: ContextVar[list[Figure] | None] = ContextVar("kept", default=None)
+
+
 @contextmanager
-def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[str], str]]]:
+def kept() -> Iterator[list[Figure]]:
+    """What is drawn inside, one after the other, as figures of matplotlib in the marker colours."""
+    made: list[Figure] = []
+    before = _KEPT.set(made)
+    try:
+        yield made
+    finally:
+        _KEPT.reset(before)
+
+
+class Finish(Protocol):
+    """Turns what was drawn into SVG: what it shows in words, and the points or curves that tell their values."""
+
+    def __call__(self, values: str, spots: Sequence[Spot] = (), lines: Sequence[Line] = ()) -> str:
+        """The finished figure."""
+        ...
+
+
+@contextmanager
+def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Finish]]:
     """Axes to draw on, and a function that, afterwards, turns them into SVG with a description.
 
     The figure never enters pyplot, so nothing global is kept and nothing has to be closed.
@@ -351,13 +239,18 @@ def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[A
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
-        yield (
-            figure.add_subplot(),
-            lambda values: _clean(done[0], key, text("figure.description", title=title, values=values)),
-        )
+        axes = figure.add_subplot()
+
+        def finish(values: str, spots: Sequence[Spot] = (), lines: Sequence[Line] = ()) -> str:
+            svg = _clean(done[0], key, text("figure.description", title=title, values=values))
+            return telling.with_lines(telling.with_spots(svg, axes, spots), axes, lines)
+
+        yield axes, finish
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
         done.append(buffer.getvalue())
+        if (made := _KEPT.get()) is not None:
+            made.append(figure)
 
 
 def _clean(svg: str, key: str, description: str) -> str:

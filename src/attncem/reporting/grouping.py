@@ -52,6 +52,25 @@ def arms(runs: Sequence[RunView], by: Sequence[str] = ()) -> tuple[list[Arm], li
     return named, [*findings, *(_mixed(named, options) if by else [])]
 
 
+def methods(runs: Sequence[RunView]) -> list[Arm]:
+    """Each run with those that differ from it in the seed alone, in the order given.
+
+    A second run of the same seed stays alone, as do audits without a run.
+    """
+    options = {run.label: flat_options(run.settings) for run in runs if run.config is not None}
+    groups: dict[tuple[str, str], list[RunView]] = {}
+    for run in runs:
+        key = ("alone", run.label)
+        if run.config is not None:
+            alike = ("method", repr(_method(options[run.label])))
+            again = any(other.settings.seed == run.settings.seed for other in groups.get(alike, []))
+            key = key if again else alike
+        groups.setdefault(key, []).append(run)
+    configured = [members for members in groups.values() if members[0].config is not None]
+    names = dict(zip((members[0].label for members in configured), _names(configured, (), options), strict=True))
+    return [Arm(names.get(members[0].label, members[0].label), members) for members in groups.values()]
+
+
 def _method(own: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key not in (*ASIDE, SEED)}
 

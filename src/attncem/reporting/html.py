@@ -12,8 +12,24 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.reporting import asking, certificates, figures, gallery, health, protection, tables, units, wording
-from attncem.reporting.load import Entry, RunView, entries, load_runs
+from attncem.reporting import (
+    asking,
+    certificates,
+    commands,
+    figures,
+    first_screen,
+    gallery,
+    health,
+    protection,
+    report_tables,
+    tables,
+    trade_off,
+    wording,
+)
+from attncem.reporting.load import Entry, RunView, load_runs
+from attncem.reporting.methods import Method
+from attncem.reporting.methods import methods as group
+from attncem.reporting.table_formats import as_csv
 from attncem.results.audit import AuditResult
 from attncem.texts import has_text, joined, pattern, retold, text
 from attncem.types import RunError
@@ -29,54 +45,102 @@ def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) 
         refuse_foreign(table, tables.CSV_MARK)
     runs = load_runs(paths)
     context = page_context(runs, now)
+    context["report_command"] = commands.report_command(paths, out, csv=csv)
     write_page(out, render(context))
     if csv:
-        write_page(table, tables.csv_text(context["headline"]))
+        write_page(table, tables.csv_text(context["cells"]))
     return out
 
 
 def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
     """Everything the template shows."""
-    audited = entries(runs)
+    methods = group(runs)
+    audited = [entry for method in methods for entry in method.entries]
     audits = [entry.audit for entry in audited]
-    best, albums = health.best_accuracy(audits), gallery.albums(audited)
-    return {
+    best = health.best_accuracy(audits)
+    warnings = _warnings(runs, best)
+    context = {
         "version": __version__,
         "generator": f"attncem {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "runs": runs,
+        "methods": methods,
         "entries": audited,
         "verdict": wording.verdict(audited, best),
-        "warnings": _warnings(runs, best),
+        "facts": first_screen.shared_facts(methods),
+        "one_seed": len(methods) > 1 and not any(method.several for method in methods),
+        "warnings": warnings,
         "comparison": [item.text for item in health.comparison_findings(audits)],
-        "headline": tables.headline(runs, audited),
         "references": [item.text for item in health.reference_findings(audited)],
         "protection": protection.blocks(audited, best),
         "limits": {"open": protection.OPEN, "kept": protection.KEPT},
-        "headline_measures": tables.measures(tables.HEADLINE),
-        "floors_of": next((entry.label for entry in audited if tables.floors(entry.audit)), None),
         "measures": tables.measures(),
-        "mixed": len({(it.plan.suite, it.plan.suite_version, repr(it.plan.threat)) for it in audits}) > 1,
-        "trade_off": figures.trade_off(audited),
-        "attacks": tables.attack_rows(audited),
-        "has_units": any(audit.plan.units for audit in audits),
-        "asking": asking.blocks(audited),
-        "certificates": certificates.blocks(audited),
         "assumed": certificates.assumed(audits),
-        "leakage_axis": certificates.axis(audited),
-        "asking_curves": figures.asking_curves(audited),
-        "families": tables.family_tables(audited),
-        "galleries": gallery.galleries(albums),
-        "extremes": gallery.extremes(albums),
-        "curves": figures.training_curves(runs),
-        "health_curves": figures.health_curves(runs),
-        "attack_curves": figures.attack_curves(audited),
-        "classes": tables.class_tables(audited),
         "threats": _threats(audited),
         "probes": _probes(audits),
         "settings": [_settings(run) for run in runs],
+        "commands": [(run.label, lines) for run in runs if (lines := commands.run_commands(run))],
+        "own_names": commands.own_names(runs),
         "num_colors": figures.NUM_COLORS,
+        "formats": ("csv",),
     }
+    shown = _pictures(methods, best, {label: len(texts) for label, texts in warnings})
+    return context | shown | _figures(runs, methods, audited) | _tables(runs, methods, audited)
+
+
+def _pictures(methods: Sequence[Method], best: Mapping[str, float], warned: Mapping[str, int]) -> dict[str, Any]:
+    """The first screen and the gallery, of several seeds with the pictures of the first."""
+    albums = gallery.albums([entry for method in methods for entry in method.entries[:1]])
+    return {
+        "first": first_screen.first_rows(methods, albums, best, warned),
+        "galleries": gallery.galleries(albums),
+        "extremes": gallery.extremes(albums),
+    }
+
+
+def _figures(runs: Sequence[RunView], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
+    colors = {run.label: method.color for method in methods for run in method.runs}
+    order = [colors[run.label] for run in runs]
+    return {
+        "trade_offs": trade_off.trade_offs(methods),
+        "legend": {method.color: run_name(method) for method in reversed(methods)},
+        "leakage_axis": certificates.axis(audited),
+        "asking_curves": figures.asking_curves(audited),
+        "curves": figures.training_curves(runs, order),
+        "health_curves": figures.health_curves(runs, order),
+        "attack_curves": figures.attack_curves(audited),
+    }
+
+
+def run_name(method: Method) -> str:
+    """What a method is called whichever audit is meant."""
+    return method.name if method.several else method.runs[0].label
+
+
+def _tables(runs: Sequence[RunView], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
+    """Every table, and all of them as files for the page's script; ``cells`` are those of ``--csv``."""
+    plans = [entry.audit.plan for entry in audited]
+    mixed = len({(plan.suite, plan.suite_version, repr(plan.threat)) for plan in plans}) > 1
+    worth = any(plan.units for plan in plans)
+    cells = tables.headline(runs, audited)
+    asked = [(it, report_tables.asking_table(it, n, worth=worth)) for n, it in enumerate(asking.blocks(audited))]
+    certified = [(it, report_tables.certificate_table(it, n)) for n, it in enumerate(certificates.blocks(audited))]
+    found: dict[str, Any] = {
+        "cells": cells,
+        "headline": report_tables.headline_table(methods, cells, mixed=mixed),
+        "seeds": report_tables.seeds_table(methods, cells, mixed=mixed),
+        "guesses": report_tables.guess_table(methods),
+        "attacks": report_tables.attacks_table(audited, worth=worth),
+        "families": report_tables.family_table_list(audited),
+        "asking": asked,
+        "certificates": certified,
+        "classes": report_tables.classes_tables(methods),
+        "has_units": worth,
+    }
+    single = [table for table in (found[name] for name in ("headline", "seeds", "guesses", "attacks")) if table]
+    pairs = [table for _, table in (*found["families"], *asked, *certified)]
+    every = [*single, *pairs, *found["classes"]]
+    return found | {"data": {"tables": {table.name: {"csv": as_csv(table)} for table in every}}}
 
 
 def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
@@ -96,9 +160,6 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "general": wording.general,
         "count": wording.count,
         "seconds": wording.seconds,
-        "sight": wording.describe_sight,
-        "taken_off": asking.taken_off,
-        "worth": units.short,
         "svg": Markup,
         "retold": retold,
         "sentences": joined,

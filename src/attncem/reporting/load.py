@@ -70,7 +70,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Entry:
-    """One audit with the run it belongs to; ``color`` is the run's place in the palette.
+    """One audit with the run it belongs to; ``color`` is the place of the run, or of its method, in the palette.
 
     ``label`` tells it from all other audits, ``name`` from those of the same suite and threat model.
     """
@@ -179,10 +179,11 @@ def _old(file: Path, run: str, anew: Set[tuple[str, str]]) -> str:
     return text("report.left_out.old", file=file.name, run=run, options=options)
 
 
-def entries(runs: Sequence[RunView]) -> list[Entry]:
-    """All audits of all runs, in order, each with a label of its own."""
+def entries(runs: Sequence[RunView], colors: Mapping[str, int] | None = None) -> list[Entry]:
+    """All audits of all runs, in order, each with a label of its own; ``colors``: by the runs' labels."""
     found = []
-    for color, run in enumerate(runs):
+    for place, run in enumerate(runs):
+        color = place if colors is None else colors[run.label]
         for audit, longer, shorter in zip(run.audits, *name_audits(run.audits), strict=True):
             label = f"{run.label} · {longer}" if longer else run.label
             found.append(Entry(run, audit, label, color, f"{run.label} · {shorter}" if shorter else run.label))

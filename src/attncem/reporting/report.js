@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const valueOf = (row, column) => {
     const cell = row.cells[column];
@@ -40,4 +39,71 @@
       }
     });
   }
+
+  // figures tell their values: points to who points at them, curves at the x under the mouse
+
+  const { element, drawn, colorOf, showHover, hideHover } = page;
+  const watch = (node, told, hide) => {
+    node.addEventListener("pointermove", (event) => told(event));
+    node.addEventListener("pointerdown", (event) => told(event));
+    node.addEventListener("pointerleave", hide);
+    node.addEventListener("blur", hide);
+  };
+  for (const spot of document.querySelectorAll(".spot")) {
+    const said = spot.getAttribute("aria-label");
+    spot.querySelector("title").remove(); // else the browser would tell it a second time
+    watch(spot, (event) => showHover([said], event.clientX, event.clientY), hideHover);
+    spot.addEventListener("focus", () => {
+      const box = spot.getBoundingClientRect();
+      showHover([said], box.right, box.bottom);
+    });
+  }
+  const nearest = (numbers, value) => {
+    let best = 0;
+    numbers.forEach((it, place) => { if (Math.abs(it - value) < Math.abs(numbers[best] - value)) best = place; });
+    return best;
+  };
+  const shown = (value) => String(Number(value.toPrecision(4)));
+  const tellCurves = (svg) => {
+    const { title, from, to, top, bottom, lines } = JSON.parse(svg.dataset.lines);
+    const places = [...new Set(lines.flatMap((line) => line[2]))].sort((a, b) => a - b);
+    const guide = drawn("line", { class: "guide", y1: top, y2: bottom, visibility: "hidden" });
+    svg.append(guide);
+    let at = places.length - 1;
+    const acrossOf = (value) => from[0] + ((value - from[1]) / (to[1] - from[1])) * (to[0] - from[0]);
+    const tell = (x, y) => {
+      const across = acrossOf(places[at]);
+      guide.setAttribute("x1", across);
+      guide.setAttribute("x2", across);
+      guide.setAttribute("visibility", "visible");
+      const rows = lines.map(([label, color, xs, ys]) => element("div", {},
+        element("span", {}, element("span", { class: "chip", style: `--c: ${colorOf(color)}` }), label),
+        element("b", {}, shown(ys[nearest(xs, places[at])]))));
+      showHover([element("strong", {}, `${title} ${shown(places[at])}`), ...rows], x, y);
+    };
+    const hide = () => {
+      guide.setAttribute("visibility", "hidden");
+      hideHover();
+    };
+    const tellHere = () => {
+      const box = svg.getBoundingClientRect();
+      const scale = box.width / svg.viewBox.baseVal.width;
+      tell(box.left + acrossOf(places[at]) * scale, box.top + top * scale);
+    };
+    watch(svg, (event) => {
+      const box = svg.getBoundingClientRect();
+      const across = (event.clientX - box.left) * (svg.viewBox.baseVal.width / box.width);
+      at = nearest(places, from[1] + ((across - from[0]) / (to[0] - from[0])) * (to[1] - from[1]));
+      tell(event.clientX, event.clientY);
+    }, hide);
+    svg.addEventListener("focus", tellHere);
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      at = Math.max(0, Math.min(places.length - 1, at + step));
+      tellHere();
+    });
+  };
+  for (const svg of document.querySelectorAll("svg[data-lines]")) tellCurves(svg);
 })();

@@ -6,11 +6,13 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from attncem.metrics import METRICS
 from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
+from attncem.reporting.methods import Method
 from attncem.results.audit import AuditResult, FamilyPoint, Row, Score, Subject
 from attncem.texts import has_text, text
 
@@ -59,11 +61,15 @@ def _measure(name: str) -> Measure:
 
 
 def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = None) -> list[Cells]:
-    """Rows of the headline table: one per audit (kind "run"), then the floors of the first that has any ("floor")."""
+    """Rows of the headline table: one per audit (kind "run"), then the blind guesses ("floor").
+
+    A guess that is as good in all audits has one row; one that is not, each audit's own, named after both.
+    """
     names = labels or [audit.subject.run for audit in audits]
     first = audits[0].subject.training_seconds if audits else 0.0
     rows = [_run_row(audit, name, first) for audit, name in zip(audits, names, strict=True)]
-    return rows + [_floor_row(row) for row in next(filter(None, map(floors, audits)), [])]
+    found = guesses(list(zip(names, audits, strict=True)))
+    return rows + [_floor_row(name, row) for guess in found for name, row in guess.named()]
 
 
 def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
@@ -95,8 +101,8 @@ def _of_training(subject: Subject) -> list[str]:
     return ["penalty_weight", "training_seconds", "training_ratio", *server]
 
 
-def _floor_row(row: Row) -> Cells:
-    return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": row.name} | _attack_cells(row)
+def _floor_row(name: str, row: Row) -> Cells:
+    return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": name} | _attack_cells(row)
 
 
 def _attack_cells(row: Row | None) -> Cells:
@@ -130,15 +136,15 @@ def unaudited_row(run: RunView) -> Cells:
 
 
 def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
-    """The headline table of the page: runs in the order given, audited or not, then the floors."""
+    """The headline table: runs in the order given, audited or not, each with its ``label``, then the blind guesses."""
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.run.defence, "color": entry.color}
+        row |= {"surrogate": entry.run.defence, "label": entry.label}
         by_run.setdefault(entry.run.label, []).append(row)
     rows: list[Cells] = []
-    for color, run in enumerate(runs):
-        rows += by_run.get(run.label) or [unaudited_row(run) | {"color": color}]
+    for run in runs:
+        rows += by_run.get(run.label) or [unaudited_row(run) | {"label": run.label}]
     first = rows[0]["training_seconds"]
     for row in rows:
         seconds = row["training_seconds"]
@@ -147,8 +153,42 @@ def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
 
 
 def floors(audit: AuditResult) -> list[Row]:
-    """The guesses that never look at what was released, weakest first."""
+    """The guesses that never look at what was released but for the predicted label, weakest first."""
     return sorted((row for row in audit.attacks if row.kind == "floor"), key=lambda row: -row.mse.mean)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One blind guess, with its row in every audit that has it, by the audit's name, in order."""
+
+    name: str
+    rows: Sequence[tuple[str, Row]]
+
+    @property
+    def errors(self) -> list[float]:
+        """Its error in each audit: what depends on the predicted label is not as good for every model."""
+        return [row.mse.mean for _, row in self.rows]
+
+    @property
+    def alike(self) -> bool:
+        """Whether it is as good in all audits."""
+        return len(set(self.errors)) == 1
+
+    def named(self) -> list[tuple[str, Row]]:
+        """Its row by its name where it is as good in all audits; else each audit's own, named after both."""
+        if self.alike:
+            return [(self.name, self.rows[0][1])]
+        return [(text("report.guess.of", guess=self.name, run=label), row) for label, row in self.rows]
+
+
+def guesses(audits: Sequence[tuple[str, AuditResult]]) -> list[Guess]:
+    """The blind guesses of some audits, which are given by name, weakest first."""
+    found: dict[str, list[tuple[str, Row]]] = {}
+    for label, audit in audits:
+        for row in floors(audit):
+            found.setdefault(row.name, []).append((label, row))
+    made = [Guess(name, rows) for name, rows in found.items()]
+    return sorted(made, key=lambda guess: -sum(guess.errors) / len(guess.errors))
 
 
 # all attacks
@@ -252,35 +292,47 @@ def _family_cells(family: Sequence[FamilyPoint]) -> Cells:
 # classes
 
 
-def class_tables(entries: Sequence[Entry]) -> list[Cells]:
-    """One table per data set: accuracy and strongest-attack MSE of each class for each audit, and its lower end."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Entry]] = {}
-    for entry in entries:
-        subject = entry.audit.subject
-        groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(entry)
+def class_tables(methods: Sequence[Method]) -> list[Cells]:
+    """One table per data set: accuracy and strongest-attack MSE of each class for each method, and its lower end.
+
+    Of several seeds the means.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[Method]] = {}
+    for method in methods:
+        if method.entries:
+            subject = method.entries[0].audit.subject
+            groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(method)
     tables = [_class_table(dataset, group) for (dataset, _), group in groups.items()]
     return [table for table in tables if table["rows"]]  # none where the images have no labels
 
 
-def _class_table(dataset: str, group: Sequence[Entry]) -> Cells:
-    count = max(entry.audit.subject.num_classes for entry in group)
-    names = group[0].audit.subject.class_names or [str(index) for index in range(count)]
-    columns = [_class_cells(entry.audit, len(names)) for entry in group]
+def _class_table(dataset: str, group: Sequence[Method]) -> Cells:
+    subjects = [method.entries[0].audit.subject for method in group]
+    count = max(subject.num_classes for subject in subjects)
+    names = subjects[0].class_names or [str(index) for index in range(count)]
+    columns = [_class_cells([entry.audit for entry in method.entries], len(names)) for method in group]
     rows = [{"name": name, "cells": [cells[index] for cells in columns]} for index, name in enumerate(names)]
     ends = any(cell["end"] is not None for cells in columns for cell in cells)
-    return {"dataset": dataset, "entries": list(group), "rows": rows, "ends": ends}
+    return {"dataset": dataset, "methods": list(group), "rows": rows, "ends": ends}
 
 
-def _class_cells(audit: AuditResult, count: int) -> list[Cells]:
-    risk = audit.risk
-    errors, ends = _padded(risk.per_class if risk else [], count), _padded(risk.per_class_p05 if risk else [], count)
-    accuracies = _padded(audit.accuracy.per_class if audit.accuracy else [], count)
-    known = [value for value in errors if value is not None]
-    lowest = min(known) if known else None
+def _class_cells(audits: Sequence[AuditResult], count: int) -> list[Cells]:
+    risks = [risk for audit in audits if (risk := audit.risk)]
+    errors = _class_means([risk.per_class for risk in risks], count)
+    ends = _class_means([risk.per_class_p05 for risk in risks], count)
+    accuracies = _class_means([audit.accuracy.per_class for audit in audits if audit.accuracy], count)
+    lowest = min((value for value in errors if value is not None), default=None)
     return [
         {"accuracy": accuracy, "mse": error, "end": end, "exposed": error is not None and error == lowest}
         for accuracy, error, end in zip(accuracies, errors, ends, strict=True)
     ]
+
+
+def _class_means(seeds: Sequence[Sequence[float | None]], count: int) -> list[float | None]:
+    """The mean of each class over the seeds that have one."""
+    columns = zip(*(_padded(values, count) for values in seeds), strict=True) if seeds else [()] * count
+    known = [[value for value in column if value is not None] for column in columns]
+    return [fmean(values) if values else None for values in known]
 
 
 def _padded(values: Sequence[float | None], count: int) -> list[float | None]:

@@ -158,6 +158,12 @@ def describe_bound(name: str, bound: Bound) -> str:
     return text("bound.vacuous", said=words) if bound.vacuous else words
 
 
+def describe_options(options: Mapping[str, object]) -> str:
+    """A name and its options, as short as they can be written."""
+    others = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()]
+    return " ".join([str(options["name"]), *(word for word in others if not word.startswith("name="))])
+
+
 # the verdict
 
 
@@ -174,7 +180,7 @@ def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
     left_out = len(entries) - len(shown)
     if left_out:
         sentences.append(text("report.verdict.ends", count=left_out))
-    return [*sentences, text("report.verdict.one_seed")] if len(entries) > 1 else sentences
+    return sentences
 
 
 def _is_useless(audit: AuditResult, best: Mapping[str, float]) -> bool:
@@ -182,6 +188,19 @@ def _is_useless(audit: AuditResult, best: Mapping[str, float]) -> bool:
 
 
 def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
+    audit = entry.audit
+    if said := caveat(entry, best):
+        return said
+    attack, worth = audit.strongest_attack, strongest_worth(audit)
+    at = "" if audit.accuracy is None else text("report.verdict.at_accuracy", accuracy=percent(audit.accuracy.mean))
+    values = {"mse": attack.mse.mean, "floor": _beside_floor(audit), "accuracy": at}
+    sentences = [text("report.verdict.strongest", run=entry.label, attack=attack.name, **values)]
+    sentences += [text("report.verdict.units", worth=worth)] if worth else []
+    return joined(sentences if attack.verdict.reliable else [*sentences, text("report.verdict.doubt")])
+
+
+def caveat(entry: Entry, best: Mapping[str, float]) -> str:
+    """Why the strongest attack's error says nothing good of a model, or nothing at all; empty where it counts."""
     audit, run = entry.audit, entry.label
     if not audit.strongest:
         return text("report.verdict.no_result", run=run)
@@ -191,15 +210,15 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     attack = audit.strongest_attack
     if is_collapsed(audit, best.get(audit.subject.dataset)):
         return text("report.verdict.collapsed", run=run, accuracy=accuracy, mse=attack.mse.mean)
-    if attack.kind == "floor":
-        beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
-        return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
-    at = text("report.verdict.at_accuracy", accuracy=accuracy) if accuracy else ""
-    mse, floor = attack.mse.mean, _beside_floor(audit)
-    said = [text("report.verdict.strongest", run=run, attack=attack.name, mse=mse, floor=floor, accuracy=at)]
-    if worth := units.describe(audit.plan.units, mse):
-        said.append(text("report.verdict.units", worth=worth))
-    return joined(said if attack.verdict.reliable else [*said, text("report.verdict.doubt")])
+    if attack.kind != "floor":
+        return ""
+    beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
+    return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
+
+
+def strongest_worth(audit: AuditResult) -> str:
+    """What the strongest attack's error is worth in words that people know; empty where that was not measured."""
+    return units.describe(audit.plan.units, audit.strongest_attack.mse.mean)
 
 
 def _beside_floor(audit: AuditResult) -> str:

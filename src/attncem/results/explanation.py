@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncem.results.findings import Finding
+from attncem.results.frames import html_pictures
 from attncem.results.prediction import Prediction
 from attncem.results.record import Record
 from attncem.results.units import Units
+from attncem.texts import text
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,17 @@ class FeatureView(Record):
 
 @dataclass(frozen=True)
 class ClassRow(Record):
-    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one."""
+    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one.
+
+    ``divided`` says whether the surrogate divides this class into parts; None where it divides none at all.
+    """
 
     label: int
     name: str
     images: int
     variance: float
     penalty: float | None
+    divided: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ class ClassView(Record):
     """The image among validation images of its class.
 
     Distances are of z to the mean of the class's other images, root mean square over the features, in units of
-    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1.
+    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1. ``part`` is what
+    the surrogate divides classes into; without ``shares`` it leaves this one whole.
     """
 
     label: int
@@ -95,7 +102,8 @@ class ClassView(Record):
 class Recovery(Record):
     """What one attack makes of the release, by measure; ``audit_mse`` is its mean in the audit of the same weights.
 
-    ``from_audit``: it is the audit's strongest attack itself, with what it had learned there.
+    ``from_audit``: it is the audit's strongest attack itself, with what it had learned there. ``reliable`` is what the
+    audit says of it, None where nobody asked whether a larger budget would gain.
     """
 
     name: str
@@ -104,6 +112,7 @@ class Recovery(Record):
     scores: dict[str, float]
     audit_mse: float | None
     from_audit: bool = False
+    reliable: bool | None = None
 
     @property
     def mse(self) -> float:
@@ -134,3 +143,10 @@ class Explanation(Record):
     units: Units | None = None
 
     __repr__ = Record.brief
+
+    def _repr_html_(self) -> str:
+        shown = [(self.image, text("explain.picture.image"))]
+        if self.prediction.seen is not None:
+            shown.append((self.prediction.seen.picture, text("explain.picture.seen")))
+        shown += [(row.image, text("explain.picture.error", name=row.name, mse=row.mse)) for row in self.recoveries]
+        return html_pictures(repr(self), shown)

@@ -1,4 +1,4 @@
-"""Rows of an audit as a table: for a notebook's page, and for pandas where that is installed."""
+"""Results on a notebook's page: rows of an audit as a table, also for pandas where that is installed, and pictures."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ def html_table(caption: str, table: Sequence[dict[str, Any]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(row.get(name))}</td>' for name in names)}</tr>" for row in table)
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_pictures(caption: str, pictures: Sequence[tuple[str, str]]) -> str:
+    """PNG files in base64 beside each other, each with its name below; everything is escaped."""
+    style = "width: 128px; height: 128px; object-fit: contain; image-rendering: pixelated"
+    cells = "".join(
+        f'<td style="text-align: center"><img src="data:image/png;base64,{escape(picture)}" style="{style}" '
+        f'alt="{escape(name)}"><br>{escape(name)}</td>'
+        for picture, name in pictures
+    )
+    return f"<table><caption>{escape(caption)}</caption><tbody><tr>{cells}</tr></tbody></table>"
 
 
 def _cell(value: Any) -> str:

@@ -22,12 +22,12 @@ Values = Sequence[float] | NDArray[np.floating]
 
 def seed_summary(values: Values) -> SeedSummary:
     """Mean ± standard deviation over seeds with Student's 95 % interval of the mean; one seed has neither."""
-    from scipy.stats import t
-
     data = finite_values(values)
     mean = float(data.mean())
     if len(data) < 2:
         return SeedSummary(1, mean, None, None, None)
+    from scipy.stats import t  # half a second, which pages of single runs need not wait for
+
     sd = float(data.std(ddof=1))
     reach = float(t.ppf(_TAIL, len(data) - 1)) * sd / math.sqrt(len(data))
     return SeedSummary(len(data), mean, sd, mean - reach, mean + reach)

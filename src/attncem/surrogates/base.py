@@ -159,8 +159,8 @@ class Surrogate(nn.Module, abc.ABC):
     def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
 
-        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes;
-        ``gate_…`` [B, …]: the gates of its class.
+        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes,
+        all 0 where its class is not divided; ``gate_…`` [B, …]: the gates of its class.
         """
         self._check_batch(z, y)
         with exact_arithmetic(z):

@@ -36,6 +36,7 @@ class HybridCEM(Surrogate):
     """
 
     options_type = HybridOptions
+    part = "slot"
     options: HybridOptions
     risk: Tensor
     risk_classes: Tensor
@@ -120,7 +121,10 @@ class HybridCEM(Surrogate):
         return sum(losses[1:], losses[0]) if losses else None
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        return self.gated._explain(z, y)
+        """Attention and gates of the gated part, and the slots of the marked classes."""
+        place = self._place_of(y)
+        shares = self.slot._explain(z, place)["shares"]
+        return {**self.gated._explain(z, y), "shares": torch.where((place >= 0).unsqueeze(1), shares, 0)}
 
     def _place_of(self, y: Tensor) -> Tensor:
         """A sample's place in the marked set, [B]; −1 outside it."""

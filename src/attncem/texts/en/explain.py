@@ -14,21 +14,61 @@ EXPLAIN: dict[str, str] = {
         "One image is an illustration. How much the model leaks is measured by attncem audit, on all test images and "
         "with attacks that are trained until they converge."
     ),
+    # the first screen
+    "explain.answer.open": "The strongest attack recovers most of this image.",
+    "explain.answer.part": "The strongest attack recovers a part of this image that a blind guess does not.",
+    "explain.answer.kept": "The strongest attack recovers little more of this image than a blind guess does.",
+    "explain.answer.blind": "The strongest attack recovers no more of this image than a blind guess does.",
+    "explain.answer.quick": "Without an audit nobody knows how much of this image an attacker recovers.",
+    "explain.answer.unknown": "How much of this image can be recovered is not known.",
+    "explain.picture.image": "The image",
+    "explain.picture.seen": "As the network sees it",
+    "explain.picture.attack": "What the strongest attack recovers",
+    "explain.picture.quick": "What a quick attack recovers",
+    "explain.picture.blind": "A blind guess, for comparison",
+    "explain.picture.error": "{name}, MSE {mse:.4f}",
+    "explain.told": "{name}: {value}",
+    "explain.told.audit": "MSE over all test images: {mse:.4f}",
+    "explain.average.alike": (
+        "The audit’s strongest attack, {attack}, recovers this image about as well as the average one: MSE {mse:.4f}, "
+        "on average {mean:.4f}."
+    ),
+    "explain.average.better": (
+        "The audit’s strongest attack, {attack}, recovers this image better than the average one: MSE {mse:.4f}, on "
+        "average {mean:.4f}."
+    ),
+    "explain.average.worse": (
+        "The audit’s strongest attack, {attack}, recovers this image worse than the average one: MSE {mse:.4f}, on "
+        "average {mean:.4f}."
+    ),
+    "explain.quick": "Of the quick attacks {attack} comes nearest to this image: MSE {mse:.4f}.",
+    "explain.blind.better": (
+        "Without the release the best guess of this very image, {floor}, has MSE {error:.4f}: the attack leaves "
+        "{share} of that error."
+    ),
+    "explain.blind.alike": (
+        "Without the release the best guess of this very image, {floor}, has MSE {error:.4f}: the attack’s error is "
+        "{share} of that, about the same."
+    ),
+    "explain.blind.worse": (
+        "Without the release the best guess of this very image, {floor}, has MSE {error:.4f}: the attack’s error is "
+        "{share} of that, it does worse."
+    ),
+    "explain.reliable.yes": "The attack is reliable: a larger budget would gain little.",
+    "explain.reliable.no": (
+        "The attack is not reliable: with a larger budget it would still gain, so somebody with more patience may "
+        "recover more."
+    ),
+    "explain.reliable.unknown": "Whether a larger budget would make the attack stronger was not asked.",
     # the label
     "explain.label": "{source}: the server says {name} ({probability}).",
     "explain.label.right": "{source}: the server says {name} ({probability}), which is right.",
     "explain.label.wrong": "{source}: the server says {name} ({probability}); it is {truth}.",
-    "explain.input": "Image and label",
-    "explain.input.lead": "The image as the client sees it, and what the server says about its release.",
+    "explain.input": "What the server says",
+    "explain.input.lead": "The server gets the release alone; these are the labels it finds likeliest.",
     "explain.input.prepared": "What was done to the file: {steps}.",
-    "explain.input.alt": "the image as the client sees it",
     "explain.seen": "The encoder sees it behind the front end {name}: what that takes out never reaches the network.",
-    "explain.seen.lead": (
-        "Beside it the picture behind the front end, all that the network is given: grey is where nothing is left."
-    ),
-    "explain.seen.alt": "the picture behind the front end, as the network sees it",
-    "explain.column.label": "Label",
-    "explain.column.confidence": "Confidence",
+    "explain.seen.lead": "The picture behind the front end, all that the network is given: grey where nothing is left.",
     "explain.true_label": "{name} (true label)",
     # what leaves
     "explain.release": (
@@ -91,25 +131,37 @@ EXPLAIN: dict[str, str] = {
         "The surrogate {surrogate} divides a class into {count} components; component {best} takes {share} of this "
         "image."
     ),
+    "explain.penalty.gates_alone": (
+        "The surrogate {surrogate} gives slots to these classes alone: {divided}. {name} is handled by gated attention "
+        "alone, so there are no slots to show."
+    ),
+    "explain.penalty.gates_alone.all": (
+        "The surrogate {surrogate} has given slots to no class: all are handled by gated attention alone."
+    ),
+    "explain.rank.own": "this image",
+    "explain.rank.other": "another image of its class",
+    "explain.rank.place": "place {place} of {count}",
+    "explain.rank.line": "uniform: {value:.4g}",
     "explain.shares.slot": "Which slots take it",
     "explain.shares.cluster": "Which clusters take it",
     "explain.shares.component": "Which components take it",
     "explain.column.slot": "Slot",
     "explain.column.cluster": "Cluster",
     "explain.column.component": "Component",
-    "explain.column.share": "Share of this image",
-    "explain.column.others_share": "Mean share of its class’s images",
+    "explain.shares.lead": "The bar is this image; the mark is the mean of its class’s {count} other images.",
+    "explain.shares.value": "{part} {number}",
+    "explain.shares.own": "this image: {share}",
+    "explain.shares.others": "others of its class: {share}",
     "explain.gates": "Gates",
     "explain.gates.caption": (
-        "Gates of the image’s class. “Saturated”: share of the values within 0.01 of 0 or 1; a gate that is shut "
-        "everywhere switches the penalty off."
+        "Gates of the image’s class, from 0 (shut) to 1 (open): the bar is their range over the features, the mark "
+        "their mean. “Saturated”: share of the values within 0.01 of 0 or 1; a gate that is shut everywhere switches "
+        "the penalty off."
     ),
     "explain.gates.none": "The surrogate {surrogate} uses no gates in this run.",
-    "explain.column.gate": "Gate",
-    "explain.column.mean": "Mean",
-    "explain.column.lowest": "Lowest",
-    "explain.column.highest": "Highest",
-    "explain.column.saturated": "Saturated",
+    "explain.gates.range": "from {low} to {high}",
+    "explain.gates.mean": "mean {mean}",
+    "explain.gates.saturated": "saturated: {share}",
     "explain.gate.gate_dimension": "dimension gate: how much each feature’s spread counts",
     "explain.gate.gate_snr": "SNR gate: open where the spread is large beside the mean",
     "explain.gate.gate_class": "class gate: open for classes with a large share of the batch",
@@ -122,9 +174,12 @@ EXPLAIN: dict[str, str] = {
     "explain.column.images": "Images",
     "explain.column.variance": "Variance",
     "explain.column.penalty": "Penalty",
+    "explain.column.divided": "Slots",
+    "explain.divided.yes": "yes",
+    "explain.divided.no": "attention alone",
     "explain.diagnostics": "All the surrogate says about this batch",
     # what comes back
-    "explain.recovered": "What comes back",
+    "explain.recovered": "All attacks on it",
     "explain.recovered.lead": (
         "What an attacker who owns {count:,} training images, knows the encoder and the channel and sees this one "
         "release makes of it."
@@ -132,27 +187,20 @@ EXPLAIN: dict[str, str] = {
     "explain.recovered.image": "the image",
     "explain.recovered.alt": "reconstruction by {name}",
     "explain.recovered.shot": "{name}, MSE {mse}",
-    "explain.recovered.region": "Errors of the reconstructions",
+    "explain.recovered.region": "All measures of the reconstructions",
     "explain.recovered.audited": "Mean over all test images: from an audit of these weights ({audit}).",
     "explain.recovered.unaudited": (
         "These weights have not been audited under this threat model: {command} gives the mean over all test images."
     ),
     "explain.recovered.from_audit": "the audit’s strongest attack, with what it had learned there",
     "explain.recovered.no_attack": "No attack could be made on this image: there is nothing to show but floors.",
-    "explain.recovered.better": (
-        "From the release {attack} rebuilds the image with MSE {mse:.4f}, better than the floor “{floor}” "
-        "({error:.4f})."
-    ),
-    "explain.recovered.no_better": (
-        "From the release {attack} rebuilds the image with MSE {mse:.4f}, no better than the floor “{floor}” "
-        "({error:.4f})."
-    ),
-    "explain.recovered.no_floor": "From the release {attack} rebuilds the image with MSE {mse:.4f}.",
     "explain.recovered.units": "Of this image that is {worth}.",
     "explain.column.recovered_by": "Recovered by",
     "explain.column.kind": "Kind",
     "explain.column.own.note": "of this image",
     "explain.column.audit.note": "mean of the audit",
+    # the same images among others
+    "figure.pictures": "What the strongest attack makes of some images",
     # how to read
     "explain.reading.release": "Clean feature z, release",
     "explain.reading.release.text": (
@@ -177,8 +225,8 @@ EXPLAIN: dict[str, str] = {
     ),
     "explain.reading.floors": "Floors",
     "explain.reading.floors.text": (
-        "The class mean never looks at the release but for its label. A reconstruction counts for something only "
-        "where it beats the floors."
+        "The mean image looks at nothing, the class mean at the label alone. A reconstruction counts for something "
+        "only where it beats the floors. Errors within 5 % of each other are called about the same."
     ),
 }
 """The explanation's texts by key."""

@@ -9,12 +9,40 @@ REPORT: dict[str, str] = {
     "report.made.many": "Made {time} by attncem {version} from {count} runs.",
     "report.colours": "Colours of the runs",
     "report.warnings": "Read these warnings first",
+    "report.warnings.short": "Warnings",
     "report.aspect.dataset": "data sets",
     "report.aspect.data": "evaluation data",
     "report.aspect.suite": "suites",
     "report.aspect.changed": "changed options",
     "report.aspect.threat": "threat models",
-    # the verdict at the top
+    # the first screen
+    "report.first": "The models in one look",
+    "report.first.accuracy": "accuracy",
+    "report.first.removed": "An attacker removes {share} of a blind guess’s error",
+    "report.first.attack": "by “{attack}”: MSE {mse}",
+    "report.first.guess": "blind guess “{guess}”: {mse:.4f}",
+    "report.first.no_guess": (
+        "There is no blind guess in the audit to compare the strongest attack, “{attack}”, with."
+    ),
+    "report.first.unaudited": "{count} of {total} seeds are not audited yet.",
+    "report.first.doubt": (
+        "On {count} of {total} seeds the attack had not converged, so the true leakage is probably larger."
+    ),
+    "report.first.reliable": "reliable",
+    "report.first.unreliable": "not reliable",
+    "report.first.warnings": "warnings: {count}",
+    "report.first.weight": "{defence}, λ\u00a0{weight:g}",
+    "report.first.seeds": "{count} seeds: mean ± sd",
+    "report.first.cut": "{network}, cut {cut}",
+    "report.first.dataset": "data set {value}",
+    "report.first.network": "network {value}",
+    "report.first.channel": "channel {value}",
+    "report.first.attacker": "attacker {value}",
+    "report.first.noise": "σ\u00a0{noise:g}",
+    "report.first.suite": "{threat}, suite {suite} v{version}",
+    "report.first.adversary": "{name}: owns {owned}, sees {sight}",
+    "report.words": "The same in words",
+    # the verdict in words
     "report.verdict.unaudited": "No run has been audited yet, so nothing is known about what these models leak.",
     "report.verdict.no_result": "On {run} no attack has a result, so nothing is known about what it leaks.",
     "report.verdict.near_chance": (
@@ -50,8 +78,13 @@ REPORT: dict[str, str] = {
     ),
     "report.left_out.foreign": "a foreign encoder",
     # the headline table
-    "report.headline": "Headline",
-    "report.headline.lead": "Each run against its own strongest attack. Square brackets: 95 % interval.",
+    "report.headline": "Numbers",
+    "report.headline.lead": (
+        "Each model against its own strongest attack. Square brackets: 95 % interval, over images; of several seeds "
+        "mean ± standard deviation, and the interval of the mean over seeds."
+    ),
+    "report.headline.seeds": "Single seeds",
+    "report.headline.reliable_of": "{count} of {total}",
     "report.headline.caption": (
         "PSNR is the mean of the per-image PSNR. “5 % most exposed”: the 5th percentile of the per-image MSE. Training "
         "time is relative to the first run."
@@ -59,7 +92,15 @@ REPORT: dict[str, str] = {
     "report.headline.unaudited": "not audited yet: {command}",
     "report.headline.no_result": "no result",
     "report.headline.floor_wins": "a floor: no attack is stronger",
-    "report.headline.floors": "Floors: guesses to compare with, from the audit of {run}",
+    "report.guesses": "Blind guesses",
+    "report.guesses.lead": (
+        "They look at nothing, or at the predicted label alone: what every attack must beat. A guess by the predicted "
+        "label is as good as the model’s predictions, so each model has its own."
+    ),
+    "report.guess.of": "{guess} ({run})",
+    "report.guess.all": "all models",
+    "report.column.guess": "Guess",
+    "report.column.of": "Beside",
     "report.column.run": "Run",
     "report.column.surrogate": "Surrogate",
     "report.column.penalty_weight": "λ",
@@ -80,7 +121,7 @@ REPORT: dict[str, str] = {
     "report.column.cost.note": "param., MACs",
     "report.column.query": "Query",
     "report.column.query.note": "bytes",
-    "report.column.reliable": "Reli\u00adable",
+    "report.column.reliable": "Reliable",
     "report.column.attack": "Attack",
     "report.column.kind": "Kind",
     "report.column.gain": "Gain of doubling",
@@ -139,8 +180,9 @@ REPORT: dict[str, str] = {
     # accuracy and error
     "report.plot": "Accuracy and error",
     "report.plot.lead": (
-        "Right is more useful, up is more private. Dashed: the blind floors of {run}; an attack near them has learned "
-        "little about single images. Bars: 95 % intervals."
+        "Right is more useful, up is more private. Dashed: blind guesses, a band where one is not as good for every "
+        "model; an attack near them has learned little about single images. Bars: 95 % intervals over images; of "
+        "several seeds the standard deviation, each seed a light point."
     ),
     "report.plot.empty": "No audit has both an accuracy and an attack with a result.",
     # all attacks
@@ -154,6 +196,7 @@ REPORT: dict[str, str] = {
     "report.kind.attack": "attack",
     "report.kind.certificate": "certificate",
     "report.kind.probe": "probe",
+    "report.outcome.reason": "{outcome}: {reason}",
     "report.outcome.failed": "failed",
     "report.outcome.not_applicable": "not applicable",
     "report.bound.bound": "{name}: {value:.4g} {unit} [{low:.4g}, {high:.4g}], a proven bound",
@@ -213,7 +256,9 @@ REPORT: dict[str, str] = {
     ),
     # the gallery
     "report.gallery": "Gallery",
-    "report.gallery.lead": "What the attacker gets. The number under a reconstruction is its own MSE.",
+    "report.gallery.lead": (
+        "What the attacker gets. The number under a reconstruction is its own MSE. Of several seeds the first is shown."
+    ),
     "report.gallery.choose": "Attack shown:",
     "report.gallery.strongest": "the strongest on each run",
     "report.gallery.fixed": "The same images for every run",
@@ -225,6 +270,10 @@ REPORT: dict[str, str] = {
     "report.gallery.worst": "{run}: recovered worst",
     # learning curves
     "report.curves": "Learning curves",
+    "report.curves.lead": (
+        "Point at a curve for its values, or go to it with the tab key and move by the arrow keys. A line for each "
+        "run, a colour for each method."
+    ),
     "report.curves.empty": "No training has been logged.",
     "report.curves.health": "Health of the surrogates",
     "report.curves.health.lead": (
@@ -240,13 +289,22 @@ REPORT: dict[str, str] = {
     ),
     "report.classes.region": "Accuracy and MSE per class on {dataset}",
     "report.classes.caption": (
-        "Accuracy in % and MSE of the strongest attack, per class of {dataset}; where it was kept, also the MSE below "
-        "which the class’s most exposed 5 % of images lie."
+        "Accuracy in % and MSE of the strongest attack; where it was kept, also the MSE below which the class’s most "
+        "exposed 5 % of images lie. Of several seeds the means."
     ),
-    "report.classes.exposed": "most exposed class",
+    "report.classes.accuracy": "accuracy, %",
+    "report.classes.mse": "MSE",
+    "report.classes.exposed": "MSE, most exposed 5 %",
+    "report.classes.card": "{run}: {number}",
     # how to read
     "report.reading": "How to read",
     "report.reading.title": "How to read this page",
+    "report.reading.removed": "Removed of a blind guess’s error",
+    "report.reading.removed.text": (
+        "One minus the strongest attack’s MSE over that of the best blind guess for the same model: 0 % is a guess "
+        "that sees nothing but the predicted label, 100 % a perfect copy. In brackets what the 95 % interval of the "
+        "attack’s error makes of it, with the guess’s error as it is; of several seeds ± is the standard deviation."
+    ),
     "report.reading.intervals": "Intervals",
     "report.reading.intervals.text": (
         "95 % bootstrap over the evaluation images. They say nothing about other seeds: with one seed per row no row "
@@ -308,6 +366,16 @@ REPORT: dict[str, str] = {
         "images by heart gives more."
     ),
     "report.reading.threat": "Threat model {name}",
+    # the commands
+    "report.commands": "Commands",
+    "report.commands.lead": (
+        "What makes the runs and this page again: the runs’ own configurations, trained into new folders beside the "
+        "old ones, and audited as they were."
+    ),
+    "report.commands.own": (
+        "Of {names} the audits know the name alone: give the file of your own suite, or the threat model in Python."
+    ),
+    "report.commands.page": "This page",
     # settings
     "report.settings": "Settings",
     "report.settings.alone": "Audited without a run: nothing of its training is known here.",

@@ -14,20 +14,27 @@ from attncem.reporting.wording import MISSING
 
 @dataclass(frozen=True)
 class Column:
-    """One column. ``more`` names further numbers of each item: in a CSV file they are columns, such as `KEY_sd`."""
+    """One column. ``more`` names further numbers of each item: in a CSV file they are columns, such as `KEY_sd`.
+
+    An ``extra`` column is folded away until it is asked for. ``card`` is what it is called where a row is shown as a
+    card, if not by its title.
+    """
 
     key: str
     title: str
     note: str = ""
     words: bool = False
     more: Sequence[str] = ()
+    extra: bool = False
+    card: str = ""
 
 
 @dataclass(frozen=True)
 class Item:
     """One entry: the value, how it is shown, a second line, and further numbers.
 
-    ``color`` is an arm's place in the palette; ``cell`` the cell that a click leads to; ``tone`` how it is marked.
+    ``color`` is an arm's place in the palette; ``cell`` the cell that a click leads to; ``tone`` how it is marked;
+    ``notes`` are sentences below it.
     """
 
     value: Any
@@ -37,17 +44,22 @@ class Item:
     color: int | None = None
     cell: str = ""
     tone: str = ""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a name for files; ``marks``: a word for each row by which the page shows or hides it."""
+    """A table with a name for files; ``marks``: a word for each row by which the page shows or hides it.
+
+    ``styles`` are each row's classes of the style sheet.
+    """
 
     name: str
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Item]]
     marks: Sequence[str] = ()
+    styles: Sequence[str] = ()
 
 
 def as_csv(table: Table) -> str:

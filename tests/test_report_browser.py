@@ -1,0 +1,135 @@
+"""The report in a real browser: no network, no error, the models on one screen, values to point at, saved tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncem.reporting import report
+from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page, start_browser
+from made_runs import NOW, make_audit, make_run, rows, score
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with start_browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five models: three alone, one of three seeds, one without an audit."""
+    folder = tmp_path_factory.mktemp("report")
+    runs = [make_run(folder, name) for name in ("none", "kmeans")]
+    for seed in range(3):
+        subject = {"run": "gated", "surrogate": "gated", "seed": seed}
+        audit = make_audit("gated", rows(0.03 + 0.002 * seed), accuracy=score(0.85 + 0.01 * seed), subject=subject)
+        runs.append(make_run(folder, "gated", audits=[audit], seed=seed))
+    runs.append(make_run(folder, "slot", audits=[]))
+    return report(runs, folder / "report.html", csv=True, now=NOW)
+
+
+@pytest.fixture
+def opened(browser: Any, file: Path) -> Iterator[Opened]:
+    found = open_page(browser, file)
+    yield found
+    assert found.requests == [] and found.said == [], "nothing is asked for, and nothing goes wrong, whatever is done"
+    found.page.context.close()
+
+
+WIDEST = """() => {
+  const first = document.querySelectorAll('header.top *, #headline *, #plot *');
+  const shown = [...first].filter((it) => it.getClientRects().length && !it.closest('svg'));
+  return Math.max(document.documentElement.scrollWidth, ...shown.map((it) => it.getBoundingClientRect().right));
+}"""
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), SCREENS)
+def test_every_screen_holds_what_matters(browser: Any, file: Path, width: int, height: int, scheme: str) -> None:
+    opened = open_page(browser, file, width, height, scheme)
+    assert opened.page.evaluate(WIDEST) <= width, "nothing lies beside the screen"
+    page, contrast = opened.page.evaluate(CONTRAST)
+    assert (page > 0.5) == (scheme == "light") and contrast > 7
+    models = opened.page.locator(".models > li")
+    assert models.count() == 4
+    told = models.nth(2).inner_text()
+    assert "An attacker removes" in told and "86.0 %" in told and "±" in told and "reliable" in told
+    if width > 1000:
+        below = opened.page.locator(".facts").bounding_box()
+        assert below["y"] + below["height"] < 800, "all models and the line below them are on the first screen"
+    else:
+        shown = opened.page.locator("#table-headline tbody tr").first.inner_text()
+        assert "91.0" in shown and "0.0104" in shown and "λ" not in shown, "a card, without what is folded"
+    assert opened.requests == [] and opened.said == []
+    opened.page.context.close()
+
+
+def test_a_point_tells_its_values_to_mouse_and_keyboard(opened: Opened) -> None:
+    point = opened.page.locator("#plot .for-wide .spot").last
+    point.hover()
+    opened.shows("#hover", "gated: accuracy 86.0 ± 1.0 %, MSE 0.0320 ± 0.0020")
+    opened.page.mouse.move(2, 2)
+    opened.page.locator("#hover").wait_for(state="hidden")
+    opened.page.locator("#plot .for-wide .spot").nth(3).focus()
+    opened.shows("#hover", "none: accuracy 91.0 %, MSE 0.0104")
+    opened.page.keyboard.press("Tab")
+    opened.shows("#hover", "kmeans: accuracy 88.0 %, MSE 0.0243")
+
+
+def test_every_figure_tells_its_values(opened: Opened) -> None:
+    figures = opened.page.locator("figure svg:visible")
+    assert figures.count() > 9
+    for place in range(figures.count()):
+        figure = figures.nth(place)
+        assert figure.locator(".spot").count() or figure.get_attribute("data-lines")
+
+
+def test_curves_tell_the_values_at_an_epoch(opened: Opened) -> None:
+    curve = opened.page.locator("#curves svg").first
+    curve.scroll_into_view_if_needed()
+    box = curve.bounding_box()
+    opened.page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + box["height"] / 2)
+    opened.shows("#hover", "epoch 10")
+    assert opened.page.locator("#hover b").all_inner_texts() == ["0.85"] * 6, "six runs"
+    opened.page.mouse.move(2, 2)
+    curve.focus()
+    opened.shows("#hover", "epoch 10")
+    opened.page.keyboard.press("ArrowLeft")
+    opened.shows("#hover", "epoch 9")
+
+
+def test_every_table_is_saved_as_csv(opened: Opened, tmp_path: Path) -> None:
+    tables = opened.page.locator("table").all()
+    buttons = opened.page.locator('button[data-ending="csv"]')
+    assert len(tables) == buttons.count() >= 5
+    with opened.page.expect_download() as waiting:
+        opened.page.click('#headline button[data-save="headline"]')
+    waiting.value.save_as(saved := tmp_path / "saved.csv")
+    lines = saved.read_text().splitlines()
+    assert waiting.value.suggested_filename == "headline.csv"
+    assert lines[0].startswith("run,accuracy,accuracy_sd,") and len(lines) == 1 + 4
+    assert lines[1].startswith("none,0.91,,")
+
+
+def test_folded_columns_are_shown_when_asked(opened: Opened) -> None:
+    titles = opened.page.locator("#table-headline thead th:visible")
+    before = titles.count()
+    opened.page.locator("#headline .extras").first.check()
+    assert titles.count() == before + 7
+    opened.page.locator("#table-headline thead th", has_text="Accuracy").locator("button").click()
+    names = opened.page.locator("#table-headline tbody th").all_inner_texts()
+    assert names == ["gated", "kmeans", "none", "slot"], "by accuracy; what has none comes last"
+
+
+def test_without_scripts_the_page_still_tells(browser: Any, file: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    assert "An attacker removes" in page.locator(".models > li").first.inner_text()
+    assert not page.locator("button[data-save]").first.is_visible()
+    context.close()
