@@ -123,7 +123,7 @@ def test_what_all_models_share_is_said_once(tmp_path: Path) -> None:
     assert [found.about for found in first(both)] == ["none", "kmeans, λ\u00a016"]
     audit = make_audit("gated", subject={"channel": [{"name": "rounding", "step": 0.5}]})
     other = replace(both[0], label="other", audits=[audit])
-    assert "channel" not in first_screen.shared_facts(methods([both[1], other]))
+    assert "· channel of each model: see above ·" in first_screen.shared_facts(methods([both[1], other]))
     assert [found.about for found in first([both[1], other])] == [
         "kmeans, λ\u00a016 · channel gaussian σ\u00a00.1",
         "none · channel rounding step=0.5",

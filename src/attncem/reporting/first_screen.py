@@ -178,12 +178,13 @@ def _of_strongest(album: Album) -> list[Picture]:
 
 
 def shared_facts(methods: Sequence[Method]) -> str:
-    """Data set, network, cut, channel and attacker in one line, as far as all models have the same."""
-    same = {name: values[0] for name, values in _facts(methods).items() if len(values) == 1}
-    if "attacker" in same:
+    """Data set, network, cut, channel and attacker in one line; of what differs that each row says it."""
+    found = {name: values for name, values in _facts(methods).items() if values}
+    said = {name: values[0] if len(values) == 1 else text("report.first.each") for name, values in found.items()}
+    if len(found.get("attacker", ())) == 1:
         threat = next(entry.audit.plan.threat for method in methods for entry in method.entries)
-        same["attacker"] = describe_attacker(threat, same["attacker"])
-    return " · ".join(text(f"report.first.{name}", value=value) for name, value in same.items())
+        said["attacker"] = describe_attacker(threat, said["attacker"])
+    return " · ".join(text(f"report.first.{name}", value=value) for name, value in said.items())
 
 
 def _about(method: Method, differing: Sequence[str]) -> str:

@@ -265,14 +265,19 @@ def family_table_list(entries: Sequence[Entry]) -> list[tuple[str, Table]]:
     """The decoders that a row tried, by width and number of own images, each table with its caption."""
     made = []
     for place, part in enumerate(family_tables(entries)):
-        note = text("report.family.images")
         columns = [Column("width", text("report.family.width"))]
-        columns += [Column(f"images_{count}", wording.count(count), note) for count in part["images"]]
+        columns += [_family_column(count) for count in part["images"]]
         rows = [[word(row["width"]), *(_error(it, part["least"]) for it in row["errors"])] for row in part["rows"]]
         title = text("report.family.region", attack=part["attack"], run=part["label"])
         caption = text("report.family.caption", attack=part["attack"], run=part["label"])
         made.append((caption, Table(f"family-{place}", title, columns, rows)))
     return made
+
+
+def _family_column(images: int) -> Column:
+    count = wording.count(images)
+    card = text("report.family.card", count=count)
+    return Column(f"images_{images}", count, text("report.family.images"), card=card)
 
 
 def _error(value: float | None, least: float) -> Item:
