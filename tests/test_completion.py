@@ -150,3 +150,14 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         main(["completion", "tcsh"])
     assert ended.value.code == 2
     assert "bash" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [("attncem tra", "train"), ("attncem train --config demo-n", "demo-none"), ("attncem audit --suite q", "quick")],
+)
+def test_what_a_real_fish_offers(scripts: dict[str, Path], line: str, found: str) -> None:
+    asked = ["fish", "--no-config", "-c", f"source '{scripts['fish']}'; complete -C '{line}'"]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert [offer.partition("\t")[0] for offer in done.stdout.splitlines()] == [found]
