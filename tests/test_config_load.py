@@ -266,6 +266,7 @@ OWN = ["data.name=image_folder"]
     ("source", "root", "name"),
     [
         ("demo", "photos", "photos-gated"),
+        ("own-pictures", "photos", "photos"),
         ("demo-none", "my photos/Été 2024/", "t-2024-none"),
         ("recommended-light", "/data/faces", "faces-recommended-light"),
         (None, "faces", "faces"),

@@ -56,6 +56,8 @@ OWN_PICTURES = "image_folder"
 """The data set that is a folder of the user's own."""
 _DATA_OF_NAMES = ("demo-", "cifar10-")
 """How names of packaged configurations begin that are called after their data."""
+_NAMES_NO_METHOD = (RunConfig().name, "own-pictures")
+"""Names that say nothing of how a model was trained: the folder's is enough."""
 _LONGEST_FOLDER = 50
 """Letters of a folder's name that a run is called by."""
 
@@ -157,7 +159,7 @@ def _after_data(config: RunConfig) -> str:
     named = next(
         (config.name.removeprefix(data) for data in _DATA_OF_NAMES if config.name.startswith(data)), config.name
     )
-    return words if config.name == RunConfig().name else f"{words}-{named}"
+    return words if config.name in _NAMES_NO_METHOD else f"{words}-{named}"
 
 
 def dump_config(config: Options, *, ascii_only: bool = False) -> str:

@@ -35,7 +35,7 @@ COMMAND: dict[str, str] = {
         "  {command} audit {run} --suite standard\n      stronger attacks; it says first how long they take"
     ),
     "command.demo.own": (
-        "  {command} train data.name=image_folder data.root=FOLDER data.image_size=32\n"
+        "  {command} train --config own-pictures data.root=FOLDER\n"
         "      a model of your own pictures, a folder for each class in FOLDER"
     ),
     "command.demo.activate": "The shell finds it by its name, attncem, after: {activate}",
