@@ -19,6 +19,9 @@ from attncem.config.suites import packaged_suites
 from attncem.files import read_record
 from attncem.reporting import compare, fonts, print_comparison, print_explanation, print_summary, privacy_card, report
 from attncem.reporting.campaign import write_campaign_report, write_figures, write_tables
+from attncem.reporting.campaign_load import load_campaign
+from attncem.reporting.campaign_plots import inline, saved, trade_offs
+from attncem.reporting.campaign_plots import printed as printed_figure
 from attncem.reporting.explanation import write_explanation
 from attncem.results.bounds import Bound
 from attncem.results.card import PrivacyCard
@@ -229,18 +232,19 @@ def test_figures_with_a_font_are_in_chinese(campaign: Path, tmp_path: Path, monk
     assert len(named) == 2, "our own font and the one for Chinese"
     assert not any(b"LastResort" in name for name in named)
     assert b"/Type3" in files[".pdf"]
+    with speaking("zh"):
+        view = load_campaign(campaign)
+        kept = printed_figure(only_trade_off(view, view.kinds[0])[0])
+    assert b"/Type3" in saved(kept, "pdf", {}), "also when it is saved later, as from a notebook"
+    english = printed_figure(only_trade_off(view, view.kinds[0])[0])
+    assert b"/Type3" not in saved(english, "pdf", {})
 
 
 def only_trade_off(view: Any, kind: str) -> list[Any]:
-    from attncem.reporting.campaign_plots import trade_offs
-
     return trade_offs(view, kind)[:1]
 
 
 def test_figures_of_pages_use_the_fonts_of_the_page(campaign: Path, tmp_path: Path) -> None:
-    from attncem.reporting.campaign_load import load_campaign
-    from attncem.reporting.campaign_plots import inline
-
     for word in ("en", "zh"):
         with speaking(word):
             view = load_campaign(campaign)

@@ -33,7 +33,7 @@ from attncem.reporting.figures import (
     marker_of,
 )
 from attncem.reporting.figures import KINDS as HEALTH_KINDS
-from attncem.reporting.fonts import families
+from attncem.reporting.fonts import families, pdf_type
 from attncem.results.comparison import SeedSummary
 from attncem.results.portrait import Cloud
 from attncem.texts import text
@@ -105,7 +105,7 @@ def printed(plot: Plot) -> Figure:
 def saved(figure: Figure, kind: str, facts: Mapping[str, Any]) -> bytes:
     """A figure as a file of one kind; ``facts`` stand in its head."""
     buffer = io.BytesIO()
-    with on_paper():
+    with on_paper(), mpl.rc_context({"pdf.fonttype": pdf_type(figure)}):
         figure.savefig(buffer, format=kind, metadata=dict(facts))
     return buffer.getvalue()
 
@@ -115,7 +115,7 @@ def on_paper() -> Iterator[None]:
     """The style of figures in files."""
     swap = {INK: PAPER.ink, MUTED: PAPER.muted, GRID: PAPER.line}
     style = {key: swap.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
-    with mpl.rc_context({**style, "pdf.fonttype": 42, **families()}), warnings.catch_warnings():
+    with mpl.rc_context({**style, **families()}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 

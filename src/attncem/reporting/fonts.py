@@ -8,6 +8,8 @@ from functools import cache
 from typing import Any
 
 from matplotlib import font_manager
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from attncem.texts import LANGUAGES, language
 
@@ -48,13 +50,18 @@ def _look_again() -> bool:
 
 
 def families() -> Any:
-    """What figures in the language now spoken need: fonts by name, for a letter is drawn with the first that has it.
-
-    In a PDF letters are outlines of their own (type 3): as type 42 matplotlib would name a font of cubic outlines, as
-    most for Chinese are, one of quadratic ones, which not every reader forgives.
-    """
+    """What figures in the language now spoken need: fonts by name, for a letter is drawn with the first that has it."""
     font = further(language())
-    return {"font.family": [OWN, font], "pdf.fonttype": 3} if font else {}
+    return {"font.family": [OWN, font]} if font else {}
+
+
+def pdf_type(figure: Figure) -> int:
+    """How a PDF keeps the letters of a figure: as a font (type 42), or those of further fonts as outlines (type 3).
+
+    As type 42 matplotlib names a font of cubic outlines, as most for Chinese are, one of quadratic ones, which not
+    every reader forgives.
+    """
+    return 3 if any(len(words.get_fontfamily()) > 1 for words in figure.findobj(Text)) else 42
 
 
 def is_lacking() -> bool:

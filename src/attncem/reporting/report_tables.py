@@ -20,7 +20,7 @@ from attncem.reporting.table_formats import Column, Item, Table
 from attncem.reporting.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
 from attncem.results.audit import Row, Score
 from attncem.statistics import seed_summary
-from attncem.texts import text
+from attncem.texts import retold, text
 
 MAIN = ("mse", "structure", "ssim", "psnr")
 """Measures that are always shown; the others are folded."""
@@ -251,7 +251,7 @@ def _without_measure(cells: Cells) -> list[str]:
     row: Row = cells["attack"]
     if row.ok:
         return [] if cells["judged"] else list(cells["said"])
-    return [text("report.outcome.reason", outcome=text(f"report.outcome.{row.outcome}"), reason=row.reason)]
+    return [text("report.outcome.reason", outcome=text(f"report.outcome.{row.outcome}"), reason=retold(row.reason))]
 
 
 def _score(name: str, score: Score | None) -> Item:

@@ -9,11 +9,35 @@ REPORT: dict[str, str] = {
     "report.made.many": "由 attncem {version} 于 {time} 根据 {count} 个运行生成。",
     "report.colours": "各运行的颜色",
     "report.warnings": "请先阅读这些警告",
+    "report.warnings.short": "警告",
     "report.aspect.dataset": "数据集",
     "report.aspect.data": "评估数据",
     "report.aspect.suite": "套件",
     "report.aspect.changed": "改动的选项",
     "report.aspect.threat": "威胁模型",
+    "report.first": "一眼看各模型",
+    "report.first.accuracy": "准确率",
+    "report.first.removed": "攻击者消除了盲猜误差的 {share}",
+    "report.first.attack": "“{attack}”：MSE {mse}",
+    "report.first.guess": "盲猜“{guess}”：{mse:.4f}",
+    "report.first.no_guess": "审计中没有盲猜可与最强攻击“{attack}”比较。",
+    "report.first.unaudited": "{total} 个种子中有 {count} 个尚未审计。",
+    "report.first.doubt": "{total} 个种子中有 {count} 个的攻击尚未收敛，真实泄露可能更大。",
+    "report.first.reliable": "可靠",
+    "report.first.unreliable": "不可靠",
+    "report.first.warnings": "警告：{count}",
+    "report.first.weight": "{defence}，λ\u00a0{weight:g}",
+    "report.first.seeds": "{count} 个种子：均值 ± 标准差",
+    "report.first.cut": "{network}，拆分处 {cut}",
+    "report.first.dataset": "数据集 {value}",
+    "report.first.network": "网络 {value}",
+    "report.first.channel": "信道 {value}",
+    "report.first.attacker": "攻击者 {value}",
+    "report.first.each": "各模型不同：见上",
+    "report.first.noise": "σ\u00a0{noise:g}",
+    "report.first.suite": "{threat}，套件 {suite} v{version}",
+    "report.first.adversary": "{name}：{owned}，能看到{sight}",
+    "report.words": "同样的内容，用文字说",
     # the verdict at the top
     "report.verdict.unaudited": "还没有运行经过审计，因此这些模型泄露了什么尚不清楚。",
     "report.verdict.no_result": "对 {run} 没有任何攻击得到结果，因此它泄露了什么尚不清楚。",
@@ -37,15 +61,27 @@ REPORT: dict[str, str] = {
     "report.left_out.old": ("未采用：{file} 由 attncem 0.1 写成，已不再支持；重新生成：attncem audit {run}{options}"),
     "report.left_out.foreign": "外部编码器",
     # the headline table
-    "report.headline": "总表",
-    "report.headline.lead": "每个运行与对它最强的攻击。方括号：95 % 区间。",
+    "report.headline": "数字",
+    "report.headline.lead": (
+        "每个模型与对它最强的攻击。方括号：对图像的 95 % 区间；有多个种子时为均值 ± 标准差，以及均值对种子的区间。"
+    ),
+    "report.headline.seeds": "单个种子",
+    "report.headline.reliable_of": "{count} / {total}",
     "report.headline.caption": (
         "PSNR 是逐图 PSNR 的平均。“最暴露的 5 %”：逐图 MSE 的第 5 百分位数。训练时间是相对第一个运行的比值。"
     ),
     "report.headline.unaudited": "尚未审计：{command}",
     "report.headline.no_result": "无结果",
     "report.headline.floor_wins": "盲猜基准：没有更强的攻击",
-    "report.headline.floors": "盲猜基准：供比较的猜测，来自对 {run} 的审计",
+    "report.guesses": "盲猜基准",
+    "report.guesses.lead": (
+        "它们什么都不看，或只看预测标签：每个攻击都必须优于它们。按预测标签的猜测取决于模型的预测，"
+        "因此每个模型各有自己的。"
+    ),
+    "report.guess.of": "{guess}（{run}）",
+    "report.guess.all": "所有模型",
+    "report.column.guess": "猜测",
+    "report.column.of": "用于",
     "report.column.run": "运行",
     "report.column.surrogate": "代理损失",
     "report.column.penalty_weight": "λ",
@@ -81,6 +117,7 @@ REPORT: dict[str, str] = {
     ),
     "report.family.width": "宽度",
     "report.family.images": "自有图像",
+    "report.family.card": "自有图像 {count} 张",
     "report.samples": "样本：离散程度 {spread:.4f}，MSE {mse:.4f}（校准良好时两者相等）",
     "report.sample.mse": "单个样本的 MSE {mean:.4f}",
     "report.sample.ssim": "单个样本的 SSIM {mean:.3f}",
@@ -120,7 +157,9 @@ REPORT: dict[str, str] = {
     # accuracy and error
     "report.plot": "准确率与误差",
     "report.plot.lead": (
-        "越靠右越有用，越靠上越私密。虚线：{run} 的盲猜基准；接近它们的攻击对单张图像所知甚少。误差条：95 % 区间。"
+        "越靠右越有用，越靠上越私密。虚线：盲猜基准，各模型不同时为一条带；"
+        "接近它们的攻击对单张图像所知甚少。误差条：对图像的 95 % 区间；有多个种子时为标准差，"
+        "每个种子是一个浅色点。"
     ),
     "report.plot.empty": "没有审计同时具有准确率和得到结果的攻击。",
     # all attacks
@@ -131,6 +170,7 @@ REPORT: dict[str, str] = {
     "report.kind.attack": "攻击",
     "report.kind.certificate": "隐私界",
     "report.kind.probe": "探针",
+    "report.outcome.reason": "{outcome}：{reason}",
     "report.outcome.failed": "失败",
     "report.outcome.not_applicable": "不适用",
     "report.bound.bound": "{name}：{value:.4g} {unit} [{low:.4g}, {high:.4g}]，已证明的界",
@@ -180,7 +220,7 @@ REPORT: dict[str, str] = {
     ),
     # the gallery
     "report.gallery": "画廊",
-    "report.gallery.lead": "攻击者得到的图像。重建图像下方的数字是它自己的 MSE。",
+    "report.gallery.lead": "攻击者得到的图像。重建图像下方的数字是它自己的 MSE。有多个种子时显示第一个。",
     "report.gallery.choose": "显示的攻击：",
     "report.gallery.strongest": "每个运行的最强攻击",
     "report.gallery.fixed": "各运行使用相同的图像",
@@ -192,6 +232,9 @@ REPORT: dict[str, str] = {
     "report.gallery.worst": "{run}：恢复得最差",
     # learning curves
     "report.curves": "学习曲线",
+    "report.curves.lead": (
+        "指向曲线可看数值，或用 Tab 键移到曲线上，再用方向键移动。一个运行一条线，一种方法一种颜色。"
+    ),
     "report.curves.empty": "没有训练日志。",
     "report.curves.health": "代理损失的健康指标",
     "report.curves.health.lead": ("惩罚项是否仍在度量离散程度。名称旁的界限会触发警告；始终为 0 的图不显示。"),
@@ -202,12 +245,21 @@ REPORT: dict[str, str] = {
     "report.classes.lead": "平均值会掩盖泄露最多的类别：它用 {mark} 标出（在该运行的最强攻击下 MSE 最低）。",
     "report.classes.region": "{dataset} 上各类别的准确率与 MSE",
     "report.classes.caption": (
-        "{dataset} 各类别的准确率（%）与最强攻击的 MSE；有记录时，还列出该类最暴露的 5 % 图像所低于的 MSE。"
+        "准确率（%）与最强攻击的 MSE；有记录时，还列出该类最暴露的 5 % 图像所低于的 MSE。有多个种子时为均值。"
     ),
-    "report.classes.exposed": "最暴露的类别",
+    "report.classes.accuracy": "准确率，%",
+    "report.classes.mse": "MSE",
+    "report.classes.exposed": "MSE，最暴露的 5 %",
+    "report.classes.card": "{run}：{number}",
     # how to read
     "report.reading": "如何阅读",
     "report.reading.title": "如何阅读本页",
+    "report.reading.removed": "消除的盲猜误差",
+    "report.reading.removed.text": (
+        "一减去最强攻击的 MSE 与同一模型最佳盲猜的 MSE 之比：0 % 相当于除预测标签外什么都不看的猜测，"
+        "100 % 是完美的副本。方括号中是攻击误差的 95 % 区间对应的值，盲猜误差取其本身；"
+        "有多个种子时 ± 为标准差。"
+    ),
     "report.reading.intervals": "区间",
     "report.reading.intervals.text": (
         "对评估图像做自助法得到的 95 % 区间。它们不说明换一个种子会怎样：每行只有一个种子时，没有哪一行是胜者。"
@@ -256,6 +308,12 @@ REPORT: dict[str, str] = {
         "发出的特征是否透露其图像曾用于训练。0.5 相当于抛硬币；死记训练图像的编码器会更高。"
     ),
     "report.reading.threat": "威胁模型 {name}",
+    "report.commands": "命令",
+    "report.commands.lead": (
+        "重新得到这些运行和本页的命令：用各运行自己的配置，训练到旧文件夹旁的新文件夹，并按原样审计。"
+    ),
+    "report.commands.own": "对 {names}，审计只记下了名称：请给出你自己的套件文件，或在 Python 中给出威胁模型。",
+    "report.commands.page": "本页",
     # settings
     "report.settings": "设置",
     "report.settings.alone": "审计时没有运行文件夹：这里不知道它是如何训练的。",
