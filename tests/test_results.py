@@ -78,7 +78,8 @@ def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == [("run", config.name, config.defence, config.training.penalty_weight) for config in configs]
     suite = load(Suite, "quick").config
     assert {row["suite"] for row in runs} == {f"{suite.name} v{suite.version}"}
-    blind = [name for name, row in suite.rows.items() if row.name in ("grey", "mean_image", "class_mean")]
+    kinds = {row.name: name for name, row in suite.rows.items()}
+    blind = [kinds["grey"], kinds["mean_image"], *(f"{kinds['class_mean']} ({config.name})" for config in configs)]
     assert [(row["kind"], row["run"]) for row in floors] == [("floor", name) for name in blind]
     assert {row["attack"] for row in runs} <= set(suite.rows)
     assert any(isinstance(row, DecoderOptions) for row in suite.rows.values())

@@ -33,7 +33,7 @@ class Undefended:
 
 UNDEFENDED: dict[str, Undefended] = {
     "cifar10": Undefended(0.9001, "vgg11_bn", "results/undefended_cifar10.json"),
-    "fashion_mnist_mini": Undefended(0.879, "small_cnn", "results/demo.csv"),
+    "fashion_mnist_mini": Undefended(0.875, "small_cnn", "results/demo.csv"),
 }
 """Undefended references by data set, of one network each; of the others none was measured, no audit of them is compared
 with any, and reports say so."""
