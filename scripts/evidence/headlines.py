@@ -35,21 +35,21 @@ SAID = {
     },
     "zh": {
         "claim": (
-            "**CIFAR-10，VGG11-BN 切分 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
+            "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
             "前端加注意力使 `{suite}` 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
             "结构误差为 {structure}，SSIM 为 {ssim}。{goals}"
-            "攻击者知道客户端与信道，拥有训练图像，每幅图像只看到一次发布。"
+            "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
             "95 % 区间按种子计算，精确置换检验；"
             "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
         ),
         "earlier": (
             "**目前还不能下结论**（由 `attncem campaign run claim-cifar10` 测量）。"
-            "已有结果：CIFAR-10，VGG11-BN 切分 4，σ = 0.1，每组 {seeds} 个随机种子："
+            "已有结果：CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子："
             "前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
             "最强攻击的 MSE 为其 {mse}，结构误差为 {structure}；"
             "同一前端加 kmeans 相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}。"
             "种子太少，不足以证明某种方法更好。"
-            "攻击者知道客户端与信道，拥有训练图像，每幅图像只看到一次发布；"
+            "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征；"
             "95 % 区间按种子计算，准确率未对齐；"
             "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
         ),

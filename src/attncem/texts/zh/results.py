@@ -4,6 +4,7 @@ from __future__ import annotations
 
 RESULTS: dict[str, str] = {
     "said.about": "{about}：{said}",
+    "said.sentence": "{said}。",
     "said.between": "",
     "about.training": "训练，{cause}",
     "about.log": "日志 {number}",
