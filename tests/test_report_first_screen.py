@@ -21,6 +21,7 @@ from attncem.reporting.report_tables import headline_table, seeds_table
 from attncem.reporting.table_formats import as_csv
 from attncem.reporting.tables import guesses, headline
 from attncem.results.audit import AuditResult, Verdict
+from attncem.results.bounds import Bound
 from attncem.results.threats import THREATS
 from attncem.texts import text as catalogue
 from made_runs import NOW, make_audit, make_run, row, rows, score
@@ -226,6 +227,19 @@ def test_curves_carry_their_numbers(tmp_path: Path) -> None:
     label, color, x, y = given[0]["lines"][0]
     assert (label, color, x) == ("none", 0, [float(epoch) for epoch in range(1, 11)])
     assert y == pytest.approx([0.9 - 0.5 / epoch for epoch in range(1, 11)], abs=1e-4)
+
+
+def test_what_is_proven_is_told_where_it_is_drawn(tmp_path: Path) -> None:
+    bounds = {
+        "leakage": Bound(5.0, "nats", 4.0, 6.0, "bound", about="leakage"),
+        "infonce": Bound(2.0, "nats", 1.5, 2.5, "bound", about="leakage", direction="at_least"),
+    }
+    proven = replace(row("leakage", 0.1, kind="certificate", scores={}), bounds=bounds)
+    run = make_run(tmp_path, audits=[make_audit(made=[*rows(0.01), proven])])
+    page = report(run, tmp_path / "page.html", now=NOW).read_text()
+    axis = page[page.index('id="certificates"') :].partition("</figure>")[0]
+    assert re.findall(r'class="spot".*?aria-label="(.*?)"', axis) == ["none: 2 to 5"] * 2
+    assert page.count('data-save="certificates-0"') == 1
 
 
 # blind guesses

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from attncem.reporting import figures, wording
 from attncem.reporting.load import Entry
+from attncem.reporting.telling import Spot
 from attncem.results.audit import AuditResult, Row
 from attncem.texts import has_text, joined, text
 
@@ -125,6 +126,7 @@ def axis(entries: Sequence[Entry]) -> figures.Drawing | None:
 def _spans(shown: Sequence[tuple[Entry, Leakage]]) -> figures.Drawing:
     """Triangles to the right for what leaks at least, to the left for what leaks at most, diamonds for estimates."""
     title, said = text("figure.leakage"), []
+    spots: list[Spot] = []
     with figures.drawing("leakage", title, (8.4, 1.0 + 0.42 * len(shown))) as (axes, finish):
         for place, (entry, known) in enumerate(shown):
             color, high = figures.color_of(entry.color), known.high
@@ -134,13 +136,14 @@ def _spans(shown: Sequence[tuple[Entry, Leakage]]) -> figures.Drawing:
                 axes.plot(values, [place] * len(values), marker, color=color, markersize=7, fillstyle="none")
             span = {"low": known.low, "high": wording.MISSING if high is None else f"{high:.3g}"}
             said.append(text("figure.leakage.span", run=entry.label, **span))
+            spots += [Spot(value, place, said[-1]) for value in (*known.least, *known.told, *known.most)]
         axes.set_yticks(range(len(shown)), [entry.label for entry, _ in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xscale("symlog", linthresh=1.0)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlim(0.0, 1.3 * max(max((*known.least, *known.told, *known.most)) for _, known in shown) + 0.1)
         axes.set_xlabel(text("figure.leakage.x"))
-    return figures.Drawing(title, finish("; ".join(said)))
+    return figures.Drawing(title, finish("; ".join(said), spots))
 
 
 def assumed(audits: Iterable[AuditResult]) -> dict[str, str]:
