@@ -20,6 +20,7 @@ from attncem.attacks import ATTACKS
 from attncem.attacks.base import Attack, OwnImages
 from attncem.attacks.oracle import Oracle
 from attncem.auditing import Case, audit, judges, measure
+from attncem.auditing.measuring import _as_row
 from attncem.build import load_data
 from attncem.config.attacks import (
     ClassMeanOptions,
@@ -697,6 +698,17 @@ def test_progress_is_told(run: RunDirectory, tmp_path: Path) -> None:
     audit(run, SUITE, out=tmp_path, progress=lambda stage, done, total, _: told.append((stage, done, total)))
     assert told[0] == ("audit demo-none", 0, 5)
     assert told[-1] == ("audit demo-none", 5, 5)
+
+
+def test_a_stage_has_the_name_of_its_row() -> None:
+    told: list[str] = []
+    for row, method, stage in (
+        ("decoder small x16", "decoder", "decoder small: trunk"),
+        ("baseline's decoder", "published", "published"),
+        ("decoder family", "family", "family 32 × 500: trunk"),
+    ):
+        _as_row(lambda stage, *_: told.append(stage), row, method)(stage, 0, 1, {})
+    assert told == ["decoder small x16: trunk", "baseline's decoder", "decoder family: family 32 × 500: trunk"]
 
 
 def test_an_audit_says_what_it_is_about(

@@ -46,7 +46,7 @@ class Measured:
 def measure(case: Case, name: str, options: Options, *, seed: int, progress: Progress = silent) -> Measured:
     """Judge the case by what the options describe. Nothing but an interruption leaves this function as an error."""
     started = time.perf_counter()
-    judge = build_judge(options, progress=progress)
+    judge = build_judge(options, progress=_as_row(progress, name, options.name))  # type: ignore[attr-defined]
     case = case.for_row(options)
     row = Row(
         name=name,
@@ -69,6 +69,17 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
     except Exception as error:  # whatever an attack does costs its own row only
         found = Measured(replace(row, outcome="failed", reason=_reason(error)))
     return replace(found, row=replace(found.row, seconds=time.perf_counter() - started))
+
+
+def _as_row(progress: Progress, row: str, method: str) -> Progress:
+    """Stages under the name of their row: attacks know themselves by their method, and a suite has some twice."""
+
+    def told(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        own, colon, part = stage.partition(": ")
+        said = f"{row}{colon}{part}" if own == method or row.startswith(own) else f"{row}: {stage}"
+        progress(said, done, total, numbers)
+
+    return told
 
 
 def _kind(judge: Attack | Certificate | Probe) -> Kind:
