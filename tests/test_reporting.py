@@ -1219,10 +1219,8 @@ def shown(explanation: Explanation, folder: Path) -> tuple[str, str]:
 
 def test_explanation_shows_the_audits_strongest_attack_first(tmp_path: Path) -> None:
     for said in shown(make_explanation([MEAN, RIDGE, KEPT], audit="quick-train"), tmp_path):
-        assert (
-            "From the release decoder small rebuilds the image with MSE 0.0200, better than the floor “class mean”"
-            in said
-        )
+        assert "strongest attack, decoder small, recovers this image worse than the average one: MSE 0.0200" in said
+        assert "class mean, has MSE 0.0500: the attack leaves 40 % of that error" in said.replace("\u00a0", " ")
         assert said.rindex("decoder small") < said.rindex("ridge") < said.rindex(catalogue("explain.illustration"))
         assert "the audit’s strongest" in said
         assert "ew validation images of the class circle (2)" in said
@@ -1234,7 +1232,7 @@ def test_explanation_without_an_attack_says_so(tmp_path: Path, recoveries: list[
     for said in shown(make_explanation(recoveries), tmp_path):
         assert catalogue("explain.recovered.no_attack") in said
     for said in shown(make_explanation([RIDGE]), tmp_path):
-        assert "From the release ridge rebuilds the image with MSE 0.0300." in said
+        assert "Of the quick attacks ridge comes nearest to this image: MSE 0.0300." in said
 
 
 def test_explanation_of_an_odd_name_is_harmless(tmp_path: Path) -> None:
@@ -1242,8 +1240,10 @@ def test_explanation_of_an_odd_name_is_harmless(tmp_path: Path) -> None:
     item = make_explanation(
         [replace(RIDGE, name=evil)], run=evil, surrogate=evil, findings=[Finding("x", evil, {}, evil)]
     )
-    file = write_explanation(item, tmp_path / "e.html", now=NOW)
-    assert "<script" not in file.read_text(encoding="utf-8")
+    page = write_explanation(item, tmp_path / "e.html", now=NOW).read_text(encoding="utf-8")
+    plain = write_explanation(make_explanation([RIDGE]), tmp_path / "p.html", now=NOW).read_text(encoding="utf-8")
+    assert evil not in page and "alert(1)" in page
+    assert page.count("<script") == plain.count("<script") == 1, "the page's own"
 
 
 def test_predictions_are_printed_with_their_findings() -> None:

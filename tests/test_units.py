@@ -20,7 +20,7 @@ from attncem.files import read_record
 from attncem.ledger import Ledger
 from attncem.opening import open_run
 from attncem.progress import silent
-from attncem.reporting.explanation import describe_recovery
+from attncem.reporting.explanation_words import describe_recovery
 from attncem.reporting.units import describe, short
 from attncem.results.audit import AuditPlan
 from attncem.results.record import read
@@ -207,4 +207,4 @@ def test_one_image_is_measured_by_its_own_ladders(small_run: Callable[..., Path]
     assert found.units == human_units(x, opened.data.train)
     best = min(row.mse for row in found.recoveries if row.kind == "attack")
     assert f"Of this image that is {describe(found.units, best)}." in describe_recovery(found)
-    assert "that is" not in describe_recovery(replace(found, units=None))
+    assert "Of this image" not in " ".join(describe_recovery(replace(found, units=None)))

@@ -154,7 +154,9 @@ def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> b
 
 def _after_data(config: RunConfig) -> str:
     """FOLDER-CONFIGURATION in the letters of a name."""
-    folder = Path(config.data.root or "").expanduser().absolute().name
+    if config.data.root is None:
+        return config.name
+    folder = Path(config.data.root).expanduser().absolute().name
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", folder).strip("._-")[:_LONGEST_FOLDER] or OWN_PICTURES
     named = next(
         (config.name.removeprefix(data) for data in _DATA_OF_NAMES if config.name.startswith(data)), config.name
