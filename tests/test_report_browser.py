@@ -31,6 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         audit = make_audit("gated", rows(0.03 + 0.002 * seed), accuracy=score(0.85 + 0.01 * seed), subject=subject)
         runs.append(make_run(folder, "gated", audits=[audit], seed=seed))
     runs.append(make_run(folder, "slot", audits=[]))
+    report(runs, folder / "zh.html", now=NOW, lang="zh")
     return report(runs, folder / "report.html", csv=True, now=NOW)
 
 
@@ -65,6 +66,19 @@ def test_every_screen_holds_what_matters(browser: Any, file: Path, width: int, h
     else:
         shown = opened.page.locator("#table-headline tbody tr").first.inner_text()
         assert "91.0" in shown and "0.0104" in shown and "λ" not in shown, "a card, without what is folded"
+    assert opened.requests == [] and opened.said == []
+    opened.page.context.close()
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), SCREENS)
+def test_in_chinese_nothing_lies_beside_the_screen_either(
+    browser: Any, file: Path, width: int, height: int, scheme: str
+) -> None:
+    opened = open_page(browser, file.with_name("zh.html"), width, height, scheme)
+    assert opened.page.locator("html").get_attribute("lang") == "zh-CN"
+    assert opened.page.evaluate(WIDEST) <= width
+    told = opened.page.locator(".models > li").nth(2).inner_text()
+    assert "攻击者消除了盲猜误差的" in told and "86.0 %" in told
     assert opened.requests == [] and opened.said == []
     opened.page.context.close()
 
