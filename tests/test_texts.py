@@ -93,6 +93,10 @@ FILLED: dict[str, Iterable[str]] = {
     "campaign.state.*": get_args(State),
     "campaign.changed.*": ("added", "left_alone", "anew"),
     "command.checked.*": ("failed", "passed"),
+    "command.state.*": (
+        *("running", "finished", "stopped", "failed", "interrupted", "unknown", "damaged", "unreadable"),
+        *("found", "missing", "incomplete", "ok"),
+    ),
     "arms.column.*": COLUMNS,
     "arms.script.*": WORDS,
     "arms.save.*": FORMATS,

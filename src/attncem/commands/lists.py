@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attncem.commands.base import Verbs, is_ascii, listed, table, verb
 from attncem.progress import open_console, show_line
-from attncem.texts import text
+from attncem.texts import has_text, text
 
 if TYPE_CHECKING:
     from attncem.listing import RunLine
@@ -37,7 +37,7 @@ def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.data.inspect import inspect_datasets
 
     rows = inspect_datasets(known.root, verify=known.verify)
-    cells = [(row.name, row.shape, row.classes, row.train, row.test, row.state) for row in rows]
+    cells = [(row.name, row.shape, row.classes, row.train, row.test, _state(row.state)) for row in rows]
     console = open_console()
     console.print(table(text("command.data.columns"), cells, numbers=range(2, 5)))
     for row in rows:
@@ -52,11 +52,16 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     if not lines:
         show_line(text("command.no_runs", folder=known.folder), console)
         return
-    cells = [line._replace(accuracy=_accuracy(line))[:-1] for line in lines]
+    cells = [line._replace(status=_state(line.status), accuracy=_accuracy(line))[:-1] for line in lines]
     show_line(text("command.runs.title", folder=known.folder), console)
     console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
+
+
+def _state(word: str) -> str:
+    """How a run or a data set is, in words; one that a later version wrote as it stands there."""
+    return text(f"command.state.{word}") if has_text(f"command.state.{word}") else word
 
 
 def _accuracy(line: RunLine) -> str:

@@ -58,4 +58,17 @@ COMMAND: dict[str, str] = {
     "command.runs.columns": "run|status|surrogate|weight|epoch|acc.\n%|attack\nMSE|audits",
     "command.runs.validation": "{accuracy}*",
     "command.runs.unaudited": "*: on validation images; the test images are measured by attncem audit RUN",
+    # how a run or a data set is
+    "command.state.running": "running",
+    "command.state.finished": "finished",
+    "command.state.stopped": "stopped",
+    "command.state.failed": "failed",
+    "command.state.interrupted": "interrupted",
+    "command.state.unknown": "unknown",
+    "command.state.damaged": "damaged",
+    "command.state.unreadable": "unreadable",
+    "command.state.found": "found",
+    "command.state.missing": "missing",
+    "command.state.incomplete": "incomplete",
+    "command.state.ok": "ok",
 }

@@ -55,4 +55,17 @@ COMMAND: dict[str, str] = {
     "command.runs.columns": "运行|状态|代理损失|权重|轮次|准确率\n%|攻击\nMSE|审计",
     "command.runs.validation": "{accuracy}*",
     "command.runs.unaudited": "*：在验证图像上；测试图像由 attncem audit RUN 测量",
+    # how a run or a data set is
+    "command.state.running": "运行中",
+    "command.state.finished": "已完成",
+    "command.state.stopped": "已停止",
+    "command.state.failed": "失败",
+    "command.state.interrupted": "已中断",
+    "command.state.unknown": "未知",
+    "command.state.damaged": "已损坏",
+    "command.state.unreadable": "无法读取",
+    "command.state.found": "已找到",
+    "command.state.missing": "缺失",
+    "command.state.incomplete": "不完整",
+    "command.state.ok": "正常",
 }
