@@ -109,4 +109,4 @@ def test_what_the_demo_ends_with_can_be_typed(
         assert done.returncode == 0, (words, done.stderr.decode())
     assert words[0] == sys.executable
     assert (tmp_path / "explanation.html").is_file()
-    assert (tmp_path / "runs" / "photos-gated-001" / "manifest.json").is_file()
+    assert (tmp_path / "runs" / "photos-001" / "manifest.json").is_file()
