@@ -145,6 +145,9 @@ def _how(process: BaseProcess) -> str:
 def _never_get_ctrl_c() -> None:
     """In a thread that starts processes: they never get Ctrl-C, as it is their parent that ends them."""
     if hasattr(signal, "pthread_sigmask"):
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # else the first process would start it, which unblocks Ctrl-C in its thread
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
@@ -153,6 +156,7 @@ def _never_get_ctrl_c() -> None:
 
 def _serve(tasks: Connection, watched: Connection) -> None:
     """Do one task after the other, until nobody has any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
     with suppress(EOFError, OSError):  # whoever asked has gone, in the middle of a word perhaps
         while True:

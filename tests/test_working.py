@@ -1,0 +1,29 @@
+"""Processes that take work: Ctrl-C is for their parent alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from attncem.progress import silent
+from attncem.working import Workers
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals are blocked by threads")
+
+
+def interrupted() -> tuple[int, bool]:
+    """The process's number, and whether Ctrl-C is kept from it; it gets one, and goes on."""
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)  # so that every process gets a task
+    return os.getpid(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_no_worker_gets_ctrl_c_the_first_neither() -> None:
+    """Starting the first one also starts Python's resource tracker, which unblocks signals in the thread that does."""
+    with Workers(2, silent, "a test") as pool:
+        found = [future.result() for future in [pool.submit(interrupted) for _ in range(8)]]
+    assert len({process for process, _ in found}) == 2
+    assert all(blocked for _, blocked in found)
