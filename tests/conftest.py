@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from browsing import Opened, open_page, start_browser
 
 torch.set_num_threads(1)
 
@@ -40,3 +42,19 @@ def small_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) ->
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser without a network."""
+    with start_browser() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser: Any, file: Path) -> Iterator[Opened]:
+    """The page that the test file makes, `file`, watched to the end."""
+    found = open_page(browser, file)
+    yield found
+    assert found.requests == [] and found.said == [], "nothing is asked for, and nothing goes wrong, whatever is done"
+    found.page.context.close()

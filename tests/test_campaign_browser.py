@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from attncem.reporting.campaign import write_campaign_report, write_tables
-from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page, start_browser
+from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page
 from made_campaigns import ARMS, Made, make_campaign
 
 EVIL = "Is <script>document.title='hit'</script> & <b>bold</b> shown as it is?"
@@ -27,20 +26,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def file(folder: Path) -> Path:
     return write_campaign_report(folder, folder.parent / "page.html", now=datetime(2030, 1, 2, tzinfo=UTC))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with start_browser() as started:
-        yield started
-
-
-@pytest.fixture
-def opened(browser: Any, file: Path) -> Iterator[Opened]:
-    found = open_page(browser, file)
-    yield found
-    assert found.requests == [] and found.said == [], "nothing is asked for, and nothing goes wrong, whatever is done"
-    found.page.context.close()
 
 
 def test_what_a_user_wrote_is_shown_and_not_run(opened: Opened) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import attncem
 from attncem.config.attacks import ClassMeanOptions, RidgeOptions
 from attncem.config.suites import Suite
 from attncem.progress import silent
-from browsing import SCREENS, Opened, needs_browser, open_page, start_browser
+from browsing import SCREENS, Opened, needs_browser, open_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 FRONT_END = {"model.front_end": {"name": "local_contrast", "s": 3}}
@@ -25,12 +25,6 @@ WIDEST = """() => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with start_browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def file(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explained")
     run = small_run("demo", **FRONT_END, **HYBRID, **{"surrogate.slot.num_heads": 2, "training.warmup_epochs": 0})
@@ -39,14 +33,6 @@ def file(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactor
     attncem.audit(folder / "run", Suite(name="tiny", version=1, meaning="", rows=rows), progress=silent)
     attncem.explain(folder / "run", "test:17", out=folder / "page.html", progress=silent)
     return folder / "page.html"
-
-
-@pytest.fixture
-def opened(browser: Any, file: Path) -> Iterator[Opened]:
-    found = open_page(browser, file)
-    yield found
-    assert found.requests == [] and found.said == []
-    found.page.context.close()
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), SCREENS)

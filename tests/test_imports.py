@@ -15,6 +15,7 @@ FLOORS = {
     "types": 0,
     "texts": 0,
     "results": 1,
+    "children": 1,
     "config": 2,
     "checkpoints": 3,
     "conditions": 3,
@@ -67,6 +68,7 @@ FLOORS = {
 """Floor of every file or folder of the package; a new one gets its line here."""
 WITHOUT_TORCH = (
     "types",
+    "children",
     "texts/",
     "results/",
     "config/",

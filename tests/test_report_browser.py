@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attncem.reporting import report
-from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page, start_browser
+from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page
 from made_runs import NOW, make_audit, make_run, rows, score
 
 pytestmark = [pytest.mark.slow, needs_browser]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with start_browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +26,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs.append(make_run(folder, "slot", audits=[]))
     report(runs, folder / "zh.html", now=NOW, lang="zh")
     return report(runs, folder / "report.html", csv=True, now=NOW)
-
-
-@pytest.fixture
-def opened(browser: Any, file: Path) -> Iterator[Opened]:
-    found = open_page(browser, file)
-    yield found
-    assert found.requests == [] and found.said == [], "nothing is asked for, and nothing goes wrong, whatever is done"
-    found.page.context.close()
 
 
 WIDEST = """() => {

@@ -10,7 +10,6 @@ import io
 import multiprocessing
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -29,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from attncem.children import how_ended, interrupts_held
 from attncem.types import AttncemError, ConfigError, TrainingError
 
 PATIENCE = timedelta(minutes=30)
@@ -269,10 +268,7 @@ class Helpers:
         try:
             said = str(heard.recv())
         except EOFError:
-            process.join(END_SECONDS)
-            code = process.exitcode
-            how = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-            return f"{who} ended without a word ({how})"
+            return f"{who} ended without a word ({how_ended(process, END_SECONDS)})"
         return f"{who} failed: {said}" if said else None
 
     def join(self) -> None:
@@ -303,20 +299,6 @@ def _packed(arguments: tuple[Any, ...]) -> bytes:
             "at the top of a file, or start under torchrun"
         ) from error
     return buffer.getvalue()
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Processes started here never get Ctrl-C: it is the first process that stops the run."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # its start would let interrupts through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _help(told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Self
 
+from attncem.children import how_ended, interrupts_held
 from attncem.progress import Progress, tell
 from attncem.types import ConfigError, RunError
 
@@ -48,7 +48,7 @@ class Workers:
             raise ConfigError(f"workers={count}: at least 1 process is needed")
         self._context = multiprocessing.get_context("spawn")
         self._watched, self._lifeline = self._context.Pipe(duplex=False)
-        self._threads = ThreadPoolExecutor(count, "worker", initializer=_never_get_ctrl_c)
+        self._threads = ThreadPoolExecutor(count, "worker")
         self._own, self._started = threading.local(), list[BaseProcess]()
         self._progress, self._speaking, self._whose = progress, threading.Lock(), whose
 
@@ -84,7 +84,7 @@ class Workers:
                     said.to(self._progress)
         except (EOFError, OSError) as error:
             ended, self._own.process = getattr(self._own, "process", None), None
-            raise WorkerEnded(self._whose, _how(ended[0]) if ended else str(error)) from error
+            raise WorkerEnded(self._whose, how_ended(ended[0], _END_SECONDS) if ended else str(error)) from error
         return said.result()
 
     def _process(self) -> tuple[BaseProcess, Connection]:
@@ -92,7 +92,8 @@ class Workers:
         if getattr(self._own, "process", None) is None:
             here, there = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(there, self._watched))
-            process.start()
+            with interrupts_held():
+                process.start()
             there.close()  # when the process has ended, nobody holds that end any more
             self._started.append(process)
             self._own.process = process, here
@@ -135,28 +136,11 @@ class _Outcome:
         raise self.error
 
 
-def _how(process: BaseProcess) -> str:
-    """How a process has ended."""
-    process.join(_END_SECONDS)
-    code = process.exitcode
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-
-
-def _never_get_ctrl_c() -> None:
-    """In a thread that starts processes: they never get Ctrl-C, as it is their parent that ends them."""
-    if hasattr(signal, "pthread_sigmask"):
-        from multiprocessing import resource_tracker
-
-        resource_tracker.ensure_running()  # else the first process would start it, which unblocks Ctrl-C in its thread
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-
-
 # in a process
 
 
 def _serve(tasks: Connection, watched: Connection) -> None:
     """Do one task after the other, until nobody has any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
     with suppress(EOFError, OSError):  # whoever asked has gone, in the middle of a word perhaps
         while True:
