@@ -56,6 +56,8 @@ def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolde
         assert scores.keys() == {*METRICS, "reliable"}
         mean, low, high = scores["mse"]
         assert low <= mean <= high
+    assert on_test.row_seconds is not None and list(on_test.row_seconds) == ["mean image", "ridge"]
+    assert all(seconds > 0 for seconds in on_test.row_seconds.values())
     found = folder.views()[0].audits()
     by_images = {audit.plan.evaluation: audit for audit in found}
     assert on_test.accuracy == pytest.approx(

@@ -141,6 +141,7 @@ def _found(audit: AuditResult) -> CellAudit:
         attacks={row.name: {**_scores(row), "reliable": row.verdict.reliable} for row in audit.attacks},
         probes=probes or None,
         seconds=round(audit.seconds, 2),
+        row_seconds={row.name: round(row.seconds, 2) for row in audit.rows if row.ok},
         balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
     )
 

@@ -30,7 +30,7 @@ class CellAudit(Record):
     """What one audit found of a cell.
 
     ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
-    ``balanced_accuracy`` counts every class the same.
+    ``balanced_accuracy`` counts every class the same; ``row_seconds`` are what each row took to make.
     """
 
     accuracy: Interval | None
@@ -38,6 +38,7 @@ class CellAudit(Record):
     attacks: dict[str, dict[str, Any]] | None = None
     probes: dict[str, dict[str, Any]] | None = None
     seconds: float | None = None
+    row_seconds: dict[str, float] | None = None
     balanced_accuracy: float | None = None
 
 
