@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/front-ends.md anew from the results of their campaigns.
+"""Write the tables of docs/front-ends.md and docs/audit.md anew from the results of their campaigns.
 
-Each stands between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the page with what this would write.
+Each stands between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with what this would write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attncem.results.campaign_table import CampaignTable, CellResult
 from attncem.texts import text
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs/front-ends.md"
+PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")
 SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
 TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -91,6 +91,67 @@ def evidence_table() -> str:
     return _table(head, "|---|---|" + "--:|" * (len(head) - 2), lines)
 
 
+def ladder_table() -> str:
+    """The MSE that every row leaves of each model, the strongest of one release in bold, and the time of the rows."""
+    cells = results("ladder_cifar10").cells
+    head = ["row", *(cell.arm.replace("local_contrast-", "local contrast, ") for cell in cells), "seconds"]
+    rows = [(name, place) for place, audit in enumerate(cells[0].audits) for name in audit.attacks or {}]
+    lines = [["accuracy %", *(f"{100 * (cell.audits[0].accuracy or [0.0])[0]:.1f}" for cell in cells), ""]]
+    return _table(head, "|---|" + "--:|" * (len(head) - 1), lines + [_ladder_row(cells, *row) for row in rows])
+
+
+def _ladder_row(cells: list[CellResult], name: str, place: int) -> list[str]:
+    audits = [cell.audits[place] for cell in cells]
+    told = [_decimal("mse", [(audit.attacks or {})[name]["mse"][0]]) for audit in audits]
+    seconds = sorted((audit.row_seconds or {})[name] for audit in audits)
+    bold = [f"**{one}**" if _leaks(cell)[1] == name else one for one, cell in zip(told, cells, strict=True)]
+    return [name, *bold, f"{seconds[0]:.1f} to {seconds[-1]:.1f}"]
+
+
+def _leaks(cell: CellResult) -> tuple[float, str]:
+    """The lowest MSE of an attack that sees one release, over all audits, and its row."""
+    found = [(scores["mse"][0], name) for audit in cell.audits for name, scores in (audit.attacks or {}).items()]
+    return min((mse, name) for mse, name in found if " x" not in name)
+
+
+def ladder_summary() -> str:
+    """By how much single rows miss the strongest, what asking again takes off, and how long the suite takes."""
+    cells = results("ladder_cifar10").cells
+    head = ["", *(cell.arm.replace("local_contrast-", "local contrast, ") for cell in cells)]
+    lines = [
+        ["strongest of `standard`", *(str(cell.audits[0].strongest) for cell in cells)],
+        [
+            "the baseline's decoder leaves more than it by",
+            *(_more(cell, "baseline's decoder", _own(cell)) for cell in cells),
+        ],
+        [
+            "… and more than the strongest of all by",
+            *(_more(cell, "baseline's decoder", _leaks(cell)[0]) for cell in cells),
+        ],
+        ["16 releases take off a small decoder's error", *(_taken(cell) for cell in cells)],
+        ["`standard` without white box, seconds", *(f"{_seconds(cell):.0f}" for cell in cells)],
+    ]
+    return _table(head, "|---|" + "--:|" * len(cells), lines)
+
+
+def _own(cell: CellResult) -> float:
+    audit = cell.audits[0]
+    return float((audit.attacks or {})[str(audit.strongest)]["mse"][0])
+
+
+def _more(cell: CellResult, row: str, least: float) -> str:
+    return f"{100 * ((cell.audits[0].attacks or {})[row]['mse'][0] / least - 1):.1f} %"
+
+
+def _taken(cell: CellResult) -> str:
+    once, often = ((cell.audits[0].attacks or {})[row]["mse"][0] for row in ("decoder small", "decoder small x16"))
+    return f"{max(0.0, 100 * (1 - often / once)):.0f} %"
+
+
+def _seconds(cell: CellResult) -> float:
+    return sum(took for row, took in (cell.audits[0].row_seconds or {}).items() if row != "white box")
+
+
 def _arm(config: RunConfig, cells: list[CellResult]) -> list[str]:
     accuracy = [100 * _accuracy(cell) for cell in cells]
     numbers = [_decimal(name, [_strongest(cell)[name][0] for cell in cells]) for name in SHOWN]
@@ -126,9 +187,15 @@ def _table(head: list[str], rule: str, lines: list[list[str]]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-TABLES: dict[str, Callable[[], str]] = {"evidence": evidence_table, "selection": selection_table}
-"""Tables by the name that the page calls them."""
+TABLES: dict[str, Callable[[], str]] = {
+    "evidence": evidence_table,
+    "selection": selection_table,
+    "ladder": ladder_table,
+    "ladder_summary": ladder_summary,
+}
+"""Tables by the name that a page calls them."""
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"{PAGE} is up to date")
+    for page in PAGES:
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"{page} is up to date")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+import statistics as plain
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from attncem.statistics import (
     adjust,
     bootstrap_mean,
     bootstrap_ratio,
+    common_slope,
     compare_apart,
     compare_arms,
     compare_images,
@@ -217,6 +220,26 @@ def test_slopes_are_those_of_scipy() -> None:
     assert slope([0.9, 0.9], [0.01, 0.02]) is None
     with pytest.raises(ValueError, match="as many values as accuracies"):
         slope([0.9, 0.8], [0.01])
+
+
+def test_one_slope_for_several_curves() -> None:
+    """Each curve has a level of its own; noise of the accuracies alone leaves the slope where it was."""
+    rng, weights = np.random.default_rng(0), [0.5, 1.0, 2.0]
+
+    def curve(level: float, noise: float) -> tuple[list[float], list[float], list[float]]:
+        accuracies = [0.88 - 0.01 * math.log(weight) for weight in weights]
+        values = [level - 3 * accuracy for accuracy in accuracies]
+        return weights, [one + noise * rng.normal() for one in accuracies], values
+
+    assert common_slope([curve(1, 0), curve(5, 0)]) == pytest.approx(-3)
+    noisy = [curve(level, 0.01) for level in range(2000)]
+    assert common_slope(noisy) == pytest.approx(-3, rel=0.1)
+    flattened = plain.fmean(slope(x, y) or 0.0 for _, x, y in noisy)
+    assert abs(flattened) < 2, "least squares of each alone is too flat"
+    assert common_slope([([1, 2], [0.8, 0.9], [1, 2])]) is None, "more weight costs no accuracy"
+    assert common_slope([]) is None
+    with pytest.raises(ValueError, match="as many values as accuracies and weights, not 1, 2 and 2"):
+        common_slope([([1, 2], [0.8, 0.9], [1])])
 
 
 @pytest.mark.parametrize(("a", "b"), [(2, 2), (3, 3), (2, 5), (5, 2), (4, 3), (6, 6), (7, 4)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -190,7 +191,7 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
 
     def along(arm: str, weight: float) -> dict[str, float]:
         away = 0.0 if weight in (0.05, 1.2) or (arm, weight) == ("kmeans", 2) else 0.02
-        return {"accuracy": 0.877 - away, "times": 1.0 + 20 * away}
+        return {"accuracy": 0.877 - away, "times": 1.2 ** (100 * away)}
 
     folder(tmp_path, made("claim-cifar10", honest, noise=0.5), made("claim-selection-cifar10", along, noise=0.0))
     source = script.source.Source(tmp_path)
@@ -200,8 +201,9 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     assert equal.comparison.ratio == pytest.approx(1.0, abs=0.02) and equal.answer == "no_difference_shown"
     assert np.std(found.equal["c"].values["mse"]) > np.std(found.arms["c"].values["mse"]), "accuracies spread too"
     own = part(script.write_results.page(source), "## The claim")
-    assert re.search(r"c is -1\.\d\d points of accuracy from a: \*\*not within\*\* 0\.2\. Corrected", own)
-    assert "results/claim_selection_cifar10.json" in own and "λ = 0.05, 0.1" in own
+    assert re.search(r"c is -1\.\d\d points of accuracy from a: \*\*not within\*\* 0\.2\.", own)
+    assert "results/claim_selection_cifar10.json" in own and "one slope for 7 settings at several λ each" in own
+    assert re.search(r"worth -16\.7 % \(-16\.7 to -16\.7 without one of its settings\) of the MSE", own)
     assert re.search(r"\*\*not reached\*\*: MSE ↑ at least 1\.6 times: (0\.99|1\.0\d) ", own)
 
 
@@ -316,14 +318,25 @@ def test_a_readme_gets_its_headline_and_nothing_else_changes(script: Any, tmp_pa
 
 
 def test_slopes_and_moving_along_them() -> None:
-    table = made("claim-selection-cifar10", selection, noise=0.0)
-    curve = [arm for arm in arms_of(table) if arm.name == "s1.5-slot"]
-    line = slopes(curve)
-    assert line["mse"] == pytest.approx(-0.5 / 0.02 * BASE["mse"])
-    there = moved(curve[0], 0.877, line)
-    assert there.accuracy == pytest.approx(0.877)
-    assert there.values["mse"] == pytest.approx([1.9 * BASE["mse"]] * 2)
-    assert slopes(curve[:1]) == {} and moved(curve[0], 0.877, {}).measures == []
+    """Two settings, of which doubling λ costs a point and two points, and halves and quarters what is left to hide."""
+
+    def planted(arm: str, weight: float) -> dict[str, float]:
+        steep = 2 if arm == "s3-slot" else 1
+        doublings = math.log2(weight / 0.05)
+        return {"accuracy": 0.88 - 0.01 * steep * doublings, "times": 1.2 ** (steep * doublings)}
+
+    arms = arms_of(made("claim-selection-cifar10", planted, noise=0.0))
+    curves = [
+        [(arm.point["training.penalty_weight"], arm) for arm in arms if arm.name == name]
+        for name in ("s3-slot", "s1.5-slot")
+    ]
+    line = slopes(curves)
+    assert line["mse"] == pytest.approx(-math.log(1.2) / 0.01), "the same for both, so the same for all"
+    there = moved(curves[0][1][1], 0.88, line)
+    assert there.accuracy == pytest.approx(0.88)
+    assert there.values["mse"] == pytest.approx([BASE["mse"]] * 2)
+    assert slopes([]) == {} and slopes([curve[:1] for curve in curves]) == {}, "one point has no slope"
+    assert moved(curves[0][0][1], 0.88, {}).measures == []
 
 
 def test_p_is_adjusted_for_all_pairs_and_measures_together() -> None:

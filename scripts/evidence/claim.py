@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from attncem.campaigning.claims import ACCURACY, Arm, Effect, arms_of, effects, moved, slopes
+from attncem.campaigning.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
 from attncem.results.campaign_table import CampaignTable
-from evidence.source import Curve, Source, config_of, link, not_measured
+from evidence.source import Source, config_of, link, not_measured
 from evidence.words import (
     ANSWERS,
     conditions,
@@ -31,7 +32,7 @@ LEVEL = 0.01
 AGREE = 0.002
 """How far mean accuracies may be apart and still be called equal."""
 CURVES = ("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection")
-"""Campaigns with settings at several weights, from which slopes are measured; the first that has a setting counts."""
+"""Campaigns with settings at several weights, from which the slope is measured."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
 """The front end's part is b over a, the attention's c over b, the thin client's d over c."""
 
@@ -47,21 +48,39 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Slope:
+    """Settings at several weights each, with the campaigns that have them: one slope for all of them."""
+
+    campaigns: list[str]
+    curves: list[Curve]
+
+    @property
+    def lines(self) -> dict[str, float]:
+        """The slope of every measure."""
+        return slopes(self.curves)
+
+    def without_one(self, measure: str) -> list[float]:
+        """The slope of a measure with each of the settings left out; nothing where there are fewer than three."""
+        parts = [[*self.curves[:at], *self.curves[at + 1 :]] for at in range(len(self.curves))]
+        found = [slopes(part).get(measure) for part in parts] if len(parts) > 2 else []
+        return [line for line in found if line is not None]
+
+
+@dataclass(frozen=True)
 class Found:
-    """A claim as it was measured: its arms by part, where each is from, and the slope that moves it."""
+    """A claim as it was measured: its arms by part, where each is from, and the slope that moves them."""
 
     claim: Claim
     table: CampaignTable
     arms: dict[str, Arm]
     origin: dict[str, str]
-    curves: dict[str, Curve]
+    slope: Slope
 
     @property
     def equal(self) -> dict[str, Arm]:
-        """The arms at the mean accuracy of a, those of which a slope is known; without one, a as it is."""
-        at = self.arms["a"].accuracy
-        there = {part: moved(self.arms[part], at, slopes(curve)) for part, (_, curve) in self.curves.items()}
-        return {"a": self.arms["a"]} | there
+        """The arms at the mean accuracy of a; none where no slope is known."""
+        at, along = self.arms["a"].accuracy, self.slope.lines
+        return {part: moved(arm, at, along) for part, arm in self.arms.items()} if along else {}
 
     def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
         """Every pair of parts that is there, by measure."""
@@ -83,9 +102,10 @@ def find(source: Source, claim: Claim) -> Found | None:
     main = source.table(claim.campaign)
     if main is None or not arms.keys() >= claim.parts.keys():
         return None
-    known = {part: source.curve(config_of(origin[part], arm), CURVES) for part, arm in arms.items()}
-    curves = {part: curve for part, curve in known.items() if curve is not None and slopes(curve[1])}
-    return Found(claim, main, arms, origin, curves)
+    like = config_of(origin["a"], arms["a"])
+    curves = {campaign: source.curves(campaign, like) for campaign in CURVES}
+    known = Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
+    return Found(claim, main, arms, origin, known)
 
 
 # the section
@@ -145,21 +165,27 @@ def _accuracies(found: Found) -> str:
         away = arm.accuracy - at
         within = "within" if abs(away) <= AGREE else "**not within**"
         told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
-        lines.append(f"- {told} {_how(found, part)}")
-    return "\n".join(lines)
+        lines.append(f"- {told}")
+    return "\n".join([*lines, "", _how(found.slope)])
 
 
-def _how(found: Found, part: str) -> str:
-    if part not in found.curves:
-        return "No slope of this setting was measured, so its numbers are not corrected."
-    campaign, curve = found.curves[part]
-    line = slopes(curve)
-    weights = ", ".join(f"{config_of(campaign, arm).training.penalty_weight:g}" for arm in curve)
-    told = f"MSE by {line['mse'] / 100:+.5f} and structure error by {line['structure'] / 100:+.5f}"
+def _how(known: Slope) -> str:
+    if not known.lines:
+        return "No setting of these data was measured at several λ, so there is no slope, and nothing is corrected."
+    told = f"{_percent(known, 'mse')} of the MSE and {_percent(known, 'structure')} of the structure error"
+    files = ", ".join(map(link, known.campaigns))
     return (
-        f"Corrected to a's accuracy, seed by seed, along its own slope: for each point of accuracy {told} "
-        f"({link(campaign)}, λ = {weights}); the slope's own error is not in the intervals."
+        f"Corrected to the mean accuracy of a, seed by seed: each point of accuracy is worth {told}. It is one slope "
+        f"for {len(known.curves)} settings at several λ each ({files}); its own error is not in the intervals."
     )
+
+
+def _percent(known: Slope, measure: str) -> str:
+    """A slope for each point of accuracy, and how far it moves when one of its settings is left out."""
+    each = [known.lines[measure], *known.without_one(measure)]
+    mean, *others = (f"{100 * (math.exp(value / 100) - 1):+.1f}" for value in each)
+    ends = sorted(others, key=float)
+    return f"{mean} % ({ends[0]} to {ends[-1]} without one of its settings)" if ends else f"{mean} %"
 
 
 def _effects(found: Found) -> str:

@@ -89,7 +89,7 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
     said, own, goals = SAID[language], judged(found), verdicts(found)
     missed = sum(not one.reached for one in goals)
     told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
-    equal = "c" in found.curves
+    equal = bool(found.equal)
     return {
         "seeds": min(len(arm.seeds) for arm in found.arms.values()),
         "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c")),

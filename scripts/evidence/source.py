@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from attncem.campaigning.claims import Arm, arms_of
+from attncem.campaigning.claims import Arm, Curve, arms_of
 from attncem.campaigning.expansion import expand
 from attncem.campaigning.results import read_results
 from attncem.config.campaigns import load_campaign
 from attncem.config.run import RunConfig
 from attncem.results.campaign_table import CampaignTable
-
-Curve = tuple[str, list[Arm]]
-"""A campaign, and one arm of it at several weights."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +26,15 @@ class Source:
         file = self.folder / f"{stem(campaign)}.json"
         return read_results(file) if file.is_file() else None
 
-    def curve(self, config: RunConfig, campaigns: Iterable[str]) -> Curve | None:
-        """The first campaign in which this setting was measured at two weights or more, with its points there."""
-        asked = _but_for_the_weight(config)
-        for name in campaigns:
-            table = self.table(name)
-            points = [] if table is None else arms_of(table)
-            same = [arm for arm in points if _but_for_the_weight(config_of(name, arm)) == asked]
-            if len({weight_of(name, arm) for arm in same}) > 1:
-                return name, same
-        return None
+    def curves(self, campaign: str, like: RunConfig) -> list[Curve]:
+        """Every setting of a campaign on these data and this channel that was measured at two weights or more."""
+        table = self.table(campaign)
+        settings: dict[str, list[tuple[float, Arm]]] = {}
+        for arm in [] if table is None else arms_of(table):
+            config = config_of(campaign, arm)
+            if (config.data, config.channel) == (like.data, like.channel):
+                settings.setdefault(_but_for_the_weight(config), []).append((weight_of(campaign, arm), arm))
+        return [curve for curve in settings.values() if len({weight for weight, _ in curve}) > 1]
 
 
 def stem(campaign: str) -> str:
@@ -72,7 +67,8 @@ def _configs(campaign: str) -> dict[tuple[str, str], RunConfig]:
     return {(one.cell.arm, repr(one.cell.point)): one.config for one in expand(load_campaign(campaign))}
 
 
-def _but_for_the_weight(config: RunConfig) -> dict[str, Any]:
+def _but_for_the_weight(config: RunConfig) -> str:
+    """All that makes a setting, as text."""
     data = config.model_dump(mode="json", exclude={"name", "seed"})
     del data["training"]["penalty_weight"]
-    return data
+    return json.dumps(data, sort_keys=True)

@@ -20,8 +20,12 @@ from torch import Tensor
 Function = Callable[..., Any]
 WARM_STEPS = 3
 """Steps run as they are written before one is recorded: they create optimiser state and library handles."""
-TOLERANCE = {"32-true": 0.02, "bf16-mixed": 0.2}
-"""How far the recorded step's update may be from the plain one's, relative to its size, by precision."""
+TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.2}
+"""How far the recorded step's update may be from the plain one's, relative to its size, by precision.
+
+Convolutions in 32 bits round to 10 bits of mantissa on a GPU: 0.028 was seen for batches of 16. A step without its
+penalty differs there by 0.06, one with other noise by 0.4.
+"""
 
 
 class Step:

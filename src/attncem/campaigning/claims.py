@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics as plain
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from attncem.metrics import METRICS
 from attncem.results.audit import PERFECT
 from attncem.results.campaign_table import CampaignTable, CellResult
 from attncem.results.comparison import Comparison
-from attncem.statistics import adjust, compare_arms, ratio_interval, slope
+from attncem.statistics import adjust, common_slope, compare_arms, ratio_interval
 from attncem.types import RunError
 
 Answer = Literal["more_private", "less_private", "no_difference_shown", "too_few_seeds"]
@@ -44,6 +45,10 @@ class Arm:
     def measures(self) -> list[str]:
         """The attacks' measures that every seed has, in their usual order."""
         return [name for name in METRICS if name in self.values]
+
+
+Curve = Sequence[tuple[float, Arm]]
+"""One setting at several weights: each weight with the arm there."""
 
 
 def arms_of(table: CampaignTable, *, audit: int = 0, balanced: bool = False) -> list[Arm]:
@@ -93,26 +98,32 @@ def _accuracy(campaign: str, cell: CellResult, audit: int, balanced: bool) -> fl
 # at equal accuracy
 
 
-def slopes(curve: Sequence[Arm]) -> dict[str, float]:
-    """What each measure changes by for each unit of accuracy along an arm's points; empty where there are not two."""
-    accuracies = [arm.accuracy for arm in curve]
-    found: dict[str, float] = {}
-    for name in _shared(curve) if len(curve) > 1 else ():
-        line = slope(accuracies, [plain.fmean(arm.values[name]) for arm in curve])
-        if line is not None:
-            found[name] = line
-    return found
+def slopes(curves: Sequence[Curve]) -> dict[str, float]:
+    """By what part of itself each measure changes for each unit of accuracy, one slope for all these settings.
+
+    Single settings have a few seeds at two or three weights, and accuracies that differ little: too few for a slope of
+    their own. Empty where more weight costs no accuracy.
+    """
+    shared = _shared([arm for curve in curves for _, arm in curve]) if curves else []
+    found = {name: common_slope([_points(curve, name) for curve in curves]) for name in shared}
+    return {name: line for name, line in found.items() if line is not None}
+
+
+def _points(curve: Curve, measure: str) -> tuple[list[float], list[float], list[float]]:
+    """Weights, mean accuracies and the logarithms of a measure's means along a setting's points."""
+    levels = [math.log(plain.fmean(arm.values[measure])) for _, arm in curve]
+    return [weight for weight, _ in curve], [arm.accuracy for _, arm in curve], levels
 
 
 def moved(arm: Arm, accuracy: float, along: Mapping[str, float]) -> Arm:
-    """The arm as it would be at this accuracy: every seed's measure moved by the slope times what that seed is off.
+    """The arm as it would be at this accuracy: every seed's measure moved along the slope by what that seed is off.
 
     Seed by seed, so that the spread of the accuracies is in what is said of the measures. Measures without a slope are
     left out, as nothing is known of them there.
     """
     missing = [accuracy - own for own in arm.values[ACCURACY]]
     values = {
-        name: [value + line * off for value, off in zip(arm.values[name], missing, strict=True)]
+        name: [value * math.exp(line * off) for value, off in zip(arm.values[name], missing, strict=True)]
         for name, line in along.items()
     }
     values[ACCURACY] = [accuracy] * len(missing)

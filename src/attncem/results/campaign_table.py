@@ -38,8 +38,8 @@ class CellAudit(Record):
     attacks: dict[str, dict[str, Any]] | None = None
     probes: dict[str, dict[str, Any]] | None = None
     seconds: float | None = None
-    row_seconds: dict[str, float] | None = None
     balanced_accuracy: float | None = None
+    row_seconds: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)

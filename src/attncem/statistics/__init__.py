@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncem.statistics.fronts import error_at, pareto, place, slope
+from attncem.statistics.fronts import common_slope, error_at, pareto, place, slope
 from attncem.statistics.images import (
     Interval,
     bootstrap_mean,
@@ -27,6 +27,7 @@ __all__ = [
     "adjust",
     "bootstrap_mean",
     "bootstrap_ratio",
+    "common_slope",
     "compare_apart",
     "compare_arms",
     "compare_images",

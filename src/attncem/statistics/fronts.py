@@ -132,3 +132,21 @@ def slope(accuracies: Values, values: Values) -> float | None:
     away = x - x.mean()
     spread = float((away**2).sum())
     return float(away @ (y - y.mean())) / spread if spread > 0 else None
+
+
+def common_slope(curves: Sequence[tuple[Values, Values, Values]]) -> float | None:
+    """What a value changes by for each unit of accuracy: one slope for several curves of weights, accuracies, values.
+
+    What the value moves by with the logarithm of the weight, over what the accuracy moves by with it, each summed over
+    the curves around their own means. So the noise of single accuracies, which are close together, neither flattens the
+    slope nor makes it steep. None where more weight costs no accuracy.
+    """
+    costs = moves = 0.0
+    for weights, accuracies, values in curves:
+        strength, x, y = np.log(finite_values(weights)), finite_values(accuracies), finite_values(values)
+        if not len(strength) == len(x) == len(y):
+            counts = f"{len(y)}, {len(x)} and {len(strength)}"
+            raise ValueError(f"a curve needs as many values as accuracies and weights, not {counts}")
+        away = strength - strength.mean()
+        costs, moves = costs + float(away @ x), moves + float(away @ y)
+    return moves / costs if costs < 0 else None
