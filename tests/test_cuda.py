@@ -182,6 +182,17 @@ def test_train_audit_and_report_on_the_gpu(config: str, tmp_path) -> None:
     assert attncem.report([run], out=tmp_path / "report.html").exists()
 
 
+def test_attacks_beside_each_other_on_the_gpu(tmp_path: Path) -> None:
+    run = attncem.train("demo-none", TINY, out=tmp_path / "run", progress=silent)
+    rows: dict[str, Any] = {"ridge": {"name": "ridge"}, "decoder": {"name": "decoder", "epochs": 1, "max_epochs": 2}}
+    suite = {"name": "beside", "version": 1, "meaning": "beside each other", "rows": rows}
+    alone = attncem.audit(run, suite, out=tmp_path / "alone", progress=silent)
+    beside = attncem.audit(run, suite, out=tmp_path / "beside", workers=2, progress=silent)
+    assert {row.outcome for row in beside.rows} == {"ok"} and beside.plan.device == alone.plan.device != "cpu"
+    for one, other in zip(alone.attacks, beside.attacks, strict=True):
+        assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.02)
+
+
 @pytest.mark.parametrize("noise", ["fresh", "keyed"])
 def test_rows_that_ask_again_on_the_gpu(noise: str, tmp_path) -> None:
     run = attncem.train("demo-none", [*TINY, f"channel.0.noise={noise}"], out=tmp_path / "run", progress=silent)

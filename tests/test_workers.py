@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attncem.attacks.forecast import Seconds
-from attncem.auditing import _require_workers, audit
+from attncem.auditing import audit
 from attncem.auditing.forecasting import _beside
 from attncem.auditing.workers import Brief, measured_beside
 from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
@@ -69,7 +68,7 @@ def test_the_numbers_are_those_of_one_process(small_run: Callable[..., Path], tm
 
 def brief_of(run: Path, **other: Any) -> Brief:
     subject = open_run(run).subject()
-    return replace(Brief(run, subject.weights, subject.fingerprint, THREATS["train"], "test", 0, 1), **other)
+    return replace(Brief(run, subject.weights, subject.fingerprint, THREATS["train"], "test", 0, 1, "cpu"), **other)
 
 
 @pytest.mark.slow
@@ -144,9 +143,6 @@ def test_workers_that_cannot_be(small_run: Callable[..., Path]) -> None:
         audit(run, suite(ROWS), workers=0)
     with pytest.raises(ConfigError, match="workers=2 needs a run folder that every process can open"):
         audit(open_run(run), suite(ROWS), workers=2)
-    on_gpu = replace(open_run(run), device=torch.device("cuda"))
-    with pytest.raises(ConfigError, match="workers=2 is for a CPU"):
-        _require_workers(on_gpu, 2, from_folder=True)
 
 
 def test_the_time_of_rows_beside_each_other() -> None:

@@ -77,8 +77,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
     `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
     of a checkpoint, `out` another folder for the result, `threads` those of torch on a CPU, if not as many as the run
-    had. `workers` are processes that attack beside each other on a CPU, each with so many threads; the numbers are the
-    same. `reference` is an undefended run of the same data, in whose features probes may measure.
+    had. `workers` are processes that attack beside each other, each with so many threads; the numbers are the same.
+    `reference` is an undefended run of the same data, in whose features probes may measure.
     """
     chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
     wanted = select_rows(chosen.suite, only, skip)
@@ -152,9 +152,7 @@ class Crew:
 
 
 def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
-    """ConfigError unless other processes can open the same model, and have something to compute on."""
-    if opened.device.type != "cpu":
-        raise ConfigError(f"workers={workers} is for a CPU: on a GPU rows are made one after the other")
+    """ConfigError unless other processes can open the same model."""
     if opened.directory is None or not from_folder:
         raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
 
@@ -214,7 +212,8 @@ def _brief(case: Case, crew: Crew) -> Brief:
     subject = case.subject.subject()
     assert case.subject.directory is not None
     where = case.subject.directory.path.resolve()
-    return Brief(where, subject.weights, subject.fingerprint, case.threat, case.on, case.seed, crew.threads)
+    device = str(case.subject.device)
+    return Brief(where, subject.weights, subject.fingerprint, case.threat, case.on, case.seed, crew.threads, device)
 
 
 def _nested(progress: Progress, stage: str) -> Progress:

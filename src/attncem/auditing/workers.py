@@ -13,7 +13,7 @@ from pathlib import Path
 from attncem.auditing.case import Case
 from attncem.auditing.measuring import Measured, measure
 from attncem.config.base import Options
-from attncem.engine import limited_threads, memory_kept
+from attncem.engine import fastest_convolutions, limited_threads, memory_given_back, memory_kept
 from attncem.opening import open_run
 from attncem.progress import Progress
 from attncem.results.threats import ThreatModel
@@ -34,10 +34,11 @@ class Brief:
     on: str
     seed: int
     threads: int
+    device: str
 
     def case(self) -> Case:
         """The case, made anew; RunError where the run is no longer what it was."""
-        opened = open_run(self.run, weights=self.weights, device="cpu")
+        opened = open_run(self.run, weights=self.weights, device=self.device)
         if opened.fingerprint != self.fingerprint:
             raise RunError(f"{self.run} has changed since the audit began")
         return Case(opened, self.threat, on=self.on, seed=self.seed)
@@ -63,7 +64,8 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
         case = _case(brief)
     except AttncemError as error:
         raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
-    with limited_threads(brief.threads), memory_kept(case.subject.device):
+    device = case.subject.device
+    with limited_threads(brief.threads), memory_kept(device), memory_given_back(device), fastest_convolutions(device):
         return measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 

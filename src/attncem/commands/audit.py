@@ -49,7 +49,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads on a CPU (default: as the run)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks at once on a CPU (default: 1)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks at once (default: 1)")
     add_encoder(parser)
     parser.set_defaults(run=_audit, takes_overrides=True)
 
