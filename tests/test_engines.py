@@ -18,6 +18,7 @@ from attncem.campaigning.engines import polled as polling
 from attncem.campaigning.engines.polled import PolledEngine, needed
 from attncem.campaigning.engines.slurm import JOBS, SlurmEngine
 from attncem.campaigning.expansion import expand
+from attncem.campaigning.running import default_options
 from attncem.cli import _parser, main
 from attncem.commands.engine import engine_options
 from attncem.config.campaigns import load_campaign
@@ -38,6 +39,25 @@ NONE, BROKEN = "none-s0", "broken-s0"
 def made(path: Path, **changes: Any) -> CampaignFolder:
     campaign = load_campaign({**TINY, **changes})
     return CampaignFolder.create(path, campaign, expand(campaign))
+
+
+# how many
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu", "threads", "workers"),
+    [("auto", False, 1, 4), ("auto", True, 1, 2), ("cpu", True, 1, 4), ("auto", False, 4, 1), ("cpu", True, 3, 1)],
+)
+def test_processes_where_nobody_says_how_many(
+    device: str, gpu: bool, threads: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU is shared by two; cores are one each, or as many as a run has threads; never more than cells."""
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    folder = made(tmp_path / "campaign", set={"device": device, "threads": threads}, seeds=4)
+    assert default_options(folder).workers == workers
+    few = made(tmp_path / "few", set={"device": "cpu"}, arms={"none": {}})
+    assert default_options(few).workers == 1
 
 
 # bookkeeping
@@ -208,6 +228,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from attncem.campaigning import run_campaign
+from attncem.campaigning.running import default_options
 from attncem.campaigning.engines import EngineOptions
 from attncem.campaigning.engines.slurm import SlurmEngine
 SlurmEngine.cluster = "local"

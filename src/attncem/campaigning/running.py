@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,8 @@ from attncem.types import ConfigError, RunError
 
 _ROOM = 64 * 2**20
 """Bytes that must be free before a campaign begins."""
+_ON_A_GPU = 2
+"""Processes on a GPU where nobody says how many: while one is busy on the host, the other computes."""
 _POLL = 0.5
 """Seconds between two looks at whether somebody asked it to stop."""
 _PATIENCE = 60.0
@@ -80,11 +82,21 @@ def run_campaign(
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
-    """A process for every core, or for as many cores as an arm's runs have threads; no more than cells."""
-    cells, cores = folder.plan.cells, os.cpu_count() or 1
-    first_of_arms = {cell.arm: cell for cell in reversed(cells)}.values()
-    threads = max(folder.config(cell.id).threads for cell in first_of_arms)
-    return EngineOptions(workers=max(1, min(len(cells), cores // threads)))
+    """A process a core, or for as many cores as an arm's runs have threads, or two on a GPU; no more than cells."""
+    cells = folder.plan.cells
+    configs = [folder.config(cell.id) for cell in {cell.arm: cell for cell in reversed(cells)}.values()]
+    fitting = processes_here({config.device for config in configs}) // max(config.threads for config in configs)
+    return EngineOptions(workers=max(1, min(len(cells), fitting)))
+
+
+def processes_here(devices: Collection[str]) -> int:
+    """One for every core; where runs find a GPU no more than can share it."""
+    cores = os.cpu_count() or 1
+    if set(devices) <= {"cpu"}:
+        return cores
+    from attncem.engine import resolve_device  # torch: only where a device must be found
+
+    return min(cores, _ON_A_GPU) if resolve_device("auto").type == "cuda" else cores
 
 
 def stop_campaign(path: str | Path) -> bool:

@@ -9,7 +9,6 @@ chosen/             the best configuration of every method and accuracy level, r
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from attncem.campaigning.costs import spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import plan_cell
 from attncem.campaigning.results import SEARCH
+from attncem.campaigning.running import processes_here
 from attncem.campaigning.tuning import Tried, Tuner, needs_optuna, open_journal
 from attncem.config.load import dump_config, load
 from attncem.config.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
@@ -63,7 +63,7 @@ def search(
         folder.mkdir(parents=True, exist_ok=True)
     with held(folder), shown(progress) as told:
         write_atomic(folder / SEARCH, dump_config(asked).encode())
-        settings = options or EngineOptions(workers=os.cpu_count() or 1)
+        settings = options or EngineOptions(workers=processes_here({str(asked.set.get("device", "auto"))}))
         work = _Searching(asked, allowed, folder, settings.workers)
         with ENGINES[engine](work.folder, settings, told) as workers:
             stopped = work.run(workers, told)

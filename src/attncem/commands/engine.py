@@ -18,7 +18,7 @@ _MEANT_FOR = {"gpus": ("slurm", "ray"), "partition": ("slurm",), "minutes": ("sl
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """The options --engine and --workers, and what a cluster needs to know."""
-    many = f"runs at once (default: one per core; on a cluster {_ON_A_CLUSTER})"
+    many = f"runs at once (default: one per core, 2 on a GPU; on a cluster {_ON_A_CLUSTER})"
     parser.add_argument("--workers", type=int, metavar="N", help=many)
     parser.add_argument("--engine", default="local", help="where: local, slurm or ray (default: local)")
     parser.add_argument("--gpus", type=int, metavar="N", help="slurm, ray: GPUs of each run (default: 0)")
