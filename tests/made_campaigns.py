@@ -237,12 +237,14 @@ def _portrait(cell: Cell, made: Made) -> Portrait:
     faces = [base64.b64encode(_png(rng, replace(made, side=16), 0.3)).decode() for _ in range(6)]
     weights = sorted((float(f"{value:.4g}") for value in rng.dirichlet(np.ones(30))), reverse=True)
     gates = [Gate("gate_dimension", 0.4, 0.02, 0.9, 0.1), Gate("gate_snr", 0.7, 0.1, 1.0, 0.2)]
+    of_slots = Gate("slot_gate_snr", 0.6, 0.1, 0.9, 0.1)
+    divided = [True, True, False]  # as hybrid leaves it: the last class has attention alone
     classes = [
         ClassPortrait(
-            label, CLASSES[label], 30, weights, [0.5, 0.3, 0.2], gates,
-            [Face(face, weights[5 * place], [0.6, 0.3, 0.1]) for place, face in enumerate(faces)],
+            label, CLASSES[label], 30, weights, [0.5, 0.3, 0.2] * slots, [*gates, *[of_slots] * slots],
+            [Face(face, weights[5 * place], [0.6, 0.3, 0.1] * slots) for place, face in enumerate(faces)],
         )
-        for label in range(3)
+        for label, slots in enumerate(divided)
     ]  # fmt: skip
     bare = cell.arm == "none"
     surrogate, shown = ("none", []) if bare else (cell.arm, classes)

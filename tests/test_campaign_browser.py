@@ -119,6 +119,9 @@ def test_portraits_are_drawn(opened: Opened) -> None:
     assert "Before the defence: releases of none" in figures.first.inner_text()
     assert opened.page.locator("#portrait .clouds circle").count() == 900
     assert opened.page.locator("#portrait .faces img").count() == 18
+    for place, slots in enumerate((True, True, False)):
+        said = opened.page.locator(".portrait-classes > div").nth(place).inner_text()
+        assert ("SNR gate of the slots" in said) == slots and ("it has no slots" in said) != slots
     opened.page.select_option("#choose-method", "tsne")
     assert figures.count() == 3, "two of its own and one of the undefended arm"
     opened.page.select_option("#choose-portrait", label="none")

@@ -34,8 +34,8 @@ from attncem.metrics import METRICS, mse
 from attncem.opening import OpenRun, open_run
 from attncem.progress import silent
 from attncem.reporting.explanation import write_explanation
-from attncem.reporting.explanation_words import first_words, standing
-from attncem.results.explanation import Explanation, Recovery
+from attncem.reporting.explanation_words import describe_gates, first_words, standing
+from attncem.results.explanation import Explanation, Gate, Recovery
 from attncem.results.threats import THREATS
 from attncem.runs import RunDirectory
 from attncem.surrogates import SURROGATES, build_surrogate, moments
@@ -51,6 +51,7 @@ HYBRID = {
     "surrogate.slot.slot_dim": 8,
     "surrogate.slot.num_slots": 3,
     "surrogate.slot.num_heads": 2,
+    "surrogate.slot.snr_gate": True,
     "training.warmup_epochs": 0,
 }
 SLOTS = {"surrogate.name": "slot", "surrogate.slot_dim": 8, "surrogate.num_slots": 3, "surrogate.num_heads": 2}
@@ -172,6 +173,21 @@ def test_hybrid_shows_the_slots_of_its_marked_classes_alone() -> None:
     assert not rows["shares"][y != 1].any()
     gated = surrogate.gated.explain(z, y)
     assert rows.keys() == gated.keys() | {"shares"} and torch.equal(rows["attention"], gated["attention"])
+
+
+def test_gates_of_the_slots_of_hybrid_are_those_of_forward() -> None:
+    gates = {"snr_gate": True, "dimension_gate": True, "class_gate": True}
+    slots = {"slot_dim": 8, "num_heads": 2, "num_slots": 3}
+    surrogate, (z, y) = fitted("hybrid", max_risk_classes=1, gated={"snr_gate": True}, slot={**slots, **gates}), batch()
+    surrogate.risk.copy_(torch.tensor([0.0, 2.0, -torch.inf, 1.0, -torch.inf]))
+    surrogate.refresh([])
+    rows, said = surrogate.explain(z, y), surrogate(z, y).diagnostics
+    assert rows["slot_gate_dimension"].shape == (len(y), 3 * 16), "a value for each slot and feature"
+    for name, known in (("dimension", "gate_dimension"), ("snr", "slot_gate_snr"), ("class", "gate_class")):
+        values = rows[f"slot_gate_{name}"]
+        assert float(values[y == 1][0].mean()) == pytest.approx(float(said[known]), rel=1e-5), "the one marked class"
+        assert not values[y != 1].any()
+    assert torch.equal(rows["gate_snr"], surrogate.gated.explain(z, y)["gate_snr"]), "beside those of attention"
 
 
 # the explanation
@@ -302,6 +318,12 @@ def test_hybrid_says_where_attention_is_alone(small_run: Make, tmp_path: Path, s
     assert ('id="shares"' in shown) == slots and ("is handled by gated attention alone" in shown) != slots
     names = ", ".join(row.name for row in found.reference.classes if row.divided)
     assert slots or f"gives slots to these classes alone: {names}." in shown
+    assert [gate.name for gate in found.reference.gates] == (["slot_gate_snr"] if slots else [])
+    assert (text("explain.gate.slot_gate_snr") in shown) == slots and "uses no gates in this run." not in shown
+    assert (text("explain.gates.alone.nothing", name=found.reference.name) in shown) != slots
+    attended = replace(found, reference=replace(found.reference, gates=[Gate("gate_snr", 0.5, 0.1, 0.9, 0.0)]))
+    said = text("explain.gates.alone.attention", name=found.reference.name)
+    assert describe_gates(attended) == ("" if slots else said)
 
 
 def test_a_memory_inside_a_part_is_no_part_of_the_explanation(tiny: dict[str, Any]) -> None:

@@ -93,6 +93,15 @@ def test_slots_have_shares(small_run: Make) -> None:
         assert all(math.isclose(sum(face.shares), 1, abs_tol=1e-3) for face in item.faces)
 
 
+def test_gates_of_slots_are_there_where_slots_are(small_run: Make) -> None:
+    parts = {"gated.snr_gate": True, "slot.snr_gate": True, "slot.slot_dim": 8, "slot.num_heads": 2}
+    options = {f"surrogate.{name}": value for name, value in parts.items()}
+    found = portray(small_run("demo", **{"surrogate.name": "hybrid", "surrogate.max_risk_classes": 9}, **options))
+    assert any(item.shares for item in found.classes)
+    for item in found.classes:
+        assert [gate.name for gate in item.gates] == ["gate_snr", *(["slot_gate_snr"] if item.shares else [])]
+
+
 def test_without_a_surrogate_there_are_clouds_alone(small_run: Make) -> None:
     found = portray(small_run("demo-none"))
     assert found.classes == [] and found.part == ""

@@ -125,6 +125,82 @@ def test_folded_columns_are_shown_when_asked(opened: Opened) -> None:
     assert names == ["gated", "kmeans", "none", "slot"], "by accuracy; what has none comes last"
 
 
+LANGUAGES = ["report.html", "zh.html"]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize(("width", "height", "scheme"), SCREENS[2:])
+def test_on_a_phone_an_attack_is_one_line_that_opens(
+    browser: Any, file: Path, name: str, width: int, height: int, scheme: str
+) -> None:
+    opened = open_page(browser, file.with_name(name), width, height, scheme)
+    lines = opened.page.locator("#table-attacks tbody tr")
+    assert lines.count() == 5 * 6 and opened.page.locator("#table-attacks details[open]").count() == 5, "the strongest"
+    named = opened.page.locator("#table-attacks .of:visible").all_inner_texts()
+    assert len(named) == len(set(named)) == 5, "a run is named once"
+    assert lines.nth(0).locator("td:visible").count() > 6, "whole"
+    ridge = lines.nth(1)
+    assert ridge.inner_text().split() == ["ridge", "MSE", "0.0156", "SSIM", "0.744"]
+    assert ridge.bounding_box()["height"] < 45 and not ridge.locator("td:visible").count()
+    ridge.locator("summary").click()
+    assert ridge.locator("td:visible").count() == lines.nth(0).locator("td:visible").count()
+    ridge.locator("summary").press("Enter")
+    assert not ridge.locator("td:visible").count()
+    opened.page.locator("#attacks .extras").check()
+    assert not ridge.locator("td:visible").count(), "more columns are for rows that are open"
+    for summary in opened.page.locator("#table-attacks tr:not(.strongest) summary").all():
+        summary.click()
+    assert opened.page.evaluate(WIDEST.replace("#plot *", "#attacks *, #classes *")) <= width
+    assert opened.requests == [] and opened.said == []
+    opened.page.context.close()
+
+
+def test_attacks_that_were_sorted_apart_name_their_runs_on_a_phone(opened: Opened) -> None:
+    opened.page.locator("#table-attacks thead th", has_text="MSE").locator("button").click()
+    opened.page.set_viewport_size({"width": 400, "height": 800})
+    assert opened.page.locator("#table-attacks .of:visible").count() == 5 * 6
+
+
+def test_without_scripts_attacks_open_and_on_paper_all_are(browser: Any, file: Path) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 800})
+    page = context.new_page()
+    page.goto(file.as_uri())
+    ridge = page.locator("#table-attacks tbody tr").nth(1)
+    ridge.locator("summary").click()
+    assert "0.0156" in ridge.locator('td[data-title="MSE"]').inner_text()
+    ridge.locator("summary").click()
+    assert not ridge.locator("td:visible").count()
+    page.emulate_media(media="print")
+    assert ridge.locator("td:visible").count() > 6 and not page.locator("details.line:visible").count()
+    context.close()
+
+
+def test_on_a_wide_screen_no_attack_is_folded(opened: Opened) -> None:
+    assert not opened.page.locator("details.line:visible").count()
+    assert opened.page.locator("#table-attacks tbody td:not(.extra):visible").count() >= 5 * 6 * 8
+
+
+def test_classes_are_sorted_below_the_name_of_each_model(opened: Opened) -> None:
+    table = opened.page.locator("#table-classes-0")
+    assert table.locator('th[scope="colgroup"]').all_inner_texts() == ["none", "kmeans", "gated"]
+    assert not table.locator('th[scope="colgroup"] button').count(), "three numbers have no one order"
+    edges = [table.locator("thead tr").nth(1).locator("th").nth(place).bounding_box()["x"] for place in (0, 2, 4)]
+    assert edges == [box.bounding_box()["x"] for box in table.locator('th[scope="colgroup"]').all()], (
+        "each above its own"
+    )
+    table.locator("thead tr").nth(1).locator("th").nth(3).locator("button").click()
+    errors = [float(str(cell).strip("▼ ")) for cell in table.locator("tbody td:nth-child(5)").all_inner_texts()]
+    assert errors == sorted(errors), "kmeans' error, the fifth cell of a row"
+
+
+def test_on_a_phone_a_model_is_named_once_in_each_class(browser: Any, file: Path) -> None:
+    opened = open_page(browser, file, 400, 800)
+    cells = opened.page.locator("#table-classes-0 tbody tr").first.locator("td")
+    before = cells.evaluate_all("all => all.map((it) => getComputedStyle(it, '::before').content)")
+    assert before == ['"none"', '"MSE"', '"kmeans"', '"MSE"', '"gated"', '"MSE"']
+    opened.page.context.close()
+
+
 def test_without_scripts_the_page_still_tells(browser: Any, file: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -33,6 +33,7 @@ from attncem.reporting.tables import SAMPLED
 from attncem.results.audit import Kind
 from attncem.results.campaign import State
 from attncem.results.comparison import Over, Standing, VerdictCode
+from attncem.results.explanation import GATES
 from attncem.results.findings import Finding
 from attncem.results.portrait import Method, Of
 from attncem.results.threats import Auxiliary, Need
@@ -120,7 +121,8 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.shares.*": PARTS_OF_A_CLASS,
     "explain.column.*": PARTS_OF_A_CLASS,
     "explain.penalty.*": PARTS_OF_A_CLASS,
-    "explain.gate.*": ("gate_dimension", "gate_snr", "gate_class"),
+    "explain.gate.*": GATES,
+    "explain.gates.alone.*": ("attention", "nothing"),
     "explain.answer.*": get_args(Level),
     "explain.average.*": STANDINGS,
     "explain.blind.*": STANDINGS,

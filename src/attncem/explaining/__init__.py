@@ -182,7 +182,7 @@ class _Explainer:
             attentions=[] if attention is None else attention[beside].tolist(),
             part=surrogate.part,
             shares=[] if parts is None else _part_shares(parts[-1], parts[:-1]),
-            gates=[gate_view(name, values[-1]) for name, values in rows.items() if name.startswith("gate_")],
+            gates=gates_of(rows, -1, divided=parts is not None),
             classes=self._class_rows(z, y, output.per_class, rows),
             diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
         )
@@ -244,7 +244,13 @@ def _part_shares(image: Tensor, others: Tensor) -> list[PartShare]:
     return [PartShare(one, mean) for one, mean in zip(image.tolist(), means.tolist(), strict=True)]
 
 
-def gate_view(name: str, values: Tensor) -> Gate:
+def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[Gate]:
+    """The gates of a member's class; those of slots that stand apart only where it is divided: else they are none."""
+    names = ("gate_", "slot_gate_") if divided else ("gate_",)
+    return [_gate_view(name, values[member]) for name, values in rows.items() if name.startswith(names)]
+
+
+def _gate_view(name: str, values: Tensor) -> Gate:
     """A gate's values over the features, in a few numbers."""
     values = values.flatten()
     saturated = ((values < SATURATED) | (values > 1 - SATURATED)).float().mean()

@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from attncem import __version__
 from attncem.build import restore_surrogate
 from attncem.engine import limited_threads
-from attncem.explaining import forget_training, gate_view, parts_of
+from attncem.explaining import forget_training, gates_of, parts_of
 from attncem.files import explain_os_error, write_atomic
 from attncem.opening import OpenRun, open_run
 from attncem.pictures import png_text
@@ -160,7 +160,7 @@ class _Painter:
             images=len(members),
             attentions=[] if attention is None else _rounded(weights[order]),
             shares=[] if parts is None else _rounded(parts.mean(0)),
-            gates=_gates(rows, members),
+            gates=[_shortened(gate) for gate in gates_of(rows, int(members[0]), divided=parts is not None)],
             faces=[
                 Face(
                     png_text(_thumbnail(self.x[members[place]])),
@@ -172,11 +172,8 @@ class _Painter:
         )
 
 
-def _gates(rows: dict[str, Tensor], members: Tensor) -> list[Gate]:
-    found = [gate_view(name, values[members[0]]) for name, values in rows.items() if name.startswith("gate_")]
-    return [
-        Gate(gate.name, *_rounded(torch.tensor([gate.mean, gate.low, gate.high, gate.saturated]))) for gate in found
-    ]
+def _shortened(gate: Gate) -> Gate:
+    return Gate(gate.name, *_rounded(torch.tensor([gate.mean, gate.low, gate.high, gate.saturated])))
 
 
 def _rounded(values: Tensor) -> list[float]:

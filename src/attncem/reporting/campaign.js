@@ -268,6 +268,7 @@
     }
     block.append(faces);
     if (own.shares.length) block.append(...bars(words.shares, own.shares.map((it, place) => [`${data.parts[portrait.part] ?? portrait.part} ${place + 1}`, it, it.toFixed(2), colorOf(place)])));
+    else if (portrait.part && own.attentions.length) block.append(element("p", { class: "small" }, words.no_slots));
     if (own.gates.length) block.append(...bars(words.gates, own.gates.map((it) => [data.gates[it.name] ?? it.name, it.mean, `${it.mean} [${it.low}, ${it.high}]`])));
     return block;
   };

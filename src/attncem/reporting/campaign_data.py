@@ -13,6 +13,7 @@ from attncem.reporting.campaign_load import ACCURACY, ERRORS, CampaignView, Cell
 from attncem.reporting.campaign_numbers import ArmRow, Spread, arm_rows, front, lost
 from attncem.reporting.table_formats import FORMATS, Table
 from attncem.results.audit import AuditResult, Row
+from attncem.results.explanation import GATES
 from attncem.results.portrait import Portrait
 from attncem.texts import retold, text
 
@@ -24,7 +25,7 @@ WORDS = (
     "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
     "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
     "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
-    "no_attention", "strongest", "not_reliable", "image_of", "lost",
+    "no_attention", "no_slots", "strongest", "not_reliable", "image_of", "lost",
 )  # fmt: skip
 """What the script says; under `arms.script.NAME`."""
 
@@ -36,7 +37,7 @@ def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
         "words": {name: text(f"arms.script.{name}") for name in WORDS},
         "standings": {name: text(f"arms.standing.{name}") for name in ("surely", "possibly", "not")},
         "parts": {name: text(f"explain.column.{name}") for name in ("slot", "cluster", "component")},
-        "gates": {name: text(f"explain.gate.{name}") for name in ("gate_dimension", "gate_snr", "gate_class")},
+        "gates": {name: text(f"explain.gate.{name}") for name in GATES},
         "measures": [_measure(name) for name in ERRORS],
         "accuracy_title": text("arms.plot.accuracy"),
         "arms": view.arms,

@@ -166,6 +166,15 @@ def _parts(reference: ClassView, surrogate: str) -> list[str]:
     return [text("explain.penalty.gates_alone", surrogate=surrogate, name=reference.name, divided=divided)]
 
 
+def describe_gates(explanation: Explanation) -> str:
+    """Why there are no gates, or none of slots beside those of attention; nothing where none is missing."""
+    reference = explanation.reference
+    if reference.attention is not None and reference.part and not reference.shares:
+        found = "attention" if reference.gates else "nothing"
+        return text(f"explain.gates.alone.{found}", name=reference.name)
+    return "" if reference.gates else text("explain.gates.none", surrogate=explanation.surrogate)
+
+
 def describe_recovery(explanation: Explanation) -> list[str]:
     """The attack that is shown beside its average and the best blind guess, what it is worth, and how sure that is."""
     attack, blind = shown_attack(explanation), blind_guess(explanation)

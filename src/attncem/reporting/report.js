@@ -14,7 +14,7 @@
     for (const other of table.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");
     header.setAttribute("aria-sort", up ? "ascending" : "descending");
     const body = table.tBodies[0];
-    const column = header.cellIndex;
+    const column = Number(header.dataset.column ?? header.cellIndex); // below a shared header its place in the row is another
     // A row with a spanning cell (a run without an audit) has no value to sort by: it stays at the end.
     const whole = [...body.rows].filter((row) => row.cells.length > column && !row.querySelector("[colspan]"));
     const rest = [...body.rows].filter((row) => !whole.includes(row));
@@ -22,7 +22,7 @@
     for (const row of rows) row.classList.remove("first");
     body.append(...rows, ...rest);
   };
-  for (const header of document.querySelectorAll("table.sortable thead th")) {
+  for (const header of document.querySelectorAll('table.sortable thead th:not([scope="colgroup"])')) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "sort";

@@ -24,6 +24,8 @@ from attncem.texts import retold, text
 
 MAIN = ("mse", "structure", "ssim", "psnr")
 """Measures that are always shown; the others are folded."""
+FOLDED = ("mse", "ssim")
+"""Measures that stay in the line that is left of an attack where a narrow screen folds it."""
 MISSING = Item(None, wording.MISSING)
 COLUMNS = (
     "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "surrogate", "penalty_weight", "noise",
@@ -220,7 +222,7 @@ def attacks_table(entries: Sequence[Entry], *, worth: bool) -> Table:
     found = attack_rows(entries)
     rows = [_attack_row(cells, [*MAIN, *others], worth) for cells in found]
     styles = [_style(cells, first=place == 0) for place, cells in enumerate(found)]
-    return Table("attacks", text("report.attacks"), columns, rows, styles=styles)
+    return Table("attacks", text("report.attacks"), columns, rows, styles=styles, lines=[_line(it) for it in found])
 
 
 def _style(cells: Cells, *, first: bool) -> str:
@@ -243,6 +245,18 @@ def _attack_row(cells: Cells, measures: Sequence[str], worth: bool) -> list[Item
         Item(verdict.gain_of_doubling, wording.percent(verdict.gain_of_doubling)) if cells["judged"] else MISSING,
         Item(verdict.num_parameters, wording.count(verdict.num_parameters)) if cells["judged"] else MISSING,
         Item(row.seconds, wording.seconds(row.seconds)),
+    ]
+
+
+def _line(cells: Cells) -> list[str]:
+    """A row in a few words: its name, and its first measures, or what it is where it has none."""
+    row: Row = cells["attack"]
+    if not cells["judged"]:
+        return [row.name, text(f"report.kind.{row.kind}") if row.ok else text(f"report.outcome.{row.outcome}")]
+    found = {name: said(name, row.scores[name].mean) for name in FOLDED if name in row.scores}
+    return [
+        row.name,
+        *(text("report.attacks.line", measure=text(f"measure.{name}"), value=it) for name, it in found.items()),
     ]
 
 
@@ -344,14 +358,14 @@ def classes_tables(methods: Sequence[Method]) -> list[Table]:
 def _class_table(part: Cells, place: int) -> Table:
     keys = OF_CLASS if part["ends"] else OF_CLASS[:2]
     columns = [_column("class", words=True)]
-    columns += [_class_column(method.label, key) for method in part["methods"] for key in keys]
+    columns += [_class_column(method, key) for method in part["methods"] for key in keys]
     rows = [[word(row["name"]), *_class_items(row["cells"], keys)] for row in part["rows"]]
     return Table(f"classes-{place}", text("report.classes.region", dataset=part["dataset"]), columns, rows)
 
 
-def _class_column(label: str, key: str) -> Column:
-    note = text(f"report.classes.{key}")
-    return Column(f"{label} {key}", label, note, card=text("report.classes.card", run=label, number=note))
+def _class_column(method: Method, key: str) -> Column:
+    group = Item(method.label, method.label, color=method.color)
+    return Column(f"{method.label} {key}", text(f"report.classes.{key}"), group=group)
 
 
 def _class_items(cells: Sequence[Cells], keys: Sequence[str]) -> list[Item]:

@@ -17,7 +17,7 @@ class Column:
     """One column. ``more`` names further numbers of each item: in a CSV file they are columns, such as `KEY_sd`.
 
     An ``extra`` column is folded away until it is asked for. ``card`` is what it is called where a row is shown as a
-    card, if not by its title.
+    card, if not by its title. Columns beside each other of one ``group`` share a header above theirs.
     """
 
     key: str
@@ -27,6 +27,7 @@ class Column:
     more: Sequence[str] = ()
     extra: bool = False
     card: str = ""
+    group: Item | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Item:
 class Table:
     """A table with a name for files; ``marks``: a word for each row by which the page shows or hides it.
 
-    ``styles`` are each row's classes of the style sheet.
+    ``styles`` are each row's classes of the style sheet. ``lines``: what is left of each row where a narrow screen
+    folds it, its name first; without them rows are shown whole.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Table:
     rows: Sequence[Sequence[Item]]
     marks: Sequence[str] = ()
     styles: Sequence[str] = ()
+    lines: Sequence[Sequence[str]] = ()
 
 
 def as_csv(table: Table) -> str:
@@ -90,7 +93,8 @@ def as_markdown(table: Table) -> str:
 
 
 def _heading(column: Column) -> str:
-    return f"{column.title} ({column.note})" if column.note else column.title
+    title = f"{column.group.shown}: {column.title}" if column.group else column.title
+    return f"{title} ({column.note})" if column.note else title
 
 
 def _line(words: Any, escape: Callable[[str], str]) -> str:

@@ -13,6 +13,10 @@ from attncem.results.record import Record
 from attncem.results.units import Units
 from attncem.texts import text
 
+_GATES = ("gate_dimension", "gate_snr", "gate_class")
+GATES = (*_GATES, *(f"slot_{name}" for name in _GATES))
+"""Gates that have a sentence, under `explain.gate.NAME`; those of slots stand apart where attention has gates too."""
+
 
 @dataclass(frozen=True)
 class FeatureTile(Record):
@@ -65,7 +69,10 @@ class PartShare(Record):
 
 @dataclass(frozen=True)
 class Gate(Record):
-    """A gate of the image's class: its values over the features; ``saturated``: share within 0.01 of 0 or 1."""
+    """A gate of the image's class: its values over the features, of slots over all of them.
+
+    ``saturated``: share within 0.01 of 0 or 1.
+    """
 
     name: str
     mean: float

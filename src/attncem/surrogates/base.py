@@ -160,7 +160,8 @@ class Surrogate(nn.Module, abc.ABC):
         """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
 
         ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes,
-        all 0 where its class is not divided; ``gate_…`` [B, …]: the gates of its class.
+        all 0 where its class is not divided; ``gate_…`` [B, …]: the gates of its class; ``slot_gate_…`` [B, …]: those
+        of its slots, apart where there are both, and all 0 where its class is not divided.
         """
         self._check_batch(z, y)
         with exact_arithmetic(z):

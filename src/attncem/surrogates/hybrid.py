@@ -121,10 +121,13 @@ class HybridCEM(Surrogate):
         return sum(losses[1:], losses[0]) if losses else None
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Attention and gates of the gated part, and the slots of the marked classes."""
+        """Attention and gates of the gated part; of the marked classes the slots and, under ``slot_``, their gates."""
         place = self._place_of(y)
-        shares = self.slot._explain(z, place)["shares"]
-        return {**self.gated._explain(z, y), "shares": torch.where((place >= 0).unsqueeze(1), shares, 0)}
+        marked = (place >= 0).unsqueeze(1)
+        slots = {name: torch.where(marked, values, 0) for name, values in self.slot._explain(z, place).items()}
+        shares = slots.pop("shares")
+        gates = {f"slot_{name}": values for name, values in slots.items()}
+        return {**self.gated._explain(z, y), "shares": shares, **gates}
 
     def _place_of(self, y: Tensor) -> Tensor:
         """A sample's place in the marked set, [B]; −1 outside it."""

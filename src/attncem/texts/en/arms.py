@@ -242,6 +242,7 @@ ARMS: dict[str, str] = {
     ),
     "arms.script.shares": "Mean share of its parts",
     "arms.script.gates": "Gates: mean [lowest, highest]",
+    "arms.script.no_slots": "Attention alone handles this class: it has no slots, and so no gates of slots.",
     "arms.script.no_attention": (
         "Its surrogate treats all images of a class alike, or there is none: nothing to show of attention, slots or "
         "gates."

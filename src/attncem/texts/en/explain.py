@@ -159,12 +159,19 @@ EXPLAIN: dict[str, str] = {
         "the penalty off."
     ),
     "explain.gates.none": "The surrogate {surrogate} uses no gates in this run.",
+    "explain.gates.alone.attention": "These are the gates of attention; {name} has no slots, and so no gates of slots.",
+    "explain.gates.alone.nothing": "Attention uses no gates here; {name} has no slots, and so no gates of slots.",
     "explain.gates.range": "from {low} to {high}",
     "explain.gates.mean": "mean {mean}",
     "explain.gates.saturated": "saturated: {share}",
     "explain.gate.gate_dimension": "dimension gate: how much each feature’s spread counts",
     "explain.gate.gate_snr": "SNR gate: open where the spread is large beside the mean",
     "explain.gate.gate_class": "class gate: open for classes with a large share of the batch",
+    "explain.gate.slot_gate_dimension": (
+        "dimension gate of the slots: how much each feature’s spread inside a slot counts"
+    ),
+    "explain.gate.slot_gate_snr": "SNR gate of the slots: open where the spread inside a slot is large beside its mean",
+    "explain.gate.slot_gate_class": "class gate of the slots: open for classes with a large share of the batch",
     "explain.classes": "Classes of the batch",
     "explain.classes.region": "Variance and penalty of each class",
     "explain.classes.caption": (

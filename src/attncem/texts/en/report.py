@@ -194,6 +194,7 @@ REPORT: dict[str, str] = {
         "attack’s budget was doubled; near zero means converged."
     ),
     "report.attacks.caption": "Pixels lie in [0, 1]. Square brackets: 95 % interval.",
+    "report.attacks.line": "{measure} {value}",
     "report.kind.floor": "floor",
     "report.kind.attack": "attack",
     "report.kind.certificate": "certificate",
@@ -297,7 +298,6 @@ REPORT: dict[str, str] = {
     "report.classes.accuracy": "accuracy, %",
     "report.classes.mse": "MSE",
     "report.classes.exposed": "MSE, most exposed 5 %",
-    "report.classes.card": "{run}: {number}",
     # how to read
     "report.reading": "How to read",
     "report.reading.title": "How to read this page",

@@ -220,6 +220,7 @@ ARMS: dict[str, str] = {
     "arms.script.equal_weight": "虚线：{{weight}}，即所有图像等权时的值；下方是部分图像及其权重",
     "arms.script.shares": "各部分的平均份额",
     "arms.script.gates": "门控：均值 [最小，最大]",
+    "arms.script.no_slots": "该类别只由注意力处理：没有槽，因此没有槽的门控。",
     "arms.script.no_attention": ("它的代理损失对一类的图像一视同仁，或没有代理损失：没有注意力、槽或门控可显示。"),
     "arms.script.lost": "已失去可用性：不是隐私",
     "arms.script.strongest": "最强",

@@ -166,6 +166,7 @@ REPORT: dict[str, str] = {
     "report.attacks": "全部攻击",
     "report.attacks.lead": ("每个运行最强的一行用粗体。“加倍的增益”：攻击预算加倍后误差下降了多少；接近零表示已收敛。"),
     "report.attacks.caption": "像素取值 [0, 1]。方括号：95 % 区间。",
+    "report.attacks.line": "{measure} {value}",
     "report.kind.floor": "盲猜基准",
     "report.kind.attack": "攻击",
     "report.kind.certificate": "隐私界",
@@ -250,7 +251,6 @@ REPORT: dict[str, str] = {
     "report.classes.accuracy": "准确率，%",
     "report.classes.mse": "MSE",
     "report.classes.exposed": "MSE，最暴露的 5 %",
-    "report.classes.card": "{run}：{number}",
     # how to read
     "report.reading": "如何阅读",
     "report.reading.title": "如何阅读本页",
