@@ -179,8 +179,7 @@ EXPLAIN: dict[str, str] = {
     ),
     "explain.reading.floors": "盲猜基准",
     "explain.reading.floors.text": (
-        "mean image 什么都不看，class mean 只看标签。重建图像只有优于盲猜基准才有意义。"
-        "相差不超过 5 % 的误差称为大致相同。"
+        "平均图像什么都不看，类平均图像只看标签。重建图像只有优于盲猜基准才有意义。相差不超过 5 % 的误差称为大致相同。"
     ),
 }
 """The explanation's texts by key."""
