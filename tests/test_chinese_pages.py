@@ -143,6 +143,8 @@ def test_report(odd_run: Path, tmp_path: Path) -> None:
     assert "注意力塌缩" in words, "a warning of the training"
     assert "没有可供查询的服务器端网络" in words, "why a row does not apply"
     assert "梯度无法从特征传到像素" in words
+    assert all(title in words for title in ("小型解码器", "岭回归", "平均图像", "泄露上界")), "rows of the suites"
+    assert all(name in words for name in ("oracle", "gradient", "fisher")), "own names"
 
 
 def test_comparison(odd_run: Path, tmp_path: Path) -> None:
@@ -156,6 +158,7 @@ def test_summary_of_the_terminal() -> None:
     found = make_audit("gated")
     said = printed(lambda console: print_summary([found], console, lang="zh"))
     assert any("最强攻击" in cell for cell in said)
+    assert {"小型解码器", "盲猜基准：平均图像", "盲猜基准：灰色图像"} <= {cell.strip() for cell in said}
     assert left_in_english(said) == []
 
 
@@ -192,6 +195,10 @@ def test_campaign_report(campaign: Path, tmp_path: Path) -> None:
     script = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert script is not None
     data: dict[str, Any] = json.loads(script[1])
+    audits = [audit for cell in data["cells"].values() for audit in cell["audits"]]
+    rows_told = {row[0] for audit in audits for row in audit["rows"]}
+    assert "小型解码器" in rows_told and {audit["strongest"] for audit in audits} <= rows_told, "the script marks it"
+    assert left_in_english(rows_told) == []
     assert left_in_english([*data["words"].values(), *data["standings"].values(), *data["gates"].values()]) == []
 
 
