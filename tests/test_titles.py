@@ -72,7 +72,7 @@ def test_findings_name_rows_by_their_titles_and_runs_by_their_names() -> None:
     same = finding("compare_same_result", "flow", other="ridge")
     assert loses.text == "white box: loses to decoder small: it is under-trained"
     with speaking("zh"):
-        assert loses.text.startswith("白盒优化：不如 小型解码器")
+        assert loses.text.startswith("白盒优化：不如“小型解码器”")
         assert "岭回归 ×4, mine, 流模型" in missing.text
         assert same.text.startswith("flow：") and "ridge" in same.text, "these are runs"
         assert "岭回归; mine" in leaders.text
@@ -191,3 +191,9 @@ def test_a_guess_of_one_audit_has_its_name_for_programs() -> None:
 def test_every_name_is_its_own_english_text() -> None:
     names = {key: said for key, said in catalogue("en").items() if key.startswith("row.")}
     assert sorted(names.values()) == ROWS
+
+
+def test_the_page_about_languages_has_every_row() -> None:
+    page = (Path(__file__).parents[1] / "docs/languages.md").read_text(encoding="utf-8")
+    with speaking("zh"):
+        assert [name for name in ROWS if f"| `{name}` | {row_title(name)} |" not in page] == []
