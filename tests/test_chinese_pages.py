@@ -43,14 +43,14 @@ from test_reporting import (
     score,
 )
 
-ROWS = [name for suite in packaged_suites().values() for name in suite.rows]
+ROWS = {name for suite in packaged_suites().values() for name in suite.rows}
+OF_SUITES = re.compile(rf"(?<![\w.-])({'|'.join(sorted(map(re.escape, ROWS), key=len, reverse=True))})(?![\w-])")
 NAMES = (
-    *sorted(ROWS, key=len, reverse=True),
-    *("grey", "mean image", "class mean", "nearest neighbour", "decoder small", "Ankle boot", "local contrast"),
+    *("Ankle boot", "local contrast"),
     *("shapes dddddddddddd", "out of memory", "Which defence keeps pictures private at the same accuracy"),
     *("van Trees", "Student", "Fisher", "Noto Sans CJK", "Benjamini–Hochberg"),
 )
-"""What may stand on a page in English and in more than one word: rows, classes, an error, a user's own sentence."""
+"""What may stand on a page in English and in more than one word: classes, an error, a user's own sentence."""
 TYPED = re.compile(r"attncem \w+( (RUN|--?\w+|[\w./-]+))*|[\w.]+=\S+|--\w+")
 """Commands and options."""
 
@@ -82,12 +82,12 @@ class Seen(HTMLParser):
 
 
 def left_in_english(found: Iterable[str]) -> list[str]:
-    """Two English words or more in a row that are no name and no command."""
+    """Names of packaged rows, and two English words or more in a row, that are no own name and no command."""
     said = [TYPED.sub("·", " ".join(words.split())) for words in found]
     for name in NAMES:
         said = [words.replace(name, "·") for words in said]
-    runs = (re.finditer(r"[A-Za-z]{2,}( [a-z]{2,})+", words) for words in said)
-    return sorted({run[0] for own in runs for run in own})
+    english = re.compile(rf"{OF_SUITES.pattern}|[A-Za-z]{{2,}}( [a-z]{{2,}})+")
+    return sorted({run[0] for words in said for run in english.finditer(words)})
 
 
 def check(page: str) -> Seen:
@@ -109,8 +109,9 @@ def cells(said: str) -> list[str]:
 
 
 def test_english_would_be_found() -> None:
-    assert left_in_english(["对 ridge：no attack of this suite"]) == ["no attack of this suite"]
-    assert left_in_english(["decoder small：attncem audit RUN --suite certificates"]) == []
+    assert left_in_english(["对 ridge：no attack of this suite"]) == ["no attack of this suite", "ridge"]
+    assert left_in_english(["decoder small：attncem audit RUN --suite certificates"]) == ["decoder small"]
+    assert left_in_english(["岭回归：attncem audit RUN --only ridge"]) == []
 
 
 # pages
@@ -142,6 +143,8 @@ def test_report(odd_run: Path, tmp_path: Path) -> None:
     assert "注意力塌缩" in words, "a warning of the training"
     assert "没有可供查询的服务器端网络" in words, "why a row does not apply"
     assert "梯度无法从特征传到像素" in words
+    assert all(title in words for title in ("小型解码器", "岭回归", "平均图像", "泄露上界")), "rows of the suites"
+    assert all(name in words for name in ("oracle", "gradient", "fisher")), "own names"
 
 
 def test_comparison(odd_run: Path, tmp_path: Path) -> None:
@@ -155,6 +158,7 @@ def test_summary_of_the_terminal() -> None:
     found = make_audit("gated")
     said = printed(lambda console: print_summary([found], console, lang="zh"))
     assert any("最强攻击" in cell for cell in said)
+    assert {"小型解码器", "盲猜基准：平均图像", "盲猜基准：灰色图像"} <= {cell.strip() for cell in said}
     assert left_in_english(said) == []
 
 
@@ -191,6 +195,10 @@ def test_campaign_report(campaign: Path, tmp_path: Path) -> None:
     script = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert script is not None
     data: dict[str, Any] = json.loads(script[1])
+    audits = [audit for cell in data["cells"].values() for audit in cell["audits"]]
+    rows_told = {row[0] for audit in audits for row in audit["rows"]}
+    assert "小型解码器" in rows_told and {audit["strongest"] for audit in audits} <= rows_told, "the script marks it"
+    assert left_in_english(rows_told) == []
     assert left_in_english([*data["words"].values(), *data["standings"].values(), *data["gates"].values()]) == []
 
 

@@ -181,7 +181,7 @@ def test_results_are_written_in_english_whatever_is_spoken() -> None:
     english = finding("row_failed", "ridge", reason="no memory")
     with speaking("zh"):
         assert finding("row_failed", "ridge", reason="no memory") == english
-        assert english.text == "ridge：失败：no memory"
+        assert english.text == "岭回归：失败：no memory"
         spoken_of = warning("attention", "effective_samples", 0.05, begins=True, step=1, epoch=1.0)
         assert written("page.class", number=3) == "class 3"
     assert english.text == "ridge: failed: no memory"
@@ -193,7 +193,7 @@ def test_what_is_written_is_told_in_the_language_spoken() -> None:
     lacks = finding("row_not_applicable", "white box", reason=reason)
     left_out = finding("measure_left_out", about=written("measure.structure"), pixels=11)
     with speaking("zh"):
-        assert lacks.text == "white box：不适用：威胁模型 blind 中的攻击者不知道编码器"
+        assert lacks.text == "白盒优化：不适用：威胁模型 blind 中的攻击者不知道编码器"
         assert left_out.text.startswith("结构误差：")
         assert retold("a sentence of nobody") == "a sentence of nobody"
     assert retold(reason) == reason

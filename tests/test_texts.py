@@ -15,7 +15,8 @@ import pytest
 from jinja2 import Environment, nodes
 
 import attncem
-from attncem.health import CAUSES
+from attncem.config.suites import packaged_suites
+from attncem.health import CAUSES, SHOWN
 from attncem.metrics import METRICS
 from attncem.probes import PROBES
 from attncem.reporting.campaign import READING
@@ -54,6 +55,13 @@ BOUNDS = (
     *("leakage", "leakage_training", "infonce", "decoder", "mse_normal", "mse_neighbours", "dfil", "mse_unbiased"),
     *("mse_van_trees", "epsilon", "releases"),
 )
+
+
+def key_word(name: str) -> str:
+    """A name as a part of a key."""
+    return re.sub(r"\W+", "_", name.lower())
+
+
 FILLED: dict[str, Iterable[str]] = {
     "measure.*": METRICS,
     "measure.*.meaning": METRICS,
@@ -138,6 +146,12 @@ FILLED: dict[str, Iterable[str]] = {
     "bound.kind.*": ("bound", "estimate"),
     "bound.line.*": ("bound", "estimate"),
     "bound.claim.*": ("at_most", "at_least"),
+    "row.*": {key_word(name) for suite in packaged_suites().values() for name in suite.rows},
+    "number.*": (
+        *("epoch", "rob_loss", "train_accuracy", *SHOWN.values(), "smoothness", "pull"),
+        *("running", "failed", "minutes_left"),
+    ),
+    "failed_at.*": ("train", "audit", "portray", "process", "read"),
 }
 """Keys that are put together: what may stand in the gap."""
 
@@ -205,6 +219,7 @@ def all_asks() -> list[Ask]:
     found = [ask for file in sorted(files) for ask in python_asks(file)]
     found.append(Ask("results/findings.py", "said.about", frozenset(("about", "said"))))
     found.append(Ask("texts/__init__.py", "said.between", frozenset()))
+    found += [Ask("texts/titles.py", f"{kind}.*", frozenset()) for kind in ("row", "number", "failed_at")]
     return found + [ask for file in TEMPLATES for ask in template_asks(file)]
 
 

@@ -17,7 +17,7 @@ from attncem.config.suites import Suite
 from attncem.progress import Progress, shown, tell
 from attncem.results.audit import AuditResult
 from attncem.runs import free_path
-from attncem.texts import text
+from attncem.texts import text, written
 from attncem.types import ConfigError, RunError
 from attncem.working import Workers
 
@@ -71,7 +71,7 @@ def _work(
 ) -> list[AuditResult]:
     """Train every model; audit each as soon as it is trained and a worker is free."""
     for config in configs:
-        progress(f"train {config.name}", 0, 1, {})
+        progress(written("stage.train", run=config.name), 0, 1, {})
     audits: dict[str, AuditResult] = {}
     with Workers(workers, progress, "the demo") as pool:
         runs = {config.name: folder / config.name for config in configs}

@@ -19,15 +19,19 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich import progress as rich_progress
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
 from attncem.texts import text
+from attncem.texts.titles import number_title, stage_title
 
 Progress = Callable[[str, float, float, Mapping[str, float]], None]
-"""progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings."""
+"""progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings.
+
+Stages and the names of numbers are English, whatever language is spoken: who shows them says them in it.
+"""
 
 _PLAIN_SECONDS = 5.0
 _NOTEBOOK_SECONDS = 0.3
@@ -102,7 +106,7 @@ def forget(progress: Progress, name: str) -> None:
 
 def format_numbers(numbers: Mapping[str, float]) -> str:
     """Numbers in one short line."""
-    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+    return "  ".join(f"{number_title(name)} {value:.4g}" for name, value in numbers.items())
 
 
 class _Course:
@@ -153,7 +157,7 @@ def format_duration(seconds: float, digits: int = 2, least: float = 1.0) -> str:
 
 def _count(done: float, total: float) -> str:
     """Whole steps, epochs or rows alone."""
-    return f"{math.floor(done)} of {total:g}"
+    return text("progress.count", done=math.floor(done), total=total)
 
 
 def _short_count(done: float, total: float) -> str:
@@ -162,11 +166,23 @@ def _short_count(done: float, total: float) -> str:
 
 
 def _shortened(stage: str, room: int) -> str:
-    """A stage's name in so many columns: its first word, the run's name in it, gives way to the rest."""
-    if cell_len(stage) <= room:
-        return stage
-    first, colon, rest = stage.partition(":")
-    return f"{first[: max(0, room - cell_len(rest) - 2)]}…{colon}{rest}"[: max(1, room)]
+    """A stage in so many columns, as it is shown: its first word, the run's name in it, gives way to the rest."""
+    said = stage_title(stage)
+    if cell_len(said) <= room:
+        return said
+    first, colon, rest = said.partition(text("progress.colon"))
+    return _cut(f"{_cut(first, room - cell_len(colon + rest) - 1)}…{colon}{rest}", max(1, room))
+
+
+def _cut(words: str, room: int) -> str:
+    """The words, or as many of their letters as fit: some take two columns."""
+    return words if cell_len(words) <= room else set_cell_size(words, max(0, room))
+
+
+def _line(stage: str, done: float, total: float, left: str, numbers: Mapping[str, float]) -> str:
+    """How far a stage is, in one line."""
+    course = text("said.about", about=stage_title(stage), said=_count(done, total))
+    return "  ".join(filter(None, (course, left, format_numbers(numbers))))
 
 
 def _fitting(numbers: Mapping[str, float], room: int) -> str:
@@ -232,8 +248,8 @@ class _PlainLines:
         if done < total and now - course.told < _PLAIN_SECONDS:
             return
         course.told = now
-        parts = (f"{stage}: {_count(done, total)}", course.left(total), format_numbers(numbers))
-        self._console.print("  ".join(filter(None, parts)), highlight=False, markup=False, soft_wrap=True)
+        line = _line(stage, done, total, course.left(total), numbers)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def line(self, text: str) -> None:
         show_line(text, self._console)
@@ -255,8 +271,7 @@ class _NotebookBar:
         course.total = total
         done = course.reached(done, total)
         self._share = self._share_of(stage.partition(": ")[0], course)
-        parts = (f"{stage}: {_count(done, total)}", course.left(total), format_numbers(numbers))
-        self._said = "  ".join(filter(None, parts))
+        self._said = _line(stage, done, total, course.left(total), numbers)
         if done >= total or time.monotonic() - self._drawn >= _NOTEBOOK_SECONDS:
             self._draw()
 

@@ -73,7 +73,7 @@ from attncem.results.run_files import BestFacts
 from attncem.runs import RunDirectory, UnwrittenRun
 from attncem.seeding import make_generator
 from attncem.surrogates import Surrogate
-from attncem.texts import retold, text
+from attncem.texts import retold, text, written
 from attncem.tracking import check_tracker, tracked
 from attncem.types import ConfigError, RunError, TrainingError
 
@@ -381,7 +381,7 @@ class _Trainer:
         self._stop_unless_finite(record, numbers)
         self._log(record)
         self.told(
-            f"train {self.config.name}",
+            written("stage.train", run=self.config.name),
             progress.step,
             self.steps_per_epoch * self.config.training.epochs,
             {"epoch": math.ceil(epoch), **self._shown(numbers, weight)},

@@ -12,7 +12,7 @@ from attncem.config.attacks import BudgetOptions
 from attncem.progress import Progress
 from attncem.results.audit import BudgetPoint, Verdict
 from attncem.results.findings import Finding, finding
-from attncem.texts import text
+from attncem.texts import written
 from attncem.types import TrainingError
 
 WARMUP_STEPS = 50
@@ -160,8 +160,9 @@ class _Course(Generic[L]):
         while self.done < until:
             self.trunk.step(self.budget.lr * min(1.0, (self.done + 1) / WARMUP_STEPS))
             self.done += 1
-            self._tell(text("progress.trunk"), self.done, self.longest)
-        learner, began = self.copied(self.trunk), text("progress.annealed", epoch=until / self.trunk.steps_per_epoch)
+            self._tell(written("stage.part.trunk"), self.done, self.longest)
+        learner = self.copied(self.trunk)
+        began = written("stage.part.annealed", epoch=until / self.trunk.steps_per_epoch)
         for step in range(until, total):
             learner.step(self.budget.lr * (total - step) / (total - until))
             self._tell(began, step + 1, epochs)

@@ -21,6 +21,7 @@ from attncem.models.decoders import GlobalDecoder
 from attncem.models.split import count_parameters
 from attncem.results.audit import FamilyPoint
 from attncem.results.findings import Finding, finding
+from attncem.texts import written
 
 MORE_IMAGES = 0.05
 """Part of the error that twice the own images may take away before the attack is called short of them."""
@@ -65,7 +66,7 @@ class FamilyAttack(DecodingAttack):
                 DecoderTraining(material, decoder),
                 DecoderTraining.copied,
                 self.options,
-                name=f"family {width} × {len(material.train)}",
+                name=written("stage.part.family", width=width, images=len(material.train)),
                 num_parameters=count_parameters(decoder),
                 progress=self.progress,
             )

@@ -37,6 +37,7 @@ from attncem.progress import Progress
 from attncem.results.audit import BudgetPoint, Verdict
 from attncem.results.findings import Finding, finding
 from attncem.seeding import derive_seed, make_generator
+from attncem.texts import written
 from attncem.types import TrainingError
 
 _BATCH, _PIXELS = 250, 4_000_000
@@ -163,7 +164,7 @@ class OptimisationAttack(Attack):
         tasks = Task(released[row], centre[row], *each).split(self._batch)
         images = []
         for number, task in enumerate(tasks):
-            told = self._teller("optimisation weights", number, len(tasks), steps)
+            told = self._teller(written("stage.part.weights"), number, len(tasks), steps)
             start = next(self._start.points(task.centre))
             images.append(descend(self._objective, task, start, steps, self.options.lr, told))
         errors = mse(torch.cat(images), x[row]).view(len(pairs), len(x)).mean(1).nan_to_num(nan=torch.inf)

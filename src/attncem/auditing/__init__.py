@@ -159,7 +159,7 @@ def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> Non
 
 def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progress: Progress, crew: Crew) -> None:
     """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
-    stage = f"audit {case.subject.name}"
+    stage = written("stage.audit", run=case.subject.name)
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
     rows = {name: options for name, options in wanted.items() if name not in done}
     if crew.leads:

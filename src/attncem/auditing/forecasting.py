@@ -16,6 +16,7 @@ from attncem.auditing.measuring import image_values, summarise
 from attncem.config.base import Options
 from attncem.progress import Progress, format_duration, tell
 from attncem.texts import text
+from attncem.texts.titles import row_titles
 from attncem.types import NotApplicable
 
 _OWN = 300
@@ -32,7 +33,7 @@ def _sentence(case: Case, rows: Mapping[str, Options], workers: int) -> str:
     known, unknown = forecast(case, rows, workers)
     run, least, most = case.subject.name, format_duration(known.least), format_duration(known.most)
     if unknown:
-        return text("terminal.forecast.part", run=run, least=least, rows=", ".join(unknown))
+        return text("terminal.forecast.part", run=run, least=least, rows=row_titles(unknown))
     if least == most:
         return text("terminal.forecast.about", run=run, time=least)
     return text("terminal.forecast.range", run=run, least=least, most=most)

@@ -19,7 +19,8 @@ from attncem.config.suggest import known
 from attncem.files import explain_os_error
 from attncem.progress import Progress, forget, shown, tell
 from attncem.results.campaign import Failure
-from attncem.texts import text
+from attncem.texts import text, written
+from attncem.texts.titles import failed_at
 from attncem.types import ConfigError, RunError
 
 _ROOM = 64 * 2**20
@@ -221,7 +222,8 @@ class _Run:
             self.failed.add(ended.cell_id)
             failure = self._failure(ended)
             self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
-            tell(self.told, text("campaign.failed", cell=failure.id, stage=failure.stage, reason=failure.reason))
+            stage = failed_at(failure.stage)
+            tell(self.told, text("campaign.failed", cell=failure.id, stage=stage, reason=failure.reason))
             _check_room(self.folder.path)  # or every other cell would fail for want of it
         self._say()
 
@@ -238,7 +240,7 @@ class _Run:
 
     @property
     def _stage(self) -> str:
-        return text("campaign.stage", name=self.folder.plan.name)
+        return written("stage.campaign", name=self.folder.plan.name)
 
     def _minutes_left(self) -> float | None:
         """From cells that are done; of those at work half is taken to be left."""

@@ -11,6 +11,7 @@ from attncem.commands.base import VerbParser, Verbs, add_language, many_override
 from attncem.commands.engine import add_engine, engine_options
 from attncem.progress import format_duration, open_console, show_line
 from attncem.texts import text
+from attncem.texts.titles import failed_at
 from attncem.types import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _show_result(result: CampaignResult, console: Console) -> None:
     show_line(_states(result.cells), console)
     for view in result.failed:
         failure = folder.failure(view.cell.id)
-        stage = failure.stage if failure else "read"
+        stage = failed_at(failure.stage if failure else "read")
         show_line(text("campaign.failed", cell=view.cell.id, stage=stage, reason=view.reason), console)
     failed = {view.cell.id for view in result.failed}
     for view in result.cells:

@@ -95,6 +95,7 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
     rows = (
         [] if row is None or strongest is None else [_of_audit(row, _recovery(row.name, strongest, x, released, means))]
     )
+    stage = f"{written('stage.explain', run=opened.name)}: {written('stage.part.attacks')}"
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:
             attack = build_attack(options, progress=progress)
@@ -102,7 +103,7 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
             oracle = Oracle(opened.model, _THREAT, *own, num_classes=classes, seed=seed, combine=attack.combine)
             attack.fit(oracle, seed=derive_seed(seed, "attack", name))
             rows.append(_recovery(name, attack, x, released, means))
-        progress(f"explain {opened.name}: attacks", position, len(_QUICK), {})
+        progress(stage, position, len(_QUICK), {})
     return Recoveries(rows, len(own[0]), findings)
 
 

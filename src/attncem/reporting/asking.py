@@ -10,6 +10,7 @@ from attncem.reporting.load import Entry
 from attncem.results.audit import AuditResult, Row
 from attncem.results.averaging import Averaging
 from attncem.texts import joined, text
+from attncem.texts.titles import row_title
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,14 @@ def describe(audit: AuditResult) -> str:
 def _of_still(still: Sequence[Averaging]) -> str:
     best = max(still, key=lambda item: item.gain)
     if best.helps:
-        return text("report.asking.helps", releases=best.releases, gain=taken_off(best), base=best.base)
+        return text("report.asking.helps", releases=best.releases, gain=taken_off(best), base=row_title(best.base))
     most = max(still, key=lambda item: item.releases)
-    return text("report.asking.flat", releases=most.releases, gain=taken_off(most), base=most.base)
+    return text("report.asking.flat", releases=most.releases, gain=taken_off(most), base=row_title(most.base))
 
 
 def _of_moved(moved: Sequence[Averaging]) -> str:
     best = max(moved, key=lambda item: item.gain)
-    values = {"releases": best.releases, "jitter": best.jitter, "gain": taken_off(best), "base": best.base}
+    values = {"releases": best.releases, "jitter": best.jitter, "gain": taken_off(best), "base": row_title(best.base)}
     return text("report.asking.moved", **values) if best.helps else text("report.asking.moved_flat", **values)
 
 

@@ -16,6 +16,7 @@ from attncem.results.audit import AuditResult, Row
 from attncem.results.explanation import GATES
 from attncem.results.portrait import Portrait
 from attncem.texts import retold, text
+from attncem.texts.titles import row_title
 
 _PORTRAITS = 3_000_000
 """Letters that the portraits may take; the first point of every arm comes first."""
@@ -136,9 +137,9 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
     ends = interval(ACCURACY, accuracy.low, accuracy.high) if accuracy else ""
     return {
         "accuracy": f"{said(ACCURACY, accuracy.mean if accuracy else None)} {ends}".strip(),
-        "strongest": audit.strongest,
+        "strongest": row_title(audit.strongest),
         "rows": [_row(row) for row in rows],
-        "others": [[row.name, retold(row.reason)] for row in others],
+        "others": [[row_title(row.name), retold(row.reason)] for row in others],
         "warnings": audit.warnings,
     }
 
@@ -146,7 +147,7 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
 def _row(row: Row) -> list[Any]:
     """Name, whether it is a floor, whether it converged, and each measure in words."""
     measured = [wording.decimal(row.scores[name].mean, digits(name)) if name in row.scores else "–" for name in ERRORS]
-    return [row.name, int(row.kind == "floor"), int(row.verdict.reliable), *measured]
+    return [row_title(row.name), int(row.kind == "floor"), int(row.verdict.reliable), *measured]
 
 
 # portraits

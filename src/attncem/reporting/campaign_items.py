@@ -12,6 +12,7 @@ from attncem.reporting.campaign_numbers import Spread
 from attncem.reporting.table_formats import Column, Item
 from attncem.results.comparison import SeedSummary
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
 """Further numbers of a measure in a CSV file: over seeds, the interval over images, and how many seeds."""
@@ -38,6 +39,11 @@ def column(key: str, *, words: bool = False, more: Sequence[str] = ()) -> Column
 def word(value: Any, **other: Any) -> Item:
     """A word as it is."""
     return Item(value, str(value) if value not in (None, "") else wording.MISSING, **other)
+
+
+def row_item(name: str, **other: Any) -> Item:
+    """A row of an audit: by its name for programs, by its title for people."""
+    return Item(name, row_title(name) or wording.MISSING, **other)
 
 
 def number(value: float | None, digits: int = 4, **other: Any) -> Item:

@@ -17,6 +17,7 @@ from attncem.reporting.campaign_items import (
     interval,
     mean_sd,
     number,
+    row_item,
     said,
     spread_item,
     summary_more,
@@ -69,7 +70,7 @@ def _headline_row(row: ArmRow, *, is_lost: bool) -> list[Item]:
         replace(arm_item(row.group), small=text("arms.lost") if is_lost else ""),
         Item(row.count, seeds),
         measured[ACCURACY],
-        word(row.attack, small=note),
+        row_item(row.attack, small=note),
         *(measured[name] for name in ERRORS),
     ]
 
@@ -107,7 +108,7 @@ def _cell_row(group: Group, entry: CellEntry, kind: str, *, several: bool) -> li
         Item(state, text(f"arms.state.{state}"), tone=tone),
         *([word(kind)] if several else []),
         _score_item(entry, kind, ACCURACY),
-        word(audit.strongest if audit else ""),
+        row_item(audit.strongest if audit else ""),
         *(_score_item(entry, kind, measure) for measure in ERRORS),
         Item(entry.training_seconds, wording.seconds(entry.training_seconds)),
     ]
@@ -147,7 +148,7 @@ def _attack_rows(view: CampaignView, kind: str) -> Iterable[list[Item]]:
             floor = text("arms.floor") if found[0].kind == "floor" else ""
             yield [
                 *([word(kind)] if len(view.kinds) > 1 else []),
-                word(name, small=floor),
+                row_item(name, small=floor),
                 Item(group.label, group.label, color=group.color),
                 Item(len(found), str(len(found))),
                 *(spread_item(key, scores[key]) for key in ERRORS),

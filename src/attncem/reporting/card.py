@@ -15,6 +15,7 @@ from attncem.reporting.load import load_run
 from attncem.results.audit import AuditResult, Subject
 from attncem.results.card import CardAttack, CardBound, PrivacyCard
 from attncem.texts import LANGUAGES, joined, retold, speaking, text
+from attncem.texts.titles import row_title
 from attncem.types import RunError
 
 GENERATOR = "attncem-card"
@@ -159,8 +160,9 @@ def _attack_said(item: CardAttack) -> str:
     if item.mse is None:
         return joined([head, text("card.no_result")])
     mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}
-    said = [head, text("card.strongest", attack=item.attack, count=item.num_attacks, images=item.num_images, **mse)]
+    counts = {"count": item.num_attacks, "images": item.num_images}
+    said = [head, text("card.strongest", attack=row_title(item.attack), **counts, **mse)]
     if item.share is not None:
-        said.append(text("card.share", floor=item.floor, share=wording.percent(item.share, 0)))
+        said.append(text("card.share", floor=row_title(item.floor), share=wording.percent(item.share, 0)))
     said += [text("report.verdict.units", worth=item.worth)] if item.worth else []
     return joined(said if item.reliable else [*said, text("report.verdict.doubt")])

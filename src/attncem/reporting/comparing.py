@@ -24,6 +24,7 @@ from attncem.results.findings import Finding, finding
 from attncem.results.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.texts import text
+from attncem.texts.titles import row_title
 from attncem.types import RunError
 
 STRONGEST = ("mse", "ssim", "structure")
@@ -163,11 +164,11 @@ def _of_strongest(name: str, leaders: Set[str]) -> str:
     measure = text(f"measure.{name}")
     if len(leaders) > 1:
         return text("compare.strongest", measure=measure)
-    return text("compare.strongest_is", measure=measure, row=next(iter(leaders)))
+    return text("compare.strongest_is", measure=measure, row=row_title(next(iter(leaders))))
 
 
 def _of_row(row: str, name: str) -> Quantity:
-    return Quantity(f"row.{row}", text("compare.row", measure=text(f"measure.{name}"), row=row), name, row)
+    return Quantity(f"row.{row}", text("compare.row", measure=text(f"measure.{name}"), row=row_title(row)), name, row)
 
 
 def _shared_rows(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:

@@ -34,6 +34,7 @@ from attncem.results.explanation import Explanation, Recovery
 from attncem.results.findings import Finding
 from attncem.results.prediction import Prediction, PredictionResult
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 GENERATOR = "attncem-explain"
 
@@ -95,7 +96,7 @@ def pictures(explanation: Explanation) -> list[Picture]:
 
 
 def _recovered(row: Recovery, title: str) -> Picture:
-    return Picture(row.image, title, text("explain.picture.error", name=row.name, mse=row.mse), told(row))
+    return Picture(row.image, title, text("explain.picture.error", name=row_title(row.name), mse=row.mse), told(row))
 
 
 def told(row: Recovery) -> str:
@@ -105,7 +106,7 @@ def told(row: Recovery) -> str:
         for name, value in row.scores.items()
     )
     mean = [] if row.audit_mse is None else [text("explain.told.audit", mse=row.audit_mse)]
-    return "\n".join([row.name, *values, *mean])
+    return "\n".join([row_title(row.name), *values, *mean])
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,7 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
 
 
 def _recovered_by(row: Recovery) -> str:
+    name = row_title(row.name)
     if row.from_audit:
-        return text("terminal.from_audit", name=row.name)
-    return text("terminal.floor", name=row.name) if row.kind == "floor" else row.name
+        return text("terminal.from_audit", name=name)
+    return text("terminal.floor", name=name) if row.kind == "floor" else name

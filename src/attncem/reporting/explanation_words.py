@@ -10,6 +10,7 @@ from attncem.reporting.protection import level
 from attncem.results.explanation import ClassView, Explanation, Recovery
 from attncem.results.prediction import Prediction, Release
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 Standing = Literal["alike", "better", "worse"]
 
@@ -184,7 +185,7 @@ def describe_recovery(explanation: Explanation) -> list[str]:
     if blind is not None:
         share = wording.percent(attack.mse / blind.mse, 0) if blind.mse > 0 else wording.MISSING
         beside = standing(attack.mse, blind.mse)
-        said.append(text(f"explain.blind.{beside}", floor=blind.name, error=blind.mse, share=share))
+        said.append(text(f"explain.blind.{beside}", floor=row_title(blind.name), error=blind.mse, share=share))
     if worth := units.describe(explanation.units, attack.mse):
         said.append(text("explain.recovered.units", worth=worth))
     return [*said, *_certainty(attack)]
@@ -192,9 +193,9 @@ def describe_recovery(explanation: Explanation) -> list[str]:
 
 def _beside_average(attack: Recovery) -> str:
     if not attack.from_audit or attack.audit_mse is None:
-        return text("explain.quick", attack=attack.name, mse=attack.mse)
+        return text("explain.quick", attack=row_title(attack.name), mse=attack.mse)
     beside = standing(attack.mse, attack.audit_mse)
-    return text(f"explain.average.{beside}", attack=attack.name, mse=attack.mse, mean=attack.audit_mse)
+    return text(f"explain.average.{beside}", attack=row_title(attack.name), mse=attack.mse, mean=attack.audit_mse)
 
 
 def _certainty(attack: Recovery) -> list[str]:

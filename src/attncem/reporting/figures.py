@@ -27,6 +27,7 @@ from attncem.reporting.load import Entry, Record, RunView
 from attncem.reporting.telling import Line, Spot
 from attncem.reporting.wording import describe_sight
 from attncem.texts import has_text, text
+from attncem.texts.titles import row_title
 
 NUM_COLORS = 8
 INK, MUTED, GRID = "#010203", "#040506", "#070809"
@@ -64,12 +65,13 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """One finished figure: SVG text, a title, a note beside it, and the key of metrics.jsonl that is drawn, if any."""
+    """One finished figure: SVG text, a title, a note beside it, and what is drawn: a key of metrics.jsonl, a row."""
 
     title: str
     svg: str
     note: str = ""
     key: str = ""
+    row: str = ""
 
 
 PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
@@ -135,10 +137,12 @@ def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
             curve = row.verdict.curve
             x, y = [point.epochs for point in curve], [point.validation_error for point in curve]
             lines.setdefault(row.name, []).append(Line(entry.label, entry.color, x, y))
-    return [
-        Drawing(name, _curves(f"attack-{index}", text("figure.attack", name=name), text("figure.attack.x"), group))
-        for index, (name, group) in enumerate(lines.items())
-    ]
+    return [_attack_curve(f"attack-{index}", name, group) for index, (name, group) in enumerate(lines.items())]
+
+
+def _attack_curve(key: str, row: str, lines: Sequence[Line]) -> Drawing:
+    title = row_title(row)
+    return Drawing(title, _curves(key, text("figure.attack", name=title), text("figure.attack.x"), lines), row=row)
 
 
 def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
@@ -147,11 +151,12 @@ def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
     for entry in entries:
         for line in asking.series(entry.audit):
             panels.setdefault(line.base, []).append((entry, line))
-    note = text("figure.asking.note")
-    return [
-        Drawing(name, _asking(f"asking-{index}", name, group), note if any(line.moved for _, line in group) else "")
-        for index, (name, group) in enumerate(panels.items())
-    ]
+    return [_asking_curve(f"asking-{index}", row, group) for index, (row, group) in enumerate(panels.items())]
+
+
+def _asking_curve(key: str, row: str, group: Sequence[tuple[Entry, asking.Series]]) -> Drawing:
+    title, moved = row_title(row), any(line.moved for _, line in group)
+    return Drawing(title, _asking(key, title, group), text("figure.asking.note") if moved else "", row=row)
 
 
 def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -> str:

@@ -17,6 +17,7 @@ from attncem.results.audit import AuditResult, Picture
 from attncem.results.threats import ThreatModel
 from attncem.statistics import seed_summary
 from attncem.texts import text
+from attncem.texts.titles import row_title, row_titles
 
 FACTS = ("dataset", "network", "channel", "attacker")
 """What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""
@@ -71,7 +72,9 @@ def _row(
     sound = [entry for entry in method.entries if not told[entry.label]]
     known = [entry for entry in sound if "mse" in entry.audit.remaining]
     cautions = [said for said in told.values() if said]
-    cautions += [text("report.first.no_guess", attack=entry.audit.strongest) for entry in sound if entry not in known]
+    cautions += [
+        text("report.first.no_guess", attack=row_title(entry.audit.strongest)) for entry in sound if entry not in known
+    ]
     missing = len(method.runs) - len(method.entries)
     if method.entries and missing:
         cautions.append(text("report.first.unaudited", count=missing, total=len(method.runs)))
@@ -140,14 +143,14 @@ def _attack(sound: Sequence[Entry]) -> str:
     if not sound:
         return ""
     audits = [entry.audit for entry in sound]
-    names = ", ".join(dict.fromkeys(audit.strongest for audit in audits))
+    names = row_titles(dict.fromkeys(audit.strongest for audit in audits))
     errors = of_scores([audit.strongest_attack.mse for audit in audits])
     assert errors is not None
     said = text("report.first.attack", attack=names, mse=mean_sd("mse", errors.seeds))
     if len(audits) > 1:
         return said
     left = audits[0].remaining.get("mse")
-    beside = [text("report.first.guess", guess=left.floor, mse=left.blind)] if left else []
+    beside = [text("report.first.guess", guess=row_title(left.floor), mse=left.blind)] if left else []
     return " · ".join([said, *beside])
 
 

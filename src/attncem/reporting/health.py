@@ -38,12 +38,12 @@ def _merged(lists: Sequence[Sequence[Finding]], audits: Sequence[AuditResult]) -
     shared = [item for item in (lists[0] if lists else []) if all(item in others for others in lists)]
     found = list(shared)
     for name, own in zip(name_audits(audits)[0], lists, strict=True):
-        found += [replace(item, about=_joined(name, item.about)) for item in own if item not in shared]
+        found += [replace(item, about=_joined(name, item)) for item in own if item not in shared]
     return unique(found)
 
 
-def _joined(name: str, about: str) -> str:
-    return f"{name}: {about}" if about else name
+def _joined(name: str, item: Finding) -> str:
+    return text("said.about", about=name, said=item.topic) if item.about else name
 
 
 def status_findings(manifest: Record) -> list[Finding]:

@@ -32,6 +32,7 @@ from attncem.reporting.methods import methods as group
 from attncem.reporting.table_formats import as_csv
 from attncem.results.audit import AuditResult
 from attncem.texts import has_text, joined, pattern, retold, text
+from attncem.texts.titles import row_title
 from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
@@ -162,6 +163,7 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "seconds": wording.seconds,
         "svg": Markup,
         "retold": retold,
+        "row_title": row_title,
         "sentences": joined,
     }
     environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}

@@ -27,6 +27,7 @@ from attncem.reporting.methods import Method
 from attncem.reporting.methods import methods as group
 from attncem.reporting.trade_off import trade_offs
 from attncem.texts import text
+from attncem.texts.titles import row_title
 from attncem.types import RunError
 
 _MARK = "attncem-figure"
@@ -134,8 +135,8 @@ def _of_runs(paths: Sequence[Path]) -> list[Figure]:
         drawings = [
             *zip(("trade-off", "trade-off-narrow"), trade_offs(methods), strict=False),
             *((item.key, item) for item in _curves(runs, methods)),
-            *((f"attack-{_file_name(item.title)}", item) for item in figures.attack_curves(audited)),
-            *((f"asking-{_file_name(item.title)}", item) for item in figures.asking_curves(audited)),
+            *((f"attack-{_file_name(item.row)}", item) for item in figures.attack_curves(audited)),
+            *((f"asking-{_file_name(item.row)}", item) for item in figures.asking_curves(audited)),
         ]
     shown = [
         Figure(name, item.title, repaint(canvas, item.title))
@@ -220,7 +221,8 @@ def _pictures(name: str, shown: gallery.Gallery) -> Plot:
 
     def draw(axes: Any, ink: Ink) -> str:
         rows = [(text("page.original"), [cell.original for cell in shown.originals])]
-        rows += [(f"{strip.entry.label}\n{strip.attack}", [cell.image for cell in strip.cells]) for strip in strips]
+        labels = [f"{strip.entry.label}\n{row_title(strip.attack)}" for strip in strips]
+        rows += [(label, [cell.image for cell in strip.cells]) for label, strip in zip(labels, strips, strict=True)]
         for row, (label, images) in enumerate(rows):
             axes.text(-0.1, -row - 0.46, label, ha="right", va="center", color=ink.ink)
             for column, image in enumerate(images[:columns]):

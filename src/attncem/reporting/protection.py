@@ -12,6 +12,7 @@ from attncem.reporting.health import is_useless
 from attncem.reporting.load import Entry
 from attncem.results.audit import AuditResult, Remaining
 from attncem.texts import joined, text
+from attncem.texts.titles import row_title
 
 Level = Literal["open", "part", "kept"]
 
@@ -60,7 +61,7 @@ def bars(audit: AuditResult) -> list[Bar]:
 
 def _bar(name: str, left: Remaining) -> Bar:
     value, blind = (wording.decimal(number, METRICS[name].decimals) for number in (left.value, left.blind))
-    beside = text("report.protected.beside", value=value, blind=blind, floor=left.floor)
+    beside = text("report.protected.beside", value=value, blind=blind, floor=row_title(left.floor))
     return Bar(name, left.share, round(100 * min(left.share, 1.0), 1), level(left.share), beside)
 
 

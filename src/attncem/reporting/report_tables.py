@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from attncem.metrics import METRICS
 from attncem.reporting import asking, certificates, units, wording
-from attncem.reporting.campaign_items import SPREAD, mean_sd, number, said, spread_item, word
+from attncem.reporting.campaign_items import SPREAD, mean_sd, number, row_item, said, spread_item, word
 from attncem.reporting.campaign_load import ACCURACY
 from attncem.reporting.campaign_numbers import of_scores
 from attncem.reporting.load import Entry
@@ -21,6 +21,7 @@ from attncem.reporting.tables import Cells, Guess, attack_rows, class_tables, fa
 from attncem.results.audit import Row, Score
 from attncem.statistics import seed_summary
 from attncem.texts import retold, text
+from attncem.texts.titles import row_title
 
 MAIN = ("mse", "structure", "ssim", "psnr")
 """Measures that are always shown; the others are folded."""
@@ -135,7 +136,7 @@ def _strongest(method: Method, first: Cells) -> Item:
     name = Counter(row.name for row in attacked).most_common(1)[0][0]
     floor = any(row.kind == "floor" for row in attacked)
     worth = first["units"] if len(method.entries) == 1 else ""
-    return Item(name, name, text("report.headline.floor_wins") if floor else worth)
+    return row_item(name, small=text("report.headline.floor_wins") if floor else worth)
 
 
 def _reliable(method: Method) -> Item:
@@ -187,10 +188,10 @@ def _guess_rows(guess: Guess, methods: Sequence[Method], several: bool) -> list[
     own = dict(guess.rows)
     if guess.alike:
         whose = [word(text("report.guess.all") if len(own) > 1 else guess.rows[0][0])] if several else []
-        return [[word(guess.name), *whose, *_guess_numbers([guess.rows[0][1]])]]
+        return [[row_item(guess.name), *whose, *_guess_numbers([guess.rows[0][1]])]]
     held = [(method, [own[entry.label] for entry in method.entries if entry.label in own]) for method in methods]
     return [
-        [word(guess.name), *([Item(method.label, method.label, color=method.color)] if several else []), *numbers]
+        [row_item(guess.name), *([Item(method.label, method.label, color=method.color)] if several else []), *numbers]
         for method, rows in held
         if rows and (numbers := _guess_numbers(rows))
     ]
@@ -235,7 +236,7 @@ def _attack_row(cells: Cells, measures: Sequence[str], worth: bool) -> list[Item
     verdict = row.verdict
     return [
         Item(cells["label"], cells["label"], color=cells["color"]),
-        Item(row.name, row.name, notes=[*cells["notes"], *_without_measure(cells)]),
+        row_item(row.name, notes=[*cells["notes"], *_without_measure(cells)]),
         Item(row.kind, text(f"report.kind.{row.kind}"), tone="no" if row.outcome == "failed" else ""),
         Item(row.releases, wording.describe_sight(row)),
         *([word(cells["units"])] if worth else []),
@@ -282,8 +283,8 @@ def family_table_list(entries: Sequence[Entry]) -> list[tuple[str, Table]]:
         columns = [Column("width", text("report.family.width"))]
         columns += [_family_column(count) for count in part["images"]]
         rows = [[word(row["width"]), *(_error(it, part["least"]) for it in row["errors"])] for row in part["rows"]]
-        title = text("report.family.region", attack=part["attack"], run=part["label"])
-        caption = text("report.family.caption", attack=part["attack"], run=part["label"])
+        whose = {"attack": row_title(part["attack"]), "run": part["label"]}
+        title, caption = text("report.family.region", **whose), text("report.family.caption", **whose)
         made.append((caption, Table(f"family-{place}", title, columns, rows)))
     return made
 
@@ -313,7 +314,7 @@ def asking_table(block: asking.Block, place: int, *, worth: bool) -> Table:
     ]
     rows = [
         [
-            word(answer.row.name),
+            row_item(answer.row.name),
             Item(answer.row.releases, wording.describe_sight(answer.row)),
             _score("mse", answer.row.mse),
             *([word(units.short(block.entry.audit.plan.units, answer.row.mse.mean))] if worth else []),
@@ -336,8 +337,8 @@ def certificate_table(block: certificates.Block, place: int) -> Table:
     columns = [Column(key, text(f"certificates.column.{key}"), words=True) for key in OF_BOUND]
     rows = [
         [
-            word(line.row),
-            word(line.title, small=line.by),
+            row_item(line.row),
+            word(line.title, small=row_title(line.by)),
             word(line.claim),
             word(line.kind, notes=[text("certificates.vacuous")] if line.vacuous else []),
             word(", ".join(line.assumed)),

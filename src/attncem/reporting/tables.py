@@ -14,7 +14,8 @@ from attncem.reporting import units, wording
 from attncem.reporting.load import Entry, RunView
 from attncem.reporting.methods import Method
 from attncem.results.audit import AuditResult, FamilyPoint, Row, Score, Subject
-from attncem.texts import has_text, text
+from attncem.texts import has_text, text, written
+from attncem.texts.titles import row_title
 
 Cells = dict[str, Any]
 
@@ -69,7 +70,7 @@ def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = 
     first = audits[0].subject.training_seconds if audits else 0.0
     rows = [_run_row(audit, name, first) for audit, name in zip(audits, names, strict=True)]
     found = guesses(list(zip(names, audits, strict=True)))
-    return rows + [_floor_row(name, row) for guess in found for name, row in guess.named()]
+    return rows + [_floor_row(guess, label, row) for guess in found for label, row in guess.told()]
 
 
 def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
@@ -101,8 +102,12 @@ def _of_training(subject: Subject) -> list[str]:
     return ["penalty_weight", "training_seconds", "training_ratio", *server]
 
 
-def _floor_row(name: str, row: Row) -> Cells:
-    return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": name} | _attack_cells(row)
+def _floor_row(guess: Guess, label: str, row: Row) -> Cells:
+    """A guess with its name for programs (``run``) and for people (``shown``), after both where it is one audit's."""
+    name, shown = guess.name, row_title(guess.name)
+    if label:
+        name, shown = written("report.guess.of", guess=name, run=label), text("report.guess.of", guess=shown, run=label)
+    return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": name, "shown": shown} | _attack_cells(row)
 
 
 def _attack_cells(row: Row | None) -> Cells:
@@ -174,11 +179,9 @@ class Guess:
         """Whether it is as good in all audits."""
         return len(set(self.errors)) == 1
 
-    def named(self) -> list[tuple[str, Row]]:
-        """Its row by its name where it is as good in all audits; else each audit's own, named after both."""
-        if self.alike:
-            return [(self.name, self.rows[0][1])]
-        return [(text("report.guess.of", guess=self.name, run=label), row) for label, row in self.rows]
+    def told(self) -> list[tuple[str, Row]]:
+        """Its row, of no audit where it is as good in all; else each audit's own, by the audit's name."""
+        return [("", self.rows[0][1])] if self.alike else list(self.rows)
 
 
 def guesses(audits: Sequence[tuple[str, AuditResult]]) -> list[Guess]:
@@ -246,7 +249,7 @@ def other_numbers(row: Row) -> list[str]:
     if not row.ok or row.kind in ("floor", "attack"):
         return []
     bounds = [wording.describe_bound(name, item) for name, item in row.bounds.items()]
-    shown = [text("report.probe.by", attack=row.by)] if row.by else []
+    shown = [text("report.probe.by", attack=row_title(row.by))] if row.by else []
     return shown + bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
 
 

@@ -17,6 +17,7 @@ from attncem.reporting.load import name_audits
 from attncem.reporting.tables import HEADLINE, other_numbers, summary_table
 from attncem.results.audit import AuditResult
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 _NAME_WIDTH = 17
 """Room for the longest floor's name; longer names fold where the terminal is narrow."""
@@ -41,7 +42,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
         yield text("terminal.asking", run=label, said=said)
     for row in audit.rows:
         if numbers := other_numbers(row):
-            yield text("terminal.judged", run=label, row=row.name, said="; ".join(numbers))
+            yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
 
 
 def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
@@ -82,7 +83,7 @@ def _heading(name: str) -> str:
 def _cells(row: dict[str, Any]) -> list[str]:
     numbers = [wording.decimal(row[name], METRICS[name].decimals) for name in HEADLINE]
     if row["kind"] == "floor":
-        return [text("terminal.floor", name=row["run"]), "", "", *numbers, ""]
+        return [text("terminal.floor", name=row["shown"]), "", "", *numbers, ""]
     accuracy, seconds = wording.percent(row["accuracy"], unit=""), wording.decimal(row["training_seconds"], 1)
     return [row["run"], accuracy, _attack(row), *numbers, seconds]
 
@@ -91,4 +92,5 @@ def _attack(row: dict[str, Any]) -> str:
     if row["attack"] is None:
         failed = row["failed"]
         return text("terminal.no_result_failed", count=failed) if failed else text("terminal.no_result")
-    return str(row["attack"]) if row["reliable"] else text("terminal.not_reliable", attack=row["attack"])
+    attack = row_title(row["attack"])
+    return attack if row["reliable"] else text("terminal.not_reliable", attack=attack)

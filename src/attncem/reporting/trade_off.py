@@ -15,6 +15,7 @@ from attncem.reporting.tables import Guess, guesses
 from attncem.reporting.telling import Spot
 from attncem.results.audit import Score
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 WIDE, NARROW = (8.4, 4.4), (4.4, 4.2)
 """Sizes in inches: for a desk, and for a telephone."""
@@ -128,7 +129,7 @@ def _guess_lines(axes: Any, shown: Sequence[Guess], *, narrow: bool) -> None:
         if not guess.alike:
             axes.axhspan(low, high, color=MUTED, alpha=0.25, linewidth=0)
         axes.annotate(
-            _guess_said(guess.name, low, high),
+            _guess_said(row_title(guess.name), low, high),
             (0.005 + (0.0 if narrow else 0.25 * index), high),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2),

@@ -14,6 +14,7 @@ from attncem.results.audit import NO_LABEL, AuditResult, Row
 from attncem.results.bounds import Bound
 from attncem.results.threats import ThreatModel
 from attncem.texts import has_text, joined, text
+from attncem.texts.titles import row_title
 
 MISSING = "–"
 
@@ -149,7 +150,7 @@ def describe_claim(bound: Bound) -> str:
 def describe_bound(name: str, bound: Bound) -> str:
     """A bound in one line."""
     title = bound_title(name)
-    title = text("bound.by", title=title, by=bound.by) if bound.by else title
+    title = text("bound.by", title=title, by=row_title(bound.by)) if bound.by else title
     said = {"name": title, "unit": bound.unit, "value": bound.value, "low": bound.low, "high": bound.high}
     if bound.limit is None:
         words = text(f"report.bound.{bound.kind}", **said)
@@ -194,7 +195,7 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     attack, worth = audit.strongest_attack, strongest_worth(audit)
     at = "" if audit.accuracy is None else text("report.verdict.at_accuracy", accuracy=percent(audit.accuracy.mean))
     values = {"mse": attack.mse.mean, "floor": _beside_floor(audit), "accuracy": at}
-    sentences = [text("report.verdict.strongest", run=entry.label, attack=attack.name, **values)]
+    sentences = [text("report.verdict.strongest", run=entry.label, attack=row_title(attack.name), **values)]
     sentences += [text("report.verdict.units", worth=worth)] if worth else []
     return joined(sentences if attack.verdict.reliable else [*sentences, text("report.verdict.doubt")])
 
@@ -213,7 +214,7 @@ def caveat(entry: Entry, best: Mapping[str, float]) -> str:
     if attack.kind != "floor":
         return ""
     beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
-    return text("report.verdict.floor", run=run, accuracy=beside, attack=attack.name, mse=attack.mse.mean)
+    return text("report.verdict.floor", run=run, accuracy=beside, attack=row_title(attack.name), mse=attack.mse.mean)
 
 
 def strongest_worth(audit: AuditResult) -> str:

@@ -12,6 +12,7 @@ from attncem.results.prediction import Prediction
 from attncem.results.record import Record
 from attncem.results.units import Units
 from attncem.texts import text
+from attncem.texts.titles import row_title
 
 _GATES = ("gate_dimension", "gate_snr", "gate_class")
 GATES = (*_GATES, *(f"slot_{name}" for name in _GATES))
@@ -155,5 +156,6 @@ class Explanation(Record):
         shown = [(self.image, text("explain.picture.image"))]
         if self.prediction.seen is not None:
             shown.append((self.prediction.seen.picture, text("explain.picture.seen")))
-        shown += [(row.image, text("explain.picture.error", name=row.name, mse=row.mse)) for row in self.recoveries]
+        for row in self.recoveries:
+            shown.append((row.image, text("explain.picture.error", name=row_title(row.name), mse=row.mse)))
         return html_pictures(repr(self), shown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -85,35 +85,45 @@ def retold(sentence: str) -> str:
 
     What stands in it is retold as well: a reason inside a reason, the advice of a warning.
     """
+    return _said_again(sentence, RETOLD, retold)
+
+
+def shown_name(name: str, *among: str) -> str:
+    """A name that programs know in English, as people are shown it; one that no key beginning so has stays as it is."""
+    return _said_again(name, among, str)
+
+
+def _said_again(sentence: str, among: tuple[str, ...], value: Callable[[str], str]) -> str:
+    """An English sentence in the language now spoken, where a key that begins so made it; its values pass `value`."""
     if language() == LANGUAGES[0]:
         return sentence
-    key = _constants().get(sentence)
+    key = _constants(among).get(sentence)
     if key is not None:
         return pattern(key)
-    for form, known in _forms():
+    for form, known in _forms(among):
         if match := form.fullmatch(sentence):
             return _unformatted(pattern(known)).format(
-                **{name: retold(said) for name, said in match.groupdict().items()}
+                **{name: value(said) for name, said in match.groupdict().items()}
             )
     return sentence
 
 
 @cache
-def _constants() -> dict[str, str]:
-    """Sentences of results without values, with their keys."""
-    return {said: key for key, said in reversed(_of_results()) if "{" not in said}
+def _constants(among: tuple[str, ...]) -> dict[str, str]:
+    """Sentences without values, with their keys."""
+    return {said: key for key, said in reversed(_beginning(among)) if "{" not in said}
 
 
 @cache
-def _forms() -> list[tuple[re.Pattern[str], str]]:
-    """Sentences of results with values, those with the most words of their own first, with their keys."""
-    found = [(said, key) for key, said in _of_results() if "{" in said]
+def _forms(among: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
+    """Sentences with values, those with the most words of their own first, with their keys."""
+    found = [(said, key) for key, said in _beginning(among) if "{" in said]
     found.sort(key=lambda pair: -len(re.sub(r"\{\w+[^}]*\}", "", pair[0])))
     return [(_form(said), key) for said, key in found]
 
 
-def _of_results() -> list[tuple[str, str]]:
-    return [(key, said) for key, said in catalogue(LANGUAGES[0]).items() if key.startswith(RETOLD)]
+def _beginning(among: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(key, said) for key, said in catalogue(LANGUAGES[0]).items() if key.startswith(among)]
 
 
 def _form(said: str) -> re.Pattern[str]:

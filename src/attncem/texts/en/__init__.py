@@ -11,6 +11,7 @@ from attncem.texts.en.explain import EXPLAIN
 from attncem.texts.en.findings import FINDINGS
 from attncem.texts.en.health import HEALTH
 from attncem.texts.en.importing import IMPORTING
+from attncem.texts.en.names import NAMES
 from attncem.texts.en.report import REPORT
 from attncem.texts.en.results import RESULTS
 from attncem.texts.en.search import SEARCH
@@ -18,7 +19,7 @@ from attncem.texts.en.shared import SHARED
 
 PARTS: tuple[dict[str, str], ...] = (
     *(FINDINGS, HEALTH, REPORT, EXPLAIN, SHARED, COMMAND),
-    *(ARMS, CAMPAIGN, CERTIFICATES, COMPARISON, IMPORTING, RESULTS, SEARCH),
+    *(ARMS, CAMPAIGN, CERTIFICATES, COMPARISON, IMPORTING, NAMES, RESULTS, SEARCH),
 )
 """The catalogue as it is written down; no key stands in two parts."""
 TEXTS: dict[str, str] = {key: sentence for part in PARTS for key, sentence in part.items()}

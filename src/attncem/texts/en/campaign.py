@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 CAMPAIGN: dict[str, str] = {
-    "campaign.stage": "campaign {name}",
     "campaign.scaled": "{cell}: {epochs} epochs, {factor:.2f} times as many as asked for: as long as {arm} trains",
     "campaign.changed.added": "{count} new: {names}",
     "campaign.changed.left_alone": "{count} no longer asked for and left as they are: {names}",

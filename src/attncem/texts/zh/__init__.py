@@ -11,6 +11,7 @@ from attncem.texts.zh.explain import EXPLAIN
 from attncem.texts.zh.findings import FINDINGS
 from attncem.texts.zh.health import HEALTH
 from attncem.texts.zh.importing import IMPORTING
+from attncem.texts.zh.names import NAMES
 from attncem.texts.zh.report import REPORT
 from attncem.texts.zh.results import RESULTS
 from attncem.texts.zh.search import SEARCH
@@ -18,7 +19,7 @@ from attncem.texts.zh.shared import SHARED
 
 PARTS: tuple[dict[str, str], ...] = (
     *(FINDINGS, HEALTH, REPORT, EXPLAIN, SHARED, COMMAND),
-    *(ARMS, CAMPAIGN, CERTIFICATES, COMPARISON, IMPORTING, RESULTS, SEARCH),
+    *(ARMS, CAMPAIGN, CERTIFICATES, COMPARISON, IMPORTING, NAMES, RESULTS, SEARCH),
 )
 """The catalogue as it is written down; no key stands in two parts."""
 TEXTS: dict[str, str] = {key: sentence for part in PARTS for key, sentence in part.items()}

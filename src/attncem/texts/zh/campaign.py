@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 CAMPAIGN: dict[str, str] = {
-    "campaign.stage": "批量实验 {name}",
     "campaign.scaled": "{cell}：{epochs} 轮，为所要求轮数的 {factor:.2f} 倍：与 {arm} 的训练时间相同",
     "campaign.changed.added": "新增 {count} 个：{names}",
     "campaign.changed.left_alone": "{count} 个不再需要，保持原样：{names}",

@@ -24,7 +24,7 @@ COMPARISON: dict[str, str] = {
     "compare.accuracy": "准确率",
     "compare.validation_accuracy": "最佳检查点的验证准确率",
     "compare.strongest": "{measure}（最强攻击）",
-    "compare.strongest_is": "{measure}（最强攻击 {row}）",
+    "compare.strongest_is": "{measure}（最强攻击“{row}”）",
     "compare.row": "{measure}（{row}）",
     # what a reader must know first
     "finding.compare_other_data": ("各运行的数据或其划分不同（{data}）：一个运行的数字不能与另一个并列，因此都不比较"),

@@ -28,19 +28,19 @@ EXPLAIN: dict[str, str] = {
     "explain.told": "{name}：{value}",
     "explain.told.audit": "全部测试图像的 MSE：{mse:.4f}",
     "explain.average.alike": (
-        "审计中的最强攻击 {attack} 恢复这张图像的程度与平均相当：MSE {mse:.4f}，平均 {mean:.4f}。"
+        "审计中的最强攻击“{attack}”恢复这张图像的程度与平均相当：MSE {mse:.4f}，平均 {mean:.4f}。"
     ),
-    "explain.average.better": "审计中的最强攻击 {attack} 对这张图像恢复得比平均好：MSE {mse:.4f}，平均 {mean:.4f}。",
-    "explain.average.worse": "审计中的最强攻击 {attack} 对这张图像恢复得比平均差：MSE {mse:.4f}，平均 {mean:.4f}。",
-    "explain.quick": "快速攻击中 {attack} 最接近这张图像：MSE {mse:.4f}。",
+    "explain.average.better": "审计中的最强攻击“{attack}”对这张图像恢复得比平均好：MSE {mse:.4f}，平均 {mean:.4f}。",
+    "explain.average.worse": "审计中的最强攻击“{attack}”对这张图像恢复得比平均差：MSE {mse:.4f}，平均 {mean:.4f}。",
+    "explain.quick": "快速攻击中“{attack}”最接近这张图像：MSE {mse:.4f}。",
     "explain.blind.better": (
-        "不看发出的特征，对这张图像最好的猜测 {floor} 的 MSE 为 {error:.4f}：攻击留下了该误差的 {share}。"
+        "不看发出的特征，对这张图像最好的猜测“{floor}”的 MSE 为 {error:.4f}：攻击留下了该误差的 {share}。"
     ),
     "explain.blind.alike": (
-        "不看发出的特征，对这张图像最好的猜测 {floor} 的 MSE 为 {error:.4f}：攻击的误差是它的 {share}，大致相同。"
+        "不看发出的特征，对这张图像最好的猜测“{floor}”的 MSE 为 {error:.4f}：攻击的误差是它的 {share}，大致相同。"
     ),
     "explain.blind.worse": (
-        "不看发出的特征，对这张图像最好的猜测 {floor} 的 MSE 为 {error:.4f}：攻击的误差是它的 {share}，比猜测更差。"
+        "不看发出的特征，对这张图像最好的猜测“{floor}”的 MSE 为 {error:.4f}：攻击的误差是它的 {share}，比猜测更差。"
     ),
     "explain.reliable.yes": "该攻击可靠：更大的预算也改进不多。",
     "explain.reliable.no": "该攻击不可靠：预算更大仍会改进，更有耐心的人可能恢复更多。",
@@ -151,7 +151,7 @@ EXPLAIN: dict[str, str] = {
         "攻击者拥有 {count:,} 张训练图像，知道编码器和信道，只看到这一次发出的特征，能得到什么。"
     ),
     "explain.recovered.image": "原图像",
-    "explain.recovered.alt": "{name} 的重建图像",
+    "explain.recovered.alt": "“{name}”的重建图像",
     "explain.recovered.shot": "{name}，MSE {mse}",
     "explain.recovered.region": "各重建图像的全部指标",
     "explain.recovered.audited": "全部测试图像的平均：来自对这组权重的审计（{audit}）。",
@@ -184,8 +184,7 @@ EXPLAIN: dict[str, str] = {
     ),
     "explain.reading.floors": "盲猜基准",
     "explain.reading.floors.text": (
-        "mean image 什么都不看，class mean 只看标签。重建图像只有优于盲猜基准才有意义。"
-        "相差不超过 5 % 的误差称为大致相同。"
+        "平均图像什么都不看，类平均图像只看标签。重建图像只有优于盲猜基准才有意义。相差不超过 5 % 的误差称为大致相同。"
     ),
 }
 """The explanation's texts by key."""

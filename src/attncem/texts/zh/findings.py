@@ -17,17 +17,17 @@ FINDINGS: dict[str, str] = {
     ),
     "finding.unguided": "没有服务器端网络把替代客户端与真实客户端联系起来：结果可能是镜像或旋转的，甚至不如盲猜",
     "finding.prior_not_converged": "{steps} 步后仍未收敛：步数加倍仍有改进，或没有尝试加倍",
-    "finding.loses_to": "不如 {other}：训练不足",
+    "finding.loses_to": "不如“{other}”：训练不足",
     "finding.depends_on_batch": (
         "去掉同一批次的其他图像后结果不同（它们使结果移动 {moved:.2g}，而 MSE 为 {error:.2g}）：这一行没有意义"
     ),
     "finding.other_aim": "它按 {loss} 训练，同类中又没有按 MSE（攻击排名的依据）训练的一行：它的 MSE 美化了防御",
     "finding.averaging_helps": (
-        "对同一图像看到 {releases} 次发出的特征，可使 {base} 的误差减少 {gain:.0f} %：噪声被平均掉了"
+        "对同一图像看到 {releases} 次发出的特征，可使“{base}”的误差减少 {gain:.0f} %：噪声被平均掉了"
     ),
     "finding.jitter_helps": (
         "同一图像反复发出不会带来新信息，但像素变动至多 {jitter}/255（如视频）的 {releases} 次发出"
-        "可使 {base} 的误差减少 {gain:.0f} %"
+        "可使“{base}”的误差减少 {gain:.0f} %"
     ),
     "finding.no_attack_beats_floor": "没有攻击优于盲猜基准“{floor}”：要么没有泄露，要么攻击太弱",
     "finding.starved_attacker": ("攻击者只有 {owned} 张图像（训练用了 {trained} 张）：数据匮乏的攻击者会美化防御"),
@@ -55,7 +55,7 @@ FINDINGS: dict[str, str] = {
     "finding.fails_no_attack": "无法检验任何条件：没有攻击得到结果",
     "finding.fails_missing": "套件中以下各行没有结果：{rows}",
     "finding.fails_unreliable": "不可靠：预算更大时，恢复的内容可能多于审计所示",
-    "finding.fails_should_lead": "它应当优于 {other} 却没有：攻击太弱，不足以通过任何检验",
+    "finding.fails_should_lead": "它应当优于“{other}”却没有：攻击太弱，不足以通过任何检验",
     "finding.training": "{said}",
     "finding.log_lost": "{said}；训练中的警告可能有缺失",
     "finding.scheme_0": "该运行的噪声来自公开的种子（方案 0）：知道种子的人可以去除噪声；请重新训练",

@@ -19,7 +19,9 @@ IMPORTING: dict[str, str] = {
     "import.note.pruning": "剪枝用掩码关闭通道，在训练图像上评判",
     "import.note.left_out": "--{flag} 未采用",
     "import.note.unknown": "--{flag} 不是基线训练的参数：未采用",
-    "import.attacks": ("不需要攻击命令：attncem audit RUN --suite standard 中的“baseline's decoder”一行就是那个攻击"),
+    "import.attacks": (
+        "不需要攻击命令：attncem audit RUN --suite standard 中的“基线解码器”（baseline's decoder）一行就是那个攻击"
+    ),
     "import.written": "{file}",
     "import.next": "下一步：attncem train --config {file}",
     "import.run": "{path}：验证准确率 {accuracy:.1f} %。下一步：attncem audit {path}",

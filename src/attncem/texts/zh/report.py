@@ -111,9 +111,9 @@ REPORT: dict[str, str] = {
     "report.column.class": "类别",
     "report.yes": "是",
     "report.no": "否",
-    "report.family.region": "{attack} 在 {run} 上尝试的解码器",
+    "report.family.region": "“{attack}”在 {run} 上尝试的解码器",
     "report.family.caption": (
-        "{attack} 对 {run}：攻击者自有验证图像上的 MSE，按宽度与自有图像数排列。向右或向下仍在下降的，还会继续下降。"
+        "“{attack}”对 {run}：攻击者自有验证图像上的 MSE，按宽度与自有图像数排列。向右或向下仍在下降的，还会继续下降。"
     ),
     "report.family.width": "宽度",
     "report.family.images": "自有图像",
@@ -227,7 +227,7 @@ REPORT: dict[str, str] = {
     "report.gallery.fixed": "各运行使用相同的图像",
     "report.gallery.fixed_of": "各运行使用相同的图像：{dataset}",
     "report.gallery.region": "原图与重建图像",
-    "report.gallery.reconstruction": "{attack} 在 {run} 上对 {name} 的重建图像",
+    "report.gallery.reconstruction": "“{attack}”在 {run} 上对 {name} 的重建图像",
     "report.gallery.empty": "审计中没有图像。",
     "report.gallery.best": "{run}：恢复得最好（最暴露）",
     "report.gallery.worst": "{run}：恢复得最差",
