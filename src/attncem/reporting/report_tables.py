@@ -252,12 +252,13 @@ def _attack_row(cells: Cells, measures: Sequence[str], worth: bool) -> list[Item
 def _line(cells: Cells) -> list[str]:
     """A row in a few words: its name, and its first measures, or what it is where it has none."""
     row: Row = cells["attack"]
+    name = row_title(row.name)
     if not cells["judged"]:
-        return [row.name, text(f"report.kind.{row.kind}") if row.ok else text(f"report.outcome.{row.outcome}")]
-    found = {name: said(name, row.scores[name].mean) for name in FOLDED if name in row.scores}
+        return [name, text(f"report.kind.{row.kind}") if row.ok else text(f"report.outcome.{row.outcome}")]
+    found = {key: said(key, row.scores[key].mean) for key in FOLDED if key in row.scores}
     return [
-        row.name,
-        *(text("report.attacks.line", measure=text(f"measure.{name}"), value=it) for name, it in found.items()),
+        name,
+        *(text("report.attacks.line", measure=text(f"measure.{key}"), value=it) for key, it in found.items()),
     ]
 
 
