@@ -309,7 +309,7 @@ def test_ray_on_one_machine_is_reachable_from_that_machine_alone(tmp_path: Path)
 @pytest.mark.slow
 def test_stopping_an_engine_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmEngine, "cluster", "local")
-    folder = made(tmp_path / "campaign", set={"training.epochs": 60})
+    folder = made(tmp_path / "campaign", set={"training.epochs": 600})
     with SlurmEngine(folder, EngineOptions(workers=1)) as engine:
         engine.submit(NONE)
         deadline = time.monotonic() + 150
