@@ -93,62 +93,65 @@ def evidence_table() -> str:
 
 def ladder_table() -> str:
     """The MSE that every row leaves of each model, the strongest of one release in bold, and the time of the rows."""
-    cells = results("ladder_cifar10").cells
-    head = ["row", *(cell.arm.replace("local_contrast-", "local contrast, ") for cell in cells), "seconds"]
-    rows = [(name, place) for place, audit in enumerate(cells[0].audits) for name in audit.attacks or {}]
-    lines = [["accuracy %", *(f"{100 * (cell.audits[0].accuracy or [0.0])[0]:.1f}" for cell in cells), ""]]
-    return _table(head, "|---|" + "--:|" * (len(head) - 1), lines + [_ladder_row(cells, *row) for row in rows])
-
-
-def _ladder_row(cells: list[CellResult], name: str, place: int) -> list[str]:
-    audits = [cell.audits[place] for cell in cells]
-    told = [_decimal("mse", [(audit.attacks or {})[name]["mse"][0]]) for audit in audits]
-    seconds = sorted((audit.row_seconds or {})[name] for audit in audits)
-    bold = [f"**{one}**" if _leaks(cell)[1] == name else one for one, cell in zip(told, cells, strict=True)]
-    return [name, *bold, f"{seconds[0]:.1f} to {seconds[-1]:.1f}"]
-
-
-def _leaks(cell: CellResult) -> tuple[float, str]:
-    """The lowest MSE of an attack that sees one release, over all audits, and its row."""
-    found = [(scores["mse"][0], name) for audit in cell.audits for name, scores in (audit.attacks or {}).items()]
-    return min((mse, name) for mse, name in found if " x" not in name)
+    found = results("ladder_cifar10")
+    strongest = [_strongest_once(found, cell) for cell in found.cells]
+    head = ["row", *_models(found), "seconds"]
+    lines = [["accuracy %", *(f"{100 * (cell.audits[0].accuracy or [0.0])[0]:.1f}" for cell in found.cells), ""]]
+    for row in _errors(found.cells[0]):
+        told = [_decimal("mse", [_errors(cell)[row]]) for cell in found.cells]
+        bold = [f"**{one}**" if best == row else one for one, best in zip(told, strongest, strict=True)]
+        seconds = [_seconds(cell)[row] for cell in found.cells]
+        lines.append([row, *bold, f"{min(seconds):.1f} to {max(seconds):.1f}"])
+    return _table(head, "|---|" + "--:|" * (len(head) - 1), lines)
 
 
 def ladder_summary() -> str:
-    """By how much single rows miss the strongest, what asking again takes off, and how long the suite takes."""
-    cells = results("ladder_cifar10").cells
-    head = ["", *(cell.arm.replace("local_contrast-", "local contrast, ") for cell in cells)]
-    lines = [
-        ["strongest of `standard`", *(str(cell.audits[0].strongest) for cell in cells)],
-        [
-            "the baseline's decoder leaves more than it by",
-            *(_more(cell, "baseline's decoder", _own(cell)) for cell in cells),
-        ],
-        [
-            "… and more than the strongest of all by",
-            *(_more(cell, "baseline's decoder", _leaks(cell)[0]) for cell in cells),
-        ],
-        ["16 releases take off a small decoder's error", *(_taken(cell) for cell in cells)],
-        ["`standard` without white box, seconds", *(f"{_seconds(cell):.0f}" for cell in cells)],
-    ]
-    return _table(head, "|---|" + "--:|" * len(cells), lines)
+    """By how much the baseline's row misses the strongest, what asking again takes off, how long the suite takes."""
+    found = results("ladder_cifar10")
+    told: dict[str, Callable[[CellResult], str]] = {
+        "strongest of `standard`": lambda cell: str(cell.audits[0].strongest),
+        "the baseline's decoder leaves more than it by": lambda cell: _missed(cell, str(cell.audits[0].strongest)),
+        "… and more than the strongest of all by": lambda cell: _missed(cell, _strongest_once(found, cell)),
+        "16 releases take off a small decoder's error": _taken_off,
+        "`standard` without white box, seconds": lambda cell: f"{_suite_seconds(cell):.0f}",
+    }
+    lines = [[name, *map(of, found.cells)] for name, of in told.items()]
+    return _table(["", *_models(found)], "|---|" + "--:|" * len(found.cells), lines)
 
 
-def _own(cell: CellResult) -> float:
-    audit = cell.audits[0]
-    return float((audit.attacks or {})[str(audit.strongest)]["mse"][0])
+def _models(found: CampaignTable) -> list[str]:
+    return [cell.arm.replace("local_contrast-", "local contrast, ") for cell in found.cells]
 
 
-def _more(cell: CellResult, row: str, least: float) -> str:
-    return f"{100 * ((cell.audits[0].attacks or {})[row]['mse'][0] / least - 1):.1f} %"
+def _errors(cell: CellResult) -> dict[str, float]:
+    """The MSE of every row of all audits."""
+    return {row: scores["mse"][0] for audit in cell.audits for row, scores in (audit.attacks or {}).items()}
 
 
-def _taken(cell: CellResult) -> str:
-    once, often = ((cell.audits[0].attacks or {})[row]["mse"][0] for row in ("decoder small", "decoder small x16"))
-    return f"{max(0.0, 100 * (1 - often / once)):.0f} %"
+def _seconds(cell: CellResult) -> dict[str, float]:
+    """The time of every row of all audits."""
+    return {row: took for audit in cell.audits for row, took in (audit.row_seconds or {}).items()}
 
 
-def _seconds(cell: CellResult) -> float:
+def _strongest_once(found: CampaignTable, cell: CellResult) -> str:
+    """The row of all audits that leaves least of an image which it has seen once."""
+    often = {row for audit in found.audits for row, options in audit.rows.items() if "releases" in options}
+    errors = _errors(cell)
+    return min(errors.keys() - often, key=errors.__getitem__)
+
+
+def _missed(cell: CellResult, row: str) -> str:
+    errors = _errors(cell)
+    more = errors["baseline's decoder"] / errors[row] - 1
+    return f"{100 * more:.1f} %"
+
+
+def _taken_off(cell: CellResult) -> str:
+    errors = _errors(cell)
+    return f"{round(100 * (1 - errors['decoder small x16'] / errors['decoder small']))} %"
+
+
+def _suite_seconds(cell: CellResult) -> float:
     return sum(took for row, took in (cell.audits[0].row_seconds or {}).items() if row != "white box")
 
 

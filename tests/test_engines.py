@@ -53,7 +53,8 @@ def test_processes_where_nobody_says_how_many(
 ) -> None:
     """A GPU is shared by two; cores are one each, or as many as a run has threads; never more than cells."""
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("shutil.which", lambda tool: f"/usr/bin/{tool}" if gpu else None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu or pytest.fail("torch is not asked without a driver"))
     folder = made(tmp_path / "campaign", set={"device": device, "threads": threads}, seeds=4)
     assert default_options(folder).workers == workers
     few = made(tmp_path / "few", set={"device": "cpu"}, arms={"none": {}})

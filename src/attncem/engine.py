@@ -291,3 +291,10 @@ class Trainable:
                 group["lr"] = before["lr"].fill_(float(group["lr"]))
                 if "capturable" in before:  # the run may have been begun on another device
                     group["capturable"] = before["capturable"]
+
+
+@contextmanager
+def attacking(device: torch.device, threads: int) -> Iterator[None]:
+    """Everything under which attacks are trained: threads, the memory of their steps, the fastest convolutions."""
+    with memory_given_back(device), memory_kept(device), limited_threads(threads), fastest_convolutions(device):
+        yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -30,7 +30,7 @@ from attncem.config.probes import AttributeLeakageOptions
 from attncem.config.suggest import known
 from attncem.config.suites import LoadedSuite, Suite, load_suite, select_rows
 from attncem.data.attributes import attributes_hash
-from attncem.engine import describe_device, fastest_convolutions, limited_threads, memory_given_back, memory_kept
+from attncem.engine import attacking, describe_device
 from attncem.health import spans
 from attncem.ledger import Ledger, plan_id
 from attncem.models.trial import TRIED, try_encoder
@@ -88,7 +88,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     threads = threads or opened.config.threads
     if workers > 1:
         _require_workers(opened, workers, from_folder=not isinstance(run, OpenRun) and modules is None)
-    with _ready(opened, threads), shown(progress) as told:
+    with attacking(opened.device, threads), shown(progress) as told:
         if opened.directory is None:
             try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
         drawn_from = opened.config.seed if seed is None else seed
@@ -131,15 +131,6 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
     if opened.directory is None:
         raise ConfigError("an encoder without a run folder needs a place for its audit: give out=FOLDER")
     return opened.directory.path / "audits"
-
-
-def _ready(opened: OpenRun, threads: int) -> AbstractContextManager[object]:
-    stack = ExitStack()
-    stack.enter_context(memory_given_back(opened.device))
-    stack.enter_context(memory_kept(opened.device))
-    stack.enter_context(limited_threads(threads))
-    stack.enter_context(fastest_convolutions(opened.device))
-    return stack
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from attncem.auditing.case import Case
 from attncem.auditing.measuring import Measured, measure
 from attncem.config.base import Options
-from attncem.engine import fastest_convolutions, limited_threads, memory_given_back, memory_kept
+from attncem.engine import attacking
 from attncem.opening import open_run
 from attncem.progress import Progress
 from attncem.results.threats import ThreatModel
@@ -64,8 +64,7 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
         case = _case(brief)
     except AttncemError as error:
         raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
-    device = case.subject.device
-    with limited_threads(brief.threads), memory_kept(device), memory_given_back(device), fastest_convolutions(device):
+    with attacking(case.subject.device, brief.threads):
         return measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 

@@ -27,6 +27,8 @@ _ROOM = 64 * 2**20
 """Bytes that must be free before a campaign begins."""
 _ON_A_GPU = 2
 """Processes on a GPU where nobody says how many: while one is busy on the host, the other computes."""
+_GPU_TOOLS = ("nvidia-smi", "rocm-smi")
+"""What comes with every driver of a GPU."""
 _POLL = 0.5
 """Seconds between two looks at whether somebody asked it to stop."""
 _PATIENCE = 60.0
@@ -93,9 +95,9 @@ def default_options(folder: CampaignFolder) -> EngineOptions:
 def processes_here(devices: Collection[str]) -> int:
     """One for every core; where runs find a GPU no more than can share it."""
     cores = os.cpu_count() or 1
-    if set(devices) <= {"cpu"}:
+    if set(devices) <= {"cpu"} or not any(map(shutil.which, _GPU_TOOLS)):
         return cores
-    from attncem.engine import resolve_device  # torch: only where a device must be found
+    from attncem.engine import resolve_device  # torch takes seconds to import: only where there may be a GPU
 
     return min(cores, _ON_A_GPU) if resolve_device("auto").type == "cuda" else cores
 
