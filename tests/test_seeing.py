@@ -34,6 +34,7 @@ from attncem.config.channels import (
     LaplaceOptions,
     LocalDPOptions,
     QuantiseOptions,
+    ShapedOptions,
     TopKOptions,
 )
 from attncem.config.suites import Suite, load_suite
@@ -143,6 +144,7 @@ def test_jitter_shows_what_keyed_noise_does_not_stop(fresh: AuditResult, keyed: 
         ([{"name": "gaussian", "noise_std": STD}, {"name": "top_k", "keep": 0.5}], False),
         ([{"name": "gaussian", "noise_std": STD}, {"name": "quantise", "bits": 3, "low": -1.0, "high": 2.0}], False),
         ([{"name": "laplace", "noise_std": STD}], False),
+        ([{"name": "shaped", "noise_std": STD}], False),
         ([{"name": "local_dp", "clip": 9.0, "epsilon": 50.0}], False),
     ],
     ids=lambda value: "+".join(stage["name"] for stage in value) if isinstance(value, list) else "",
@@ -294,6 +296,7 @@ def test_every_release_is_of_other_pixels(noise: str) -> None:
         (QuantiseOptions(bits=2, low=0.0, high=1.0), IdentityOptions(), GAUSSIAN),
         (DropoutOptions(rate=0.5, noise="keyed"), GAUSSIAN),
         (LocalDPOptions(clip=2.0, epsilon=20.0),),
+        (ShapedOptions(noise_std=STD, tilt=0.5),),
     ],
     ids=lambda stages: "+".join(stage.name for stage in stages),
 )

@@ -26,6 +26,7 @@ from attncem.config.channels import (
     LaplaceOptions,
     LocalDPOptions,
     QuantiseOptions,
+    ShapedOptions,
     TopKOptions,
 )
 from attncem.metrics import mse
@@ -313,9 +314,10 @@ def attack_std(releases: int) -> float:
         [TopKOptions(keep=0.6)],
         [GaussianOptions(noise_std=0.1), QuantiseOptions(bits=3, low=0, high=3)],
         [LAPLACE],
+        [ShapedOptions(noise_std=0.1)],
         [LocalDPOptions(epsilon=50, delta=1e-5, clip=20)],
     ],
-    ids=["dropout", "quantise", "top_k", "noise, quantise", "laplace", "local_dp"],
+    ids=["dropout", "quantise", "top_k", "noise, quantise", "laplace", "shaped", "local_dp"],
 )
 @pytest.mark.parametrize("encoder", [Tokens(), nn.Flatten(), nn.PixelUnshuffle(2)], ids=["tokens", "vectors", "maps"])
 def test_every_channel_and_shape(channel: Sequence[ChannelOptions], encoder: nn.Module) -> None:

@@ -14,8 +14,10 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +31,7 @@ from attncem.config.channels import (
     LocalDPOptions,
     QuantiseOptions,
     RandomOptions,
+    ShapedOptions,
     TopKOptions,
 )
 from attncem.types import ConfigError
@@ -46,6 +49,8 @@ SYSTEM = Secrets()
 """The source of noise that leaves a device."""
 Source = torch.Generator | Secrets | None
 """Where fresh noise comes from: a generator of torch, None for torch's own, or secrets."""
+_MAPS = 4
+"""Dimensions of a batch of maps, [B, C, H, W]."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,42 @@ class GaussianChannel(RandomChannel):
         if self.noise_std == 0:
             return z
         return z + self.noise_std * self.draw("normal", z, x, generator).to(z.dtype)
+
+
+class ShapedChannel(GaussianChannel):
+    """released = z + σ C⁻¹(g ∘ N(0, I)), C the cosine transform of each map, in training and at inference.
+
+    g ∝ (1 + f)^−tilt over the waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, k fresh releases
+    have σ/√k, and keyed, k releases of one input tell what one tells. Features that are no maps get white noise.
+    """
+
+    options_type = ShapedOptions
+    options: ShapedOptions
+
+    def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
+        """Random float32 numbers of this colour, shaped as z; each sample's by itself where they leave a device."""
+        if z.ndim != _MAPS:
+            return super().draw(law, z, x, generator)
+        numbers = self.strong_draw(law, z, x, generator)
+        if numbers is None:
+            return self._coloured(super().draw(law, z, x, generator))
+        return torch.stack([self._coloured(each) for each in numbers]).float().to(z.device)
+
+    def _coloured(self, white: Tensor) -> Tensor:
+        rows, columns, gains = self._waves(white)
+        return rows.T @ (gains * white) @ columns
+
+    def whitened(self, z: Tensor) -> Tensor:
+        """Features or releases in coordinates in which the noise is white; nothing of them is lost."""
+        if z.ndim != _MAPS:
+            return z
+        wide = z.to(torch.promote_types(z.dtype, torch.float32))
+        rows, columns, gains = self._waves(wide)
+        return rows @ wide @ columns.T / gains
+
+    def _waves(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        height, width = like.shape[-2:]
+        return waves(height, width, self.options.tilt, like.dtype, like.device)
 
 
 class LaplaceChannel(RandomChannel):
@@ -331,6 +372,7 @@ CHANNELS: dict[str, type[Channel]] = {
     "gaussian": GaussianChannel,
     "identity": IdentityChannel,
     "laplace": LaplaceChannel,
+    "shaped": ShapedChannel,
     "local_dp": LocalDPChannel,
     "dropout": DropoutChannel,
     "top_k": TopKChannel,
@@ -343,6 +385,20 @@ def build_channel(options: Sequence[ChannelOptions]) -> Channel:
     """The channel that a list of options describes; `bind` gives it the key of its keyed noise."""
     stages = [CHANNELS[stage.name](stage) for stage in options]
     return stages[0] if len(stages) == 1 else ChannelChain(stages)
+
+
+@cache
+def waves(
+    height: int, width: int, tilt: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The orthonormal cosine transforms of columns and rows, and the gain of each pair of waves, [height, width]."""
+    from scipy.fft import dct  # a fifth of a second, which other channels need not wait for
+
+    lines = [dct(np.eye(size), axis=0, norm="ortho") for size in (height, width)]
+    gains = (1 + np.hypot(*np.ogrid[:height, :width])) ** -tilt
+    gains /= np.sqrt(np.square(gains).mean())
+    rows, columns, strength = (torch.tensor(each, dtype=dtype, device=device) for each in (*lines, gains))
+    return rows, columns, strength
 
 
 def clip_norm(z: Tensor, limit: float) -> Tensor:

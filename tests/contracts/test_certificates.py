@@ -55,6 +55,7 @@ NEVER = {"surrogate_leakage"}
 CHANNELS: dict[str, list[dict[str, Any]]] = {
     "gaussian": [{"name": "gaussian", "noise_std": 0.2}],
     "laplace": [{"name": "laplace", "noise_std": 0.2}],
+    "shaped": [{"name": "shaped", "noise_std": 0.2}],
     "local_dp": [{"name": "local_dp", "clip": 1.0, "epsilon": 5.0}],
     "quantise": [{"name": "quantise", "bits": 2}],
     "gaussian, dropout, quantise": [{"name": "gaussian", "noise_std": 0.2}, {"name": "dropout"}, {"name": "quantise"}],
@@ -64,7 +65,10 @@ CHANNELS: dict[str, list[dict[str, Any]]] = {
     "top_k": [{"name": "top_k"}],
     "identity": [{"name": "identity"}],
 }
-NOISY = {"gaussian", "laplace", "local_dp", "gaussian, dropout, quantise", "quantise, gaussian", "dropout before"}
+NOISY = {"gaussian", "laplace", "shaped", "local_dp", "dropout before"} | {
+    "gaussian, dropout, quantise",
+    "quantise, gaussian",
+}
 BITS = {"quantise", "gaussian, dropout, quantise", "quantise, gaussian"}
 
 

@@ -19,6 +19,7 @@ from attncem.config.channels import (
     LaplaceOptions,
     LocalDPOptions,
     QuantiseOptions,
+    ShapedOptions,
     TopKOptions,
 )
 from attncem.config.load import load_config
@@ -41,6 +42,7 @@ class Case:
 NOISES: dict[str, Any] = {
     "gaussian": GaussianOptions(noise_std=0.2),
     "laplace": LaplaceOptions(scale=0.2),
+    "shaped": ShapedOptions(noise_std=0.2),
     "local_dp": LocalDPOptions(clip=0.5, epsilon=8.0, delta=1e-4),
     "dropout": DropoutOptions(rate=0.3),
     "dropout rescaled": DropoutOptions(rate=0.3, rescale=True),
@@ -50,6 +52,7 @@ SILENT: dict[str, Any] = {
     "gaussian without noise": GaussianOptions(noise_std=0.0),
     "gaussian keyed without noise": GaussianOptions(noise_std=0.0, noise="keyed"),
     "laplace without noise": LaplaceOptions(noise_std=0.0),
+    "shaped without noise": ShapedOptions(noise_std=0.0),
     "dropout of nothing": DropoutOptions(rate=0.0, noise="keyed"),
     "top_k of all": TopKOptions(keep=1.0),
 }
@@ -67,6 +70,7 @@ DROPPING = [name for name in (*FRESH, *KEYED) if CASES[name].options.name == "dr
 BAD = [
     *[("gaussian", "noise_std", -1), ("gaussian", "noise", "sometimes")],
     *[("laplace", "noise_std", -1), ("laplace", "scale", -0.1), ("laplace", "noise", 3)],
+    *[("shaped", "noise_std", -1), ("shaped", "tilt", 4), ("shaped", "tilt", "low")],
     *[("local_dp", "clip", 0), ("local_dp", "epsilon", 0), ("local_dp", "delta", 0), ("local_dp", "delta", 1)],
     *[("local_dp", "epsilon", 60), ("local_dp", "epsilon", 1e308), ("local_dp", "epsilon", 1e-9)],
     *[("local_dp", "delta", 1e-40), ("local_dp", "clip", 1e20)],

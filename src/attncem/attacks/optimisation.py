@@ -29,7 +29,7 @@ from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
 from attncem.attacks.seeing import mean_of
-from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel
+from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel, ShapedChannel
 from attncem.config.attacks import OptimisationOptions
 from attncem.engine import seeded
 from attncem.metrics import mse
@@ -229,7 +229,7 @@ class Objective:
 
     def __call__(self, task: Task, images: Tensor, noise: torch.Generator) -> Tensor:
         """[B]; a gradient passes to the images."""
-        off = [seen - task.released.float() for seen in self.view(images, noise)]
+        off = [self.view.white(seen - task.released.float()) for seen in self.view(images, noise)]
         misfit = torch.stack([(each.square() / self.uncertainty).flatten(1).sum(1) for each in off]).mean(0)
         pull = (images - task.centre).square().flatten(1).sum(1) / self.variance
         return misfit / 2 + task.smoothness * total_variation(images) + task.pull * pull / 2
@@ -275,6 +275,7 @@ class View:
     def __init__(self, oracle: Oracle, draws: int, seed: int) -> None:
         self._encoder, self._device, self._seed = oracle.encoder(), oracle.device, seed
         self._channel = oracle.channel() if oracle.threat.knows_channel else nn.Identity()
+        self.white = whitener(self._channel)
         draws_on = isinstance(self._channel, Channel) and quieten(self._channel)
         repeats = bool(getattr(self._channel, "reads_input", False)) and not oracle.threat.jitter
         self._draws = draws if draws_on else 1
@@ -302,9 +303,19 @@ class View:
         """s_d² from own images and releases."""
         noise, total = self.generator("noise"), torch.zeros_like(released[0], dtype=torch.float32)
         for part, seen in zip(x.split(_BATCH), released.float().split(_BATCH), strict=True):
-            total += (self(part, noise)[0] - seen).square().sum(0)
-        blur = (BLUR * Standardiser.of(released).std).square()
+            total += self.white(self(part, noise)[0] - seen).square().sum(0)
+        blur = (BLUR * Standardiser.of(self.white(released)).std).square()
         return total / len(x) + blur
+
+
+def whitener(channel: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Coordinates of a release in which the additive noise at the channel's end is independent."""
+    *_, last = channel.single_stages() if isinstance(channel, Channel) else [channel]
+    return last.whitened if isinstance(last, ShapedChannel) else _unchanged
+
+
+def _unchanged(released: Tensor) -> Tensor:
+    return released
 
 
 def quieten(channel: Channel) -> bool:

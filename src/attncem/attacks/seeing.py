@@ -9,7 +9,7 @@ from itertools import repeat
 import torch
 from torch import Tensor, nn
 
-from attncem.channels import Channel, GaussianChannel, LocalDPChannel
+from attncem.channels import Channel, GaussianChannel
 from attncem.models.split import SplitModel
 from attncem.results.threats import ThreatModel
 
@@ -75,7 +75,7 @@ def quieter(channel: nn.Module, count: int) -> Channel | None:
         return None
     own = copy.deepcopy(channel)
     *before, last = own.single_stages()
-    gaussian = type(last) in (GaussianChannel, LocalDPChannel) and not last.repeats
+    gaussian = isinstance(last, GaussianChannel) and not last.repeats
     if not gaussian or not all(stage.repeats for stage in before):
         return None
     last.noise_std /= count**0.5

@@ -95,6 +95,24 @@ class LaplaceOptions(RandomOptions):
         return self.noise_std
 
 
+class ShapedOptions(RandomOptions):
+    """Adds Gaussian noise whose strength differs between the spatial frequencies of a map of features."""
+
+    place = 0
+    adds_noise = True
+    name: Literal["shaped"] = "shaped"
+    noise_std: float = Field(0.1, ge=0)
+    """Root mean square of the noise over the features, in the units of z, whatever the tilt."""
+    tilt: float = Field(1.0, ge=-3, le=3)
+    """A wave of f half periods has noise in proportion to (1 + f)^−tilt: above 0 most of it lies on what is coarse,
+    below 0 on what is fine; 0 is gaussian. Features that are no maps (tokens, vectors) get gaussian's always."""
+
+    @property
+    def added_noise_std(self) -> float:
+        """As given."""
+        return self.noise_std
+
+
 class LocalDPOptions(RandomOptions):
     """Clips each sample to an L2 norm, then adds Gaussian noise that gives (ε, δ) local differential privacy."""
 
@@ -183,6 +201,7 @@ Channel = Annotated[
     GaussianOptions
     | IdentityOptions
     | LaplaceOptions
+    | ShapedOptions
     | LocalDPOptions
     | DropoutOptions
     | TopKOptions

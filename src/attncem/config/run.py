@@ -152,7 +152,8 @@ class RunConfig(Options):
         if any(stage.adds_noise for stage in self.channel):
             return "channel.noise_std, which is 0: give channel.noise_std a value above 0"
         order = self.channel_order
-        return f"the channel's noise, but this channel ({order}) adds no noise: give it gaussian, laplace or local_dp"
+        noisy = "gaussian, laplace, shaped or local_dp"
+        return f"the channel's noise, but this channel ({order}) adds no noise: give it {noisy}"
 
     @property
     def warmup_epochs(self) -> int:
