@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import attncem
 from attncem.capture import WARM_STEPS, Step, no_host_reads
+from attncem.channels import CHANNELS
 from attncem.config.attacks import (
     DecoderOptions,
     FamilyOptions,
@@ -268,6 +269,14 @@ def test_front_ends_equal_the_cpu_s_and_are_captured_and_compiled(name: str, tmp
         given = [f"model.front_end.name={name}", f"training.fast={fast}", "training.precision=bf16-mixed"]
         run = attncem.train("demo-none", [*TINY, *given], out=tmp_path / fast, progress=silent)
         assert run.manifest["steps"] != "plain", run.manifest["step_problems"]
+
+
+@pytest.mark.parametrize("name", [name for name, kind in CHANNELS.items() if kind.options_type.adds_noise])
+def test_channels_with_noise_are_captured_and_judged(name: str, tmp_path: Path) -> None:
+    run = attncem.train("demo-none", [*TINY, f"channel={{name: {name}}}"], out=tmp_path / "run", progress=silent)
+    assert run.manifest["steps"] == "captured", run.manifest["step_problems"]
+    result = attncem.audit(run, SMALL_SUITE, progress=silent)
+    assert {row.outcome for row in result.rows} == {"ok"}
 
 
 @pytest.mark.parametrize("name", PENALTIES)
