@@ -156,17 +156,25 @@ def test_a_running_campaign_is_not_exported(finished: Path, tmp_path: Path) -> N
         export_campaign(finished, tmp_path / "a.zip")
 
 
-def test_results_only_leaves_out_what_going_on_needs(finished: Path, tmp_path: Path) -> None:
+def test_results_only_leaves_behind_what_is_not_done(finished: Path, tmp_path: Path, in_process: list[str]) -> None:
     other = tmp_path / "other"
     shutil.copytree(finished, other)
     (other / "cells/kmeans-s0.json").unlink()
     assert export_campaign(other, tmp_path / "a.zip").whole == 1
     assert any("checkpoints" in name for name in names(tmp_path / "a.zip"))
-    assert export_campaign(other, tmp_path / "b.zip", results_only=True).whole == 0
-    assert not any("checkpoints" in name for name in names(tmp_path / "b.zip"))
-    import_campaign(tmp_path / "b.zip", tmp_path / "there")
+    made = export_campaign(other, tmp_path / "b.zip", results_only=True)
+    assert (made.cells, made.whole) == (1, 0)
+    assert not any("checkpoints" in name or "kmeans-s0/" in name for name in names(made.path))
+    import_campaign(made.path, tmp_path / "there")
+    assert run_campaign(tmp_path / "there", options=ONE, progress=silent).done
+    assert in_process == ["kmeans-s0"], "it begins anew, and what was done stays"
+
+
+def test_what_came_as_results_alone_is_not_audited_further(finished: Path, tmp_path: Path) -> None:
+    import_campaign(export_campaign(finished, tmp_path / "a.zip").path, tmp_path / "there")
+    (tmp_path / "there/cells/kmeans-s0.json").unlink()
     result = run_campaign(tmp_path / "there", options=ONE, progress=silent)
-    assert "it came as results alone" in result.failed[0].reason
+    assert [failure.reason for failure in result.failed if "it came as results alone" in failure.reason]
 
 
 # files that must not be trusted

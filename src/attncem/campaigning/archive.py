@@ -62,12 +62,15 @@ class Exported:
 
 
 def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) -> Exported:
-    """Write a campaign as one new file. A campaign that is running is refused."""
+    """Write a campaign as one new file. A campaign that is running is refused.
+
+    Cells that are not done travel whole; with ``results_only`` they stay behind, and begin anew where it goes on.
+    """
     campaign = CampaignFolder.open(folder)
     views = campaign.views()
     if campaign.is_running() or any(view.state == "running" for view in views):
         raise RunError(f"{folder} is running: attncem campaign stop {folder} ends it, and it can go on afterwards")
-    begun = [view.cell.id for view in views if view.state != "planned"]
+    begun = [view.cell.id for view in views if (view.state == "done" if results_only else view.state != "planned")]
     whole = set() if results_only else _whole(campaign)
     with explain_os_error(archive, "no archive was made; choose another place"):
         if os.path.lexists(archive):

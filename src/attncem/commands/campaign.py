@@ -86,7 +86,9 @@ def _add_archive_verbs(verbs: Verbs) -> None:
     parser = _new(verbs, "export", "Put the results into one archive; cells that are not done travel whole.")
     parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
     parser.add_argument("archive", metavar="ARCHIVE", help="new .zip file")
-    parser.add_argument("--results-only", action="store_true", help="leave out what unfinished cells need to go on")
+    parser.add_argument(
+        "--results-only", action="store_true", help="leave out cells that are not done: they begin anew elsewhere"
+    )
     parser.set_defaults(run=_export)
     parser = _new(verbs, "results", "Write what every cell found into one small JSON file.")
     parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
