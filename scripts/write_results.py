@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from evidence import claim, front, headlines, others
+from evidence import claim, front, headlines, others, questions
 from evidence.source import Source, not_measured
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,11 +87,17 @@ People have unequal numbers of pictures, so the accuracy is the mean over people
 {others.baseline_section(source)}
 
 ## What may come after
-On validation images: narrower blurs, a small adversarial penalty behind the front end, and a thin, deep client of the
-same multiply-accumulates (`thin_vgg11_bn`). Not here: noise shaped by frequency band, and front ends with learned
-filters; neither is built.
+On validation images: a thin, deep client of the same multiply-accumulates (`thin_vgg11_bn`), a small adversarial
+penalty behind the front end, and noise shaped by spatial frequency. Not here: front ends with learned filters, which
+are not built.
 
 {others.beyond_section(source)}
+
+### Where the noise lies
+The demo's defended model with noise of the same strength σ: on all spatial frequencies alike, more of it on what is
+fine in z (`tilt` below 0), more on what is coarse (`tilt` above 0; [channels](channels.md)).
+
+{questions.section(source, "shaped-demo", "white")}
 
 ## Without a defence
 {others.undefended_section(source)}

@@ -202,7 +202,7 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     assert np.std(found.equal["c"].values["mse"]) > np.std(found.arms["c"].values["mse"]), "accuracies spread too"
     own = part(script.write_results.page(source), "## The claim")
     assert re.search(r"c is -1\.\d\d points of accuracy from a: \*\*not within\*\* 0\.2\.", own)
-    assert "results/claim_selection_cifar10.json" in own and "one slope for 7 settings at several λ each" in own
+    assert "results/claim_selection_cifar10.json" in own and "one slope for 13 settings at several λ each" in own
     assert re.search(r"worth -16\.7 % \(-16\.7 to -16\.7 without one of its settings\) of the MSE", own)
     assert re.search(r"\*\*not reached\*\*: MSE ↑ at least 1\.6 times: (0\.99|1\.0\d) ", own)
 
@@ -298,6 +298,19 @@ def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) 
     beyond = part(page, "## What may come after")
     assert "| thin_vgg11_bn | local_contrast s 1.5 | gated, λ = 0.03 |" in beyond
     assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.03 |" in beyond
+    assert "| local_contrast s 1.5 | gated, λ = 0.05, noise of tilt 0.5 |" in beyond
+    assert "not measured yet: `attncem campaign run shaped-demo`" in part(page, "### Where the noise lies")
+
+
+def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script: Any, tmp_path: Path) -> None:
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        return {"accuracy": 0.86 if arm == "coarse-1" else 0.88, "times": 1.5 if arm == "coarse-1" else 1.0}
+
+    folder(tmp_path, made("shaped-demo", plant, noise=0.2))
+    own = part(script.write_results.page(script.source.Source(tmp_path)), "### Where the noise lies")
+    assert re.search(r"\| coarse-1 over white \| MSE ↑ \| 1\.5\d? .*\| 0\.0\d+ \| more private \|", own)
+    assert re.search(r"\| fine-0.5 over white \| MSE ↑ \| (1\.0|0\.9)\d .*no difference shown", own)
+    assert re.search(r"Accuracies are up to [12]\.\d\d points apart", own) and "white over" not in own
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from attncem.campaigning.choosing import Matched, Tried, error_of, match
 from attncem.campaigning.claims import ACCURACY, Arm, arms_of
+from attncem.config.channels import ShapedOptions
 from attncem.config.run import RunConfig
 from attncem.results.campaign_table import CampaignTable, CellAudit
 from evidence.source import Source, config_of, link, not_measured, weight_of
@@ -145,8 +146,10 @@ def points(campaign: str, found: CampaignTable) -> str:
 
 
 def _told(config: RunConfig) -> str:
-    """The surrogate with λ, and the penalties beside it."""
-    return ", ".join([method(config), *(f"{one.name} {one.weight:g}" for one in config.penalties)])
+    """The surrogate with λ, the penalties beside it, and how noise that is not white is shaped."""
+    penalties = [f"{one.name} {one.weight:g}" for one in config.penalties]
+    noises = [f"noise of tilt {one.tilt:g}" for one in config.channel if isinstance(one, ShapedOptions)]
+    return ", ".join([method(config), *penalties, *noises])
 
 
 def beyond_section(source: Source) -> str:

@@ -1,0 +1,36 @@
+"""Single questions on the embedded images: arms beside the one they are asked against."""
+
+from __future__ import annotations
+
+from attncem.campaigning.claims import Arm, arms_of, effects
+from evidence.others import SHOWN
+from evidence.source import Source, link, not_measured
+from evidence.words import ANSWERS, conditions, p_value, ratio, seeds_of, spread, table, title, unfinished
+
+
+def section(source: Source, campaign: str, against: str) -> str:
+    """The arms, and each of the others over the one that they are asked against."""
+    found = source.table(campaign)
+    if found is None:
+        return not_measured(campaign)
+    arms = arms_of(found)
+    base = next(arm for arm in arms if arm.name == against)
+    told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
+    lines = [[arm.name, *(spread(name, arm.values[name]) for name in SHOWN)] for arm in arms]
+    whole = table(["arm", *(title(name) for name in SHOWN)], lines)
+    return unfinished(found) + "\n\n".join([told, whole, _over(base, [arm for arm in arms if arm is not base])])
+
+
+def _over(base: Arm, others: list[Arm]) -> str:
+    lines = []
+    for arm, own in zip(others, effects([(arm, base) for arm in others]), strict=True):
+        for effect in own:
+            if effect.measure in SHOWN:
+                found = [ratio(effect), p_value(effect), ANSWERS[effect.answer]]
+                lines.append([f"{arm.name} over {base.name}", title(effect.measure), *found])
+    most = max(abs(arm.accuracy - base.accuracy) for arm in others)
+    told = (
+        "How many times as much (95 % interval); p of the exact permutation test over seeds, among all comparisons of "
+        f"these arms in all measures. Accuracies are up to {100 * most:.2f} points apart; nothing is corrected for it."
+    )
+    return f"{told}\n\n{table(['', 'measure', 'times', 'p', 'answer'], lines, left=2)}"
