@@ -224,6 +224,17 @@ def test_a_claim_that_lacks_runs_is_no_claim_yet(script: Any, tmp_path: Path) ->
     assert "**Not complete**: 6 of the campaign's runs are missing" in part(page, "## The claim")
 
 
+@pytest.mark.parametrize(("missing", "told"), [(6, "claim_cifar10"), (12, "front_ends_cifar10")])
+def test_before_there_is_a_claim_the_headline_tells_what_has_most_seeds(
+    script: Any, tmp_path: Path, missing: int, told: str
+) -> None:
+    earlier = (ROOT / "results/front_ends_cifar10.json").read_text(encoding="utf-8")
+    folder(tmp_path, made("claim-cifar10", planted(2.1), drop=missing))
+    (tmp_path / "front_ends_cifar10.json").write_text(earlier, encoding="utf-8")
+    head = script.write_results.page(script.source.Source(tmp_path)).partition("## The claim")[0]
+    assert "**No claim yet**" in head and f"results/{told}.json" in head
+
+
 def test_attacks_that_cannot_be_trusted_are_counted(script: Any, tmp_path: Path) -> None:
     table = made("claim-cifar10", planted(2.1))
     (audit,) = table.cells[0].audits

@@ -75,8 +75,9 @@ def headline(
     found = find(source, claim)
     if found is not None and is_told(found):
         return said["claim"].format(**_claimed(found, language), to_results=to_results, more=more)
-    if found := found or find(source, earlier):
-        return said["earlier"].format(**_earlier(found, language), to_results=to_results, more=more)
+    if known := [one for one in (find(source, earlier), found) if one is not None]:
+        most = max(known, key=_seeds)
+        return said["earlier"].format(**_earlier(most, language), to_results=to_results, more=more)
     return said["nothing"].format(more=more)
 
 
@@ -85,13 +86,18 @@ def is_told(found: Found) -> bool:
     return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in judged(found).values())
 
 
+def _seeds(found: Found) -> int:
+    """Seeds that every arm has."""
+    return min(len(arm.seeds) for arm in found.arms.values())
+
+
 def _claimed(found: Found, language: str) -> dict[str, object]:
     said, own, goals = SAID[language], judged(found), verdicts(found)
     missed = sum(not one.reached for one in goals)
     told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
     equal = bool(found.equal)
     return {
-        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
+        "seeds": _seeds(found),
         "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c")),
         "suite": found.table.audits[0].suite or "standard",
         **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
@@ -104,7 +110,7 @@ def _earlier(found: Found, language: str) -> dict[str, object]:
     own = found.over(found.arms)
     c, b = own["c", "a"], own["b", "a"]
     return {
-        "seeds": min(len(arm.seeds) for arm in found.arms.values()),
+        "seeds": _seeds(found),
         "points": _points(found, "c"),
         "points_b": _points(found, "b"),
         **{name: _times(c[name], language) for name in ("mse", "structure")},
