@@ -120,6 +120,21 @@ def test_its_gradient_is_that_of_its_definition() -> None:
     assert torch.autograd.gradcheck(picture, (given, x), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, of its compiler
+def test_compiled_beside_networks_in_bfloat16_its_gradient_is_in_full_precision() -> None:
+    front_end, x = learned(), images()
+    # As a compiler has it, but run by torch itself: no code is generated.
+    traced = torch.compile(front_end, backend="aot_eager", fullgraph=True, dynamic=False)
+
+    def gradient(function: Any, short: bool) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=short):
+            picture: Tensor = function(x)
+        (found,) = torch.autograd.grad((picture * images().flip(0)).sum(), front_end.changes)
+        return found
+
+    torch.testing.assert_close(gradient(traced, True), gradient(front_end, False), atol=1e-4, rtol=1e-4)
+
+
 def test_weight_decay_draws_it_back_to_the_gaussian() -> None:
     front_end, start = learned(), learned()
     nn.init.zeros_(start.changes)

@@ -8,12 +8,10 @@ what the task hardly needs, in float32 whatever the precision of the networks. d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor, nn
@@ -30,17 +28,12 @@ from attncem.config.model import (
     NoFrontEndOptions,
     StandardiseOptions,
 )
+from attncem.models.full_precision import full_precision, product
 from attncem.types import DatasetSpec
 
 _BLOCK = 8
 _IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02
 """Added to a mean square before its root: what is flat stays flat instead of growing into noise."""
-
-
-def _full_precision(device: str) -> AbstractContextManager[object]:
-    """No bfloat16 inside: a blur takes small differences of large values."""
-    known = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known else nullcontext()
 
 
 class FrontEnd(nn.Module):
@@ -63,7 +56,7 @@ class FrontEnd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, and take out what the options say."""
-        with _full_precision(x.device.type):
+        with full_precision(x.device.type):  # a blur takes small differences of large values
             return self.process((x - self.mean) / self.std)
 
     def process(self, x: Tensor) -> Tensor:
@@ -193,7 +186,7 @@ class LearnedContrast(FrontEnd):
     def process(self, x: Tensor) -> Tensor:
         """Keep what varies within a few pixels, at one contrast everywhere."""
         shares = self._shares()
-        down, across = (torch.tensordot(shares, each, 1) for each in (self.along_columns, self.along_rows))
+        down, across = _weighed(shares, self.along_columns), _weighed(shares, self.along_rows)
         h = x - (1 - self.options.a) * _blurred(x, down[0], across[0])
         return h * torch.rsqrt(_blurred(h.square().mean(1, keepdim=True), down[1], across[1]) + _LOCAL_FLOOR)
 
@@ -213,9 +206,14 @@ class LearnedContrast(FrontEnd):
         return _contrast_macs(self.shape, self.options.s)
 
 
+def _weighed(shares: Tensor, matrices: Tensor) -> Tensor:
+    """The sum of matrices [n, H, H] with each of the shares [k, n]."""
+    return product(shares, matrices.flatten(1).mT).view(-1, *matrices.shape[1:])
+
+
 def _blurred(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Every line of x times a matrix, first across and then down, each as one product: so is the matrix's gradient."""
-    return F.linear(F.linear(x, across).mT, down).mT
+    """Every line of x times a matrix, first across and then down."""
+    return product(product(x, across).mT, down).mT
 
 
 def _contrast_macs(shape: tuple[int, int, int], s: float) -> int:
