@@ -89,8 +89,7 @@ People have unequal numbers of pictures, so the accuracy is the mean over people
 
 ## What may come after
 On validation images: a thin, deep client of the same multiply-accumulates (`thin_vgg11_bn`), a small adversarial
-penalty behind the front end, and noise shaped by spatial frequency. Not here: front ends with learned filters, which
-are not built.
+penalty behind the front end, a front end with learned filters, and noise shaped by spatial frequency.
 
 {others.beyond_section(source)}
 
@@ -99,6 +98,12 @@ The demo's defended model with noise of the same strength σ: on all spatial fre
 fine in z (`tilt` below 0), more on what is coarse (`tilt` above 0; [channels](channels.md)).
 
 {questions.section(source, "shaped-demo", "white")}
+
+### Filters that are learned
+The demo's defended model with its front end as it is, with the filters of that front end learned (`learned_contrast`),
+and with both a small adversarial penalty beside the surrogate ([front ends](front-ends.md#a-front-end-that-learns)).
+
+{questions.section(source, "learned-demo", "fixed")}
 
 ## Without a defence
 {others.undefended_section(source)}

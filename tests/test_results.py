@@ -177,7 +177,7 @@ def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
 EVIDENCE = (
     "claim-cifar10", "claim-selection-cifar10", "claim-thin-cifar10", "claim-tiny-imagenet", "claim-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
-    "shaped-demo", "claim-demo",
+    "shaped-demo", "learned-demo", "claim-demo",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
 

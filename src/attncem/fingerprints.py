@@ -16,7 +16,7 @@ def fingerprint(
 ) -> str:
     """SHA-256 over the hash of the encoder's weights as a .safetensors file and the options of every stage.
 
-    A front end has no weights, so its options count; `none` counts for nothing, as before there were any.
+    The front end's options count beside what weights it has; `none` counts for nothing, as before there were any.
     """
     facts: dict[str, Any] = {"encoder": encoder_sha256, "channel": [dict(stage) for stage in channel]}
     if front_end is not None and front_end["name"] != "none":

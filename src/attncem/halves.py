@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from attncem.checkpoints import Checkpoint
+from attncem.checkpoints import Checkpoint, fitting
 from attncem.files import hash_file, write_atomic
+from attncem.models.front_ends import front_end_of
 from attncem.models.onnx_export import export_onnx
 from attncem.models.onnx_file import read_onnx
 from attncem.models.onnx_network import OnnxNetwork
@@ -70,6 +71,17 @@ def _parts(client: nn.Module, run: RunDirectory) -> tuple[nn.Module, nn.Module]:
         return nn.Identity(), client
     assert isinstance(client, nn.Sequential)
     return client[0], client[1]
+
+
+def restore_front_end(checkpoint: Checkpoint, client: nn.Module) -> None:
+    """Give the front end before a half that was kept as ONNX what it has learned, fixed: no gradient comes to it."""
+    front_end = front_end_of(client)
+    if front_end is None:
+        return
+    first = {name: weight for name, weight in checkpoint.weights["client"].items() if name.startswith("0.")}
+    with fitting(f"{checkpoint.folder} does not fit the run"):
+        front_end.load_state_dict({name.removeprefix("0."): weight for name, weight in first.items()})
+    front_end.requires_grad_(False)
 
 
 def kept_halves(run: RunDirectory, checkpoint: Checkpoint, threads: int) -> tuple[OnnxNetwork, OnnxNetwork]:

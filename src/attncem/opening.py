@@ -21,7 +21,7 @@ from attncem.config.run import RunConfig
 from attncem.data.readers import FOLDER_SETS, dataset_spec
 from attncem.engine import resolve_device
 from attncem.fingerprints import fingerprint
-from attncem.halves import kept_halves
+from attncem.halves import kept_halves, restore_front_end
 from attncem.models.cost import Cost, count_cost
 from attncem.models.onnx_file import OnnxFile, read_onnx
 from attncem.models.onnx_network import input_of, onnx_encoder
@@ -158,6 +158,8 @@ def open_run(
         checkpoint.restore("client", model.encoder)
         if model.server is not None:
             checkpoint.restore("server", model.server)
+    else:
+        restore_front_end(checkpoint, model.encoder)
     sha256 = checkpoint.facts["sha256"]["client.safetensors"]
     mark = fingerprint(sha256, config.channel_options, config.front_end_options)
     key_missing = _bind(model, config, directory, mark)

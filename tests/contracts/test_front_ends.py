@@ -17,6 +17,7 @@ from attncem.config.model import (
     BlockDCTOptions,
     HighPassOptions,
     HighPassStandardiseOptions,
+    LearnedContrastOptions,
     LocalContrastOptions,
     ModelOptions,
     NoFrontEndOptions,
@@ -37,10 +38,14 @@ CASES: dict[str, Any] = {
     "high_pass_standardise": HighPassStandardiseOptions(s=2, a=0.2),
     "local_contrast": LocalContrastOptions(),
     "local_contrast a": LocalContrastOptions(s=1.5, a=0.2),
+    "learned_contrast": LearnedContrastOptions(),
+    "learned_contrast a": LearnedContrastOptions(s=1.5, a=0.2),
     "block_dct": BlockDCTOptions(),
     "block_dct a": BlockDCTOptions(n=6, a=0.3),
 }
 REMOVING = [name for name in CASES if name != "none"]
+LEARNED = {"learned_contrast": {"changes"}}
+"""Names of the weights of those that have any."""
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 20, 44), (2, 64, 64), (1, 7, 9), (1, 1, 1), (3, 1, 16)]
 
 
@@ -106,7 +111,7 @@ def test_every_front_end_has_a_case() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_its_definition_at_any_size_and_channel_count(name: str, shape: tuple[int, int, int]) -> None:
     spec, x = spec_of(shape), images(shape)
-    out = build_front_end(CASES[name], spec)(x)
+    out = build_front_end(CASES[name], spec)(x).detach()
     assert out.shape == x.shape and out.dtype == torch.float32
     np.testing.assert_allclose(out, expected(CASES[name], x.numpy(), spec), atol=2e-5)
 
@@ -116,7 +121,7 @@ def test_it_is_its_definition_at_any_size_and_channel_count(name: str, shape: tu
 @pytest.mark.parametrize("name", CASES)
 def test_constant_images_stay_finite_and_flat(name: str, value: float, shape: tuple[int, int, int]) -> None:
     x = torch.full((2, *shape), value)
-    out = build_front_end(CASES[name], spec_of(shape))(x)
+    out = build_front_end(CASES[name], spec_of(shape))(x).detach()
     assert out.isfinite().all()
     assert float((out - out.mean((2, 3), keepdim=True)).abs().max()) < 1e-5
 
@@ -143,12 +148,15 @@ def test_what_it_takes_out_makes_no_difference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_has_no_weights_and_shifts_no_name(name: str) -> None:
+def test_it_shifts_no_name_and_has_no_weights_but_those_it_learns(name: str) -> None:
     spec = spec_of((3, 32, 32))
     client, _ = build_halves(spec, ModelOptions(front_end=CASES[name]))
     plain, _ = build_halves(spec, ModelOptions())
-    assert list(client.state_dict()) == list(plain.state_dict())
-    assert not list(client[0].parameters()) and type(client[0]) is FRONT_ENDS[CASES[name].name]
+    learned = {f"0.{weight}" for weight in LEARNED.get(CASES[name].name, ())}
+    assert [name for name in client.state_dict() if name not in learned] == list(plain.state_dict())
+    assert {f"0.{name}" for name in client[0].state_dict()} == learned
+    assert {f"0.{name}" for name, _ in client[0].named_parameters()} == learned
+    assert type(client[0]) is FRONT_ENDS[CASES[name].name] and not list(client[0].children()), "pruning wants a chain"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,10 +171,11 @@ def test_its_work_stands_in_the_clients_count(name: str) -> None:
         "high_pass": 3072 * taps,
         "high_pass_standardise": 3072 * taps,
         "local_contrast": 4096 * taps,
+        "learned_contrast": 4096 * taps,
         "block_dct": 2 * getattr(CASES[name], "n", 0) * 3072,
     }[CASES[name].name]
     assert cost.client_macs == own + 12 * 1024
-    assert cost.client_parameters == 16
+    assert cost.client_parameters == 16 + (taps // 2 + 1 if CASES[name].name in LEARNED else 0)
 
 
 @pytest.mark.parametrize("name", CASES)

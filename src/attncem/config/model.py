@@ -53,6 +53,15 @@ class LocalContrastOptions(BlurOptions):
     name: Literal["local_contrast"] = "local_contrast"
 
 
+class LearnedContrastOptions(BlurOptions):
+    """As local_contrast, but the weights of its two blurs are learned; they begin as the Gaussian's."""
+
+    name: Literal["learned_contrast"] = "learned_contrast"
+    s: float = Field(3.0, gt=0, le=64)
+    """Deviation in pixels of the Gaussian that both begin as; they reach int(2.5 s + 0.5) pixels to either side,
+    borders reflected."""
+
+
 class BlockDCTOptions(Options):
     """The lowest frequencies of every block of 8×8 pixels times `a`, as face recognition without them has it."""
 
@@ -69,6 +78,7 @@ FrontEndOptions = Annotated[
     | HighPassOptions
     | HighPassStandardiseOptions
     | LocalContrastOptions
+    | LearnedContrastOptions
     | BlockDCTOptions,
     Field(discriminator="name"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -204,7 +205,8 @@ class InformedDecoder(GlobalDecoder):
     ) -> None:
         super().__init__(feature_shape, image_shape, width=width, blocks=blocks)
         colours = image_shape[0]
-        self.front_end = front_end
+        # A copy, and fixed: what a client has learned is known to the decoder and not trained with it.
+        self.front_end = copy.deepcopy(front_end).requires_grad_(False)
         self.to_picture = _to_pixels(width, colours, math.ceil(image_shape[1] / self.to_grid.grid[1]))
         half = HALF if image_shape[1] % HALF == image_shape[2] % HALF == 0 else 1
         self.correction = nn.Sequential(

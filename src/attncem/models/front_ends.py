@@ -1,13 +1,13 @@
-"""Front ends: what the client takes out of the picture before its first layer sees it. No weights.
+"""Front ends: what the client takes out of the picture before its first layer sees it.
 
 Every client of ours begins with one. It normalises images in [0, 1] by the data's mean and deviation, then takes out
 what the task hardly needs, in float32 whatever the precision of the networks. docs/front-ends.md shows what each does.
+`learned_contrast` has a few weights, which are the client's like those of its layers; the others have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,21 +23,17 @@ from attncem.config.model import (
     FrontEndOptions,
     HighPassOptions,
     HighPassStandardiseOptions,
+    LearnedContrastOptions,
     LocalContrastOptions,
     NoFrontEndOptions,
     StandardiseOptions,
 )
+from attncem.models.full_precision import full_precision, product
 from attncem.types import DatasetSpec
 
 _BLOCK = 8
 _IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02
 """Added to a mean square before its root: what is flat stays flat instead of growing into noise."""
-
-
-def _full_precision(device: str) -> AbstractContextManager[object]:
-    """No bfloat16 inside: a blur takes small differences of large values."""
-    known = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known else nullcontext()
 
 
 class FrontEnd(nn.Module):
@@ -60,7 +56,7 @@ class FrontEnd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, and take out what the options say."""
-        with _full_precision(x.device.type):
+        with full_precision(x.device.type):  # a blur takes small differences of large values
             return self.process((x - self.mean) / self.std)
 
     def process(self, x: Tensor) -> Tensor:
@@ -126,11 +122,7 @@ class Blurred(FrontEnd):
     @property
     def macs(self) -> int:
         """The taps of the blur in both directions, for every value that is blurred."""
-        return self.pixels * self._taps
-
-    @property
-    def _taps(self) -> int:
-        return 2 * (2 * blur_radius(self.options.s) + 1)
+        return self.pixels * blur_taps(self.options.s)
 
 
 class HighPass(Blurred):
@@ -165,8 +157,69 @@ class LocalContrast(Blurred):
 
     @property
     def macs(self) -> int:
-        """Two blurs: of all channels, and of their mean square."""
-        return (self.pixels + self.shape[1] * self.shape[2]) * self._taps
+        """Those of two blurs."""
+        return _contrast_macs(self.shape, self.options.s)
+
+
+class LearnedContrast(FrontEnd):
+    """`local_contrast` whose two blurs are learned: the one that is subtracted, and the one of the mean square.
+
+    Each has one weight for each distance, for all channels, directions and sides: softmax(log of the Gaussian's +
+    change). So weights are positive and sum to 1 whatever is learned, and a constant always goes. Changes begin at 0,
+    which is `local_contrast`, and weight decay draws them back there.
+    """
+
+    options_type = LearnedContrastOptions
+    options: LearnedContrastOptions
+    start: Tensor
+    along_rows: Tensor
+    along_columns: Tensor
+
+    def __init__(self, options: LearnedContrastOptions, spec: DatasetSpec) -> None:
+        super().__init__(options, spec)
+        distances = np.arange(blur_radius(options.s) + 1)
+        self._keep("start", np.log(_pixels_at(distances)) - 0.5 * (distances / options.s) ** 2)
+        self._keep("along_columns", distance_matrices(spec.shape[1], len(distances)))
+        self._keep("along_rows", distance_matrices(spec.shape[2], len(distances)))
+        self.changes = nn.Parameter(torch.zeros(2, len(distances)))
+
+    def process(self, x: Tensor) -> Tensor:
+        """Keep what varies within a few pixels, at one contrast everywhere."""
+        shares = self._shares()
+        down, across = _weighed(shares, self.along_columns), _weighed(shares, self.along_rows)
+        h = x - (1 - self.options.a) * _blurred(x, down[0], across[0])
+        return h * torch.rsqrt(_blurred(h.square().mean(1, keepdim=True), down[1], across[1]) + _LOCAL_FLOOR)
+
+    def _shares(self) -> Tensor:
+        """What all pixels at each distance weigh together [2, reach + 1]."""
+        return torch.softmax(self.start + self.changes, 1)
+
+    @torch.no_grad()
+    def taps(self) -> Tensor:
+        """The weight of one pixel at each distance, from 0 on [2, reach + 1]: what is subtracted, the deviation."""
+        shares = self._shares()
+        return shares / torch.tensor(_pixels_at(np.arange(shares.shape[1]))).to(shares)
+
+    @property
+    def macs(self) -> int:
+        """Those of `local_contrast`: the blurs' matrices are the same for every image."""
+        return _contrast_macs(self.shape, self.options.s)
+
+
+def _weighed(shares: Tensor, matrices: Tensor) -> Tensor:
+    """The sum of matrices [n, H, H] with each of the shares [k, n]."""
+    return product(shares, matrices.flatten(1).mT).view(-1, *matrices.shape[1:])
+
+
+def _blurred(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    """Every line of x times a matrix, first across and then down."""
+    return product(product(x, across).mT, down).mT
+
+
+def _contrast_macs(shape: tuple[int, int, int], s: float) -> int:
+    """Two blurs: of all channels, and of their mean square."""
+    channels, height, width = shape
+    return (channels + 1) * height * width * blur_taps(s)
 
 
 class BlockDCT(FrontEnd):
@@ -206,6 +259,7 @@ FRONT_ENDS: dict[str, type[FrontEnd]] = {
     "high_pass": HighPass,
     "high_pass_standardise": HighPassStandardise,
     "local_contrast": LocalContrast,
+    "learned_contrast": LearnedContrast,
     "block_dct": BlockDCT,
 }
 """Front ends by name."""
@@ -223,16 +277,20 @@ def front_end_of(encoder: nn.Module) -> FrontEnd | None:
 
 
 def described(front_end: FrontEnd) -> dict[str, Any]:
-    """All that makes a front end, as plain data."""
+    """All that makes a front end, as plain data; weights where it has learned any."""
     constants = {name: getattr(front_end, name).flatten().tolist() for name in ("mean", "std")}
-    return {"options": front_end.options.model_dump(mode="json"), "shape": list(front_end.shape), **constants}
+    learned = {name: weight.tolist() for name, weight in front_end.state_dict().items()}
+    facts = {"options": front_end.options.model_dump(mode="json"), "shape": list(front_end.shape), **constants}
+    return {**facts, "weights": learned} if learned else facts
 
 
 def from_description(facts: Mapping[str, Any]) -> FrontEnd:
     """The front end that `described` told of."""
     options: Any = TypeAdapter(FrontEndOptions).validate_python(facts["options"])
     spec = DatasetSpec("", tuple(facts["shape"]), 0, tuple(facts["mean"]), tuple(facts["std"]))
-    return build_front_end(options, spec)
+    front_end = build_front_end(options, spec)
+    front_end.load_state_dict({name: torch.tensor(values) for name, values in facts.get("weights", {}).items()})
+    return front_end
 
 
 @torch.no_grad()
@@ -251,6 +309,11 @@ def blur_radius(s: float) -> int:
     return int(2.5 * s + 0.5)
 
 
+def blur_taps(s: float) -> int:
+    """Multiplications for each value of a blur, in both directions."""
+    return 2 * (2 * blur_radius(s) + 1)
+
+
 def blur_matrix(size: int, s: float) -> NDArray[np.float64]:
     """A blur along one line [size, size]: row i holds the weights of the pixels that make pixel i.
 
@@ -264,6 +327,21 @@ def blur_matrix(size: int, s: float) -> NDArray[np.float64]:
     np.add.at(matrix, (pixels, _reflected(pixels + np.tile(offsets, size), size)), np.tile(weights, size))
     matrix /= weights.sum()
     return matrix
+
+
+def distance_matrices(size: int, count: int) -> NDArray[np.float64]:
+    """The mean of both pixels at distance 0, 1, … along a line [count, size, size]; reflected as in `blur_matrix`."""
+    matrices: NDArray[np.float64] = np.zeros((count, size, size))
+    pixels = np.arange(size)
+    for distance, matrix in enumerate(matrices):
+        for other in (pixels - distance, pixels + distance):
+            np.add.at(matrix, (pixels, _reflected(other, size)), 0.5)
+    return matrices
+
+
+def _pixels_at(distances: NDArray[Any]) -> NDArray[Any]:
+    """How many pixels of a line are at each distance from one."""
+    return np.where(distances > 0, 2, 1)
 
 
 def _reflected(positions: NDArray[Any], size: int) -> NDArray[Any]:
