@@ -202,7 +202,7 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     assert np.std(found.equal["c"].values["mse"]) > np.std(found.arms["c"].values["mse"]), "accuracies spread too"
     own = part(script.write_results.page(source), "## The claim")
     assert re.search(r"c is -1\.\d\d points of accuracy from a: \*\*not within\*\* 0\.2\.", own)
-    assert "results/claim_selection_cifar10.json" in own and "one slope for 13 settings at several λ each" in own
+    assert "results/claim_selection_cifar10.json" in own and "one slope for 14 settings at several λ each" in own
     assert re.search(r"worth -16\.7 % \(-16\.7 to -16\.7 without one of its settings\) of the MSE", own)
     assert re.search(r"\*\*not reached\*\*: MSE ↑ at least 1\.6 times: (0\.99|1\.0\d) ", own)
 

@@ -17,6 +17,8 @@ from evidence.words import conditions, front_end, method, number, seeds_of, spre
 SELECTION, BEYOND, BASELINE = "claim-selection-cifar10", "beyond-cifar10", "baseline-240-cifar10"
 REFERENCE, WEIGHT = "kmeans", 2.0
 """The selection's arm and λ that are arm a of the claim, whose accuracy the others are brought to."""
+ATTENTION = ("gated", "slot", "hybrid")
+"""Surrogates that attend; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
@@ -84,7 +86,7 @@ def chosen(source: Source) -> dict[str, Choice]:
     behind the same front end; d is c's front end and surrogate behind the thin client.
     """
     found = choices(source)
-    attention = [one for one in found if one.config.surrogate.name in ("gated", "slot")]
+    attention = [one for one in found if one.config.surrogate.name in ATTENTION]
     if not attention:
         return {}
     at_it = [one for one in attention if one.matched.within] or attention
