@@ -338,6 +338,19 @@ def test_a_readme_gets_its_headline_and_nothing_else_changes(script: Any, tmp_pa
     assert "2.1" in claimed and "results/claim_cifar10.json" in claimed
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_claim_in_small_is_told_when_it_is_complete(script: Any, tmp_path: Path, language: str) -> None:
+    readme, source = "<!-- results: headline -->\nold\n<!-- end -->\n", script.source.Source(tmp_path)
+    folder(tmp_path, made("claim-demo", planted(1.4, 0.882), noise=0.1))
+    told = script.write_results.renewed(readme, language, source)
+    assert "claim-cifar10" in told and "results/claim_demo.json" in told, "of CIFAR-10 nothing is known"
+    points, of_b = re.findall(r"[+-]\d\.\d\d", told)
+    assert float(points) == pytest.approx(0.5, abs=0.1) and float(of_b) == pytest.approx(0, abs=0.1)
+    assert re.search(r"1\.40.*1\.17", told), "1.4 times a, and a sixth more than b"
+    folder(tmp_path, made("claim-demo", planted(1.4, 0.882), noise=0.1, drop=1))
+    assert "claim_demo" not in script.write_results.renewed(readme, language, source)
+
+
 # the numbers behind it
 
 
