@@ -31,7 +31,8 @@ SAID = {
             " **On the embedded images, without a GPU, {seeds} seeds an arm:** {points} points of accuracy from the "
             "baseline's kmeans, attention behind a front end, with a σ of its own, leaves the strongest attack of "
             "`{suite}` (not converged in {doubtful} of {runs} runs) {mse} the MSE and {structure} the "
-            "structure error; over kmeans behind the same front end, {points_b} points from it, {mse_b} and {structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
+            "structure error; over kmeans behind the same front end, {points_b} points from it, {mse_b} and "
+            "{structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "equal": "at equal accuracy",
         "measured": "{points} points of accuracy from it",
