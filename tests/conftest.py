@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from browsing import Opened, open_page, start_browser
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script starts what it does not wait for
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else no process of a test could be interrupted
 
 
 @pytest.fixture(scope="session")
