@@ -105,7 +105,7 @@ def _on_cifar(source: Source, claims: Claims, language: str, to_results: str, mo
         return said["claim"].format(**_claimed(found, language), to_results=to_results, more=more)
     if known := [one for one in (find(source, claims.earlier), found) if one is not None]:
         most = max(known, key=_seeds)
-        return said["earlier"].format(**_earlier(most, language), to_results=to_results, more=more)
+        return said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results, more=more)
     return said["nothing"].format(more=more)
 
 
@@ -114,17 +114,10 @@ def _in_small(source: Source, claim: Claim, language: str, to_results: str) -> s
     found = find(source, claim)
     if found is None or not is_told(found):
         return ""
-    own = found.over(found.arms)
-    values = {
-        "seeds": _seeds(found),
-        "points": _points(found, "c"),
-        "points_b": _points(found, "c", "b"),
+    values = _compared(found, language, ("c", "b")) | {
         "suite": found.table.audits[0].suite or "quick",
         "doubtful": sum(arm.unreliable for arm in found.arms.values()),
         "runs": sum(len(arm.seeds) for arm in found.arms.values()),
-        **{name: _times(own["c", "a"][name], language) for name in ("mse", "structure")},
-        **{f"{name}_b": _times(own["c", "b"][name], language) for name in ("mse", "structure")},
-        "file": stem(claim.campaign),
     }
     return SAID[language]["small"].format(**values, to_results=to_results)
 
@@ -146,7 +139,7 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
     equal = bool(found.equal)
     return {
         "seeds": _seeds(found),
-        "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c")),
+        "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c", "a")),
         "suite": found.table.audits[0].suite or "standard",
         **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
         "goals": told,
@@ -154,20 +147,20 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
     }
 
 
-def _earlier(found: Found, language: str) -> dict[str, object]:
+def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:
+    """C over a as it was measured, and another pair of parts, whose values end in _b."""
     own = found.over(found.arms)
-    c, b = own["c", "a"], own["b", "a"]
     return {
         "seeds": _seeds(found),
-        "points": _points(found, "c"),
-        "points_b": _points(found, "b"),
-        **{name: _times(c[name], language) for name in ("mse", "structure")},
-        **{f"{name}_b": _times(b[name], language) for name in ("mse", "structure")},
+        "points": _points(found, "c", "a"),
+        "points_b": _points(found, *other),
+        **{name: _times(own["c", "a"][name], language) for name in ("mse", "structure")},
+        **{f"{name}_b": _times(own[other][name], language) for name in ("mse", "structure")},
         "file": stem(found.claim.campaign),
     }
 
 
-def _points(found: Found, part: str, other: str = "a") -> str:
+def _points(found: Found, part: str, other: str) -> str:
     return f"{100 * (found.arms[part].accuracy - found.arms[other].accuracy):+.2f}"
 
 

@@ -143,8 +143,13 @@ def points(campaign: str, found: CampaignTable) -> str:
         own = [spread(name, arm.values[name]) for name in SHOWN]
         lines.append([config.model.name, front_end(config), _told(config), *own])
     head = ["network", "front end", "surrogate", *(title(name) for name in SHOWN)]
+    return f"{whence(campaign, found, arms)}\n\n{table(head, lines, left=3)}"
+
+
+def whence(campaign: str, found: CampaignTable, arms: Sequence[Arm]) -> str:
+    """What is missing, where the numbers of arms are from, and under what they were measured."""
     told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
-    return f"{unfinished(found)}{told}\n\n{table(head, lines, left=3)}"
+    return unfinished(found) + told
 
 
 def _told(config: RunConfig) -> str:

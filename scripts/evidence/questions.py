@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attncem.campaigning.claims import Arm, arms_of, effects
-from evidence.others import SHOWN
-from evidence.source import Source, link, not_measured
-from evidence.words import ANSWERS, conditions, p_value, ratio, seeds_of, spread, table, title, unfinished
+from evidence.others import SHOWN, whence
+from evidence.source import Source, not_measured
+from evidence.words import ANSWERS, p_value, ratio, spread, table, title
 
 
 def section(source: Source, campaign: str, against: str) -> str:
@@ -15,10 +15,10 @@ def section(source: Source, campaign: str, against: str) -> str:
         return not_measured(campaign)
     arms = arms_of(found)
     base = next(arm for arm in arms if arm.name == against)
-    told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
     lines = [[arm.name, *(spread(name, arm.values[name]) for name in SHOWN)] for arm in arms]
     whole = table(["arm", *(title(name) for name in SHOWN)], lines)
-    return unfinished(found) + "\n\n".join([told, whole, _over(base, [arm for arm in arms if arm is not base])])
+    others = [arm for arm in arms if arm is not base]
+    return "\n\n".join([whence(campaign, found, arms), whole, _over(base, others)])
 
 
 def _over(base: Arm, others: list[Arm]) -> str:

@@ -122,6 +122,10 @@ class Channel(nn.Module):
         """The channels that z passes, in their order."""
         yield self
 
+    def whitened(self, z: Tensor) -> Tensor:
+        """Features or releases in coordinates in which its noise is independent and of one strength."""
+        return z
+
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release z."""
         raise NotImplementedError
@@ -213,7 +217,7 @@ class ShapedChannel(GaussianChannel):
         return rows.T @ (gains * white) @ columns
 
     def whitened(self, z: Tensor) -> Tensor:
-        """Features or releases in coordinates in which the noise is white; nothing of them is lost."""
+        """The cosine transform of each map, over the strength of the noise on each wave."""
         if z.ndim != _MAPS:
             return z
         wide = z.to(torch.promote_types(z.dtype, torch.float32))

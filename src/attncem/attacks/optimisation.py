@@ -29,7 +29,7 @@ from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
 from attncem.attacks.seeing import mean_of
-from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel, ShapedChannel
+from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel
 from attncem.config.attacks import OptimisationOptions
 from attncem.engine import seeded
 from attncem.metrics import mse
@@ -275,7 +275,6 @@ class View:
     def __init__(self, oracle: Oracle, draws: int, seed: int) -> None:
         self._encoder, self._device, self._seed = oracle.encoder(), oracle.device, seed
         self._channel = oracle.channel() if oracle.threat.knows_channel else nn.Identity()
-        self.white = whitener(self._channel)
         draws_on = isinstance(self._channel, Channel) and quieten(self._channel)
         repeats = bool(getattr(self._channel, "reads_input", False)) and not oracle.threat.jitter
         self._draws = draws if draws_on else 1
@@ -298,6 +297,13 @@ class View:
         """The draws of one use, from the beginning."""
         return make_generator(self._device, self._seed, "optimisation", use)
 
+    def white(self, z: Tensor) -> Tensor:
+        """Releases, or differences of them, in coordinates in which the noise at the channel's end is independent."""
+        if not isinstance(self._channel, Channel):
+            return z
+        *_, last = self._channel.single_stages()
+        return last.whitened(z)
+
     @torch.no_grad()
     def uncertainty(self, x: Tensor, released: Tensor) -> Tensor:
         """s_d² from own images and releases."""
@@ -306,16 +312,6 @@ class View:
             total += self.white(self(part, noise)[0] - seen).square().sum(0)
         blur = (BLUR * Standardiser.of(self.white(released)).std).square()
         return total / len(x) + blur
-
-
-def whitener(channel: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Coordinates of a release in which the additive noise at the channel's end is independent."""
-    *_, last = channel.single_stages() if isinstance(channel, Channel) else [channel]
-    return last.whitened if isinstance(last, ShapedChannel) else _unchanged
-
-
-def _unchanged(released: Tensor) -> Tensor:
-    return released
 
 
 def quieten(channel: Channel) -> bool:

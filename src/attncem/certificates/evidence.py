@@ -54,7 +54,7 @@ class LeakageEvidence(Certificate):
         if count < 2:
             raise NotApplicable(written("reason.one_image"))
         features = evaluation_features(case, noise)[:count]
-        seen = noise.white(case.seen_of(case.x[:count], "evidence")).flatten(1).float()
+        seen = noise.stage.whitened(case.seen_of(case.x[:count], "evidence")).flatten(1).float()
         if seen.shape != features.shape:
             raise NotApplicable(written("reason.other_shape"))
         if noise.std == 0:

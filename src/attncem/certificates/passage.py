@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, ShapedChannel, clip_norm
+from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, clip_norm
 from attncem.seeding import make_generator
 from attncem.texts import written
 from attncem.types import NotApplicable, RunError
@@ -25,7 +25,7 @@ MOST_LEARNED = 4000
 class Noise:
     """Noise that is added to each feature on its own; what comes ``before`` it, and whether it repeats for an input.
 
-    Of `shaped` noise that is so in the coordinates of `white`, in which no information is lost. What comes after it
+    Of `shaped` noise that is so in its `whitened` coordinates, in which no information is lost. What comes after it
     only loses information. Of several stages that add noise the strongest counts.
     """
 
@@ -44,10 +44,6 @@ class Noise:
     def is_smooth(self) -> bool:
         """Whether no stage before it cuts, sorts or rounds."""
         return not self.before and not isinstance(self.stage, LocalDPChannel)
-
-    def white(self, z: Tensor) -> Tensor:
-        """Features or releases in coordinates in which the noise is independent and of one strength."""
-        return self.stage.whitened(z) if isinstance(self.stage, ShapedChannel) else z
 
 
 def noise_of(channel: nn.Module) -> Noise:
@@ -128,4 +124,4 @@ def enter(noise: Noise, z: Tensor, x: Tensor, generator: torch.Generator | None)
         z = stage(z, x=x, generator=generator)
     if isinstance(noise.stage, LocalDPChannel):
         return clip_norm(z.to(torch.promote_types(z.dtype, torch.float32)), noise.stage.options.clip)
-    return noise.white(z)
+    return noise.stage.whitened(z)

@@ -41,12 +41,11 @@ class RandomOptions(ChannelOptions):
     the same input (training always draws anew)."""
 
 
-class GaussianOptions(RandomOptions):
-    """Adds Gaussian noise: released = z + noise_std · N(0, I)."""
+class AddedOptions(RandomOptions):
+    """What channels share that add noise of a given strength."""
 
     place = 0
     adds_noise = True
-    name: Literal["gaussian"] = "gaussian"
     noise_std: float = Field(0.1, ge=0)
     """Standard deviation σ of the noise, in the units of z."""
 
@@ -56,17 +55,21 @@ class GaussianOptions(RandomOptions):
         return self.noise_std
 
 
+class GaussianOptions(AddedOptions):
+    """Adds Gaussian noise: released = z + noise_std · N(0, I)."""
+
+    name: Literal["gaussian"] = "gaussian"
+
+
 class IdentityOptions(ChannelOptions):
     """Releases z as it is."""
 
     name: Literal["identity"] = "identity"
 
 
-class LaplaceOptions(RandomOptions):
+class LaplaceOptions(AddedOptions):
     """Adds Laplace noise: released = z + Laplace(0, b), whose standard deviation is √2 · b."""
 
-    place = 0
-    adds_noise = True
     name: Literal["laplace"] = "laplace"
     noise_std: float = Field(0.1, ge=0)
     """Standard deviation √2 · b of the noise, in the units of z."""
@@ -89,28 +92,16 @@ class LaplaceOptions(RandomOptions):
             )
         return self
 
-    @property
-    def added_noise_std(self) -> float:
-        """√2 · b."""
-        return self.noise_std
 
-
-class ShapedOptions(RandomOptions):
+class ShapedOptions(AddedOptions):
     """Adds Gaussian noise whose strength differs between the spatial frequencies of a map of features."""
 
-    place = 0
-    adds_noise = True
     name: Literal["shaped"] = "shaped"
     noise_std: float = Field(0.1, ge=0)
     """Root mean square of the noise over the features, in the units of z, whatever the tilt."""
     tilt: float = Field(1.0, ge=-3, le=3)
     """A wave of f half periods has noise in proportion to (1 + f)^−tilt: above 0 most of it lies on what is coarse,
     below 0 on what is fine; 0 is gaussian. Features that are no maps (tokens, vectors) get gaussian's always."""
-
-    @property
-    def added_noise_std(self) -> float:
-        """As given."""
-        return self.noise_std
 
 
 class LocalDPOptions(RandomOptions):
