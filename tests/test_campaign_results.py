@@ -95,6 +95,35 @@ def test_the_file_is_read_back_as_it_was_and_written_anew(folder: CampaignFolder
         write_results(folder.path, out)
 
 
+def test_cells_that_were_finished_elsewhere_stay(folder: CampaignFolder, tmp_path: Path) -> None:
+    out, here = tmp_path / "tiny.json", campaign_table(folder.path)
+    (own,) = here.cells
+    elsewhere = replace(own, seed=1, training_seconds=77.0)
+    asked = [replace(audit, devices=["another device"]) for audit in here.audits]
+    out.write_text(results_text(replace(here, cells=[elsewhere], audits=asked, unfinished={})), encoding="utf-8")
+    both = write_results(folder.path, out)
+    assert both.cells == [own, elsewhere] and both.unfinished == {} and read_results(out) == both
+    assert all(audit.devices and len(audit.devices) == 2 for audit in both.audits)
+    assert write_results(folder.path, out) == both, "and what is there of the folder's own cells is the folder's"
+    older = replace(both, cells=[replace(own, training_seconds=1.0), elsewhere])
+    out.write_text(results_text(older), encoding="utf-8")
+    assert write_results(folder.path, out) == both
+
+
+def test_cells_of_another_form_of_the_campaign_are_neither_kept_nor_lost(
+    folder: CampaignFolder, tmp_path: Path
+) -> None:
+    out, here = tmp_path / "tiny.json", campaign_table(folder.path)
+    (own,) = here.cells
+    before = results_text(replace(here, cells=[own, replace(own, seed=5)], sha256="another"))
+    out.write_text(before, encoding="utf-8")
+    with pytest.raises(RunError, match="1 cells that the folder has not finished, of another form"):
+        write_results(folder.path, out)
+    assert out.read_text(encoding="utf-8") == before
+    out.write_text(results_text(replace(here, sha256="another")), encoding="utf-8")
+    assert write_results(folder.path, out).sha256 == here.sha256, "all of its cells were made anew"
+
+
 def test_what_the_user_has_is_not_overwritten(folder: CampaignFolder, tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"mine": true}')
     with pytest.raises(RunError, match="holds something else"):

@@ -270,6 +270,20 @@ def test_cells_wait_for_what_they_need(tmp_path: Path, in_process: list[str]) ->
     assert needs(folder.campaign, folder.plan, folder.cell("late-s0")) == ["first-s0"]
 
 
+def test_only_the_cells_that_are_named_and_what_they_need(tmp_path: Path, in_process: list[str]) -> None:
+    audits = [{"suite": campaign()["audits"][0]["suite"], "reference": "none"}]
+    arms = {"kmeans": {"config": "demo-kmeans"}, "none": {}, "other": {"set": {"data.root": "/nowhere"}}}
+    given = campaign(arms=arms, audits=audits, seeds=2)
+    result = run(given, tmp_path / "c", cells=["km*-s1"])
+    assert in_process == ["none-s1", "kmeans-s1"] and not result.done and not result.failed
+    assert [view.cell.id for view in result.cells if view.state == "done"] == ["kmeans-s1", "none-s1"]
+    result = run(tmp_path / "c", cells=["none-*", "kmeans-*"])
+    assert in_process[2:] == ["none-s0", "kmeans-s0"], "the rest of them, from the folder alone"
+    with pytest.raises(ConfigError, match=r"--cells s\*: no cell is called so"):
+        run(given, tmp_path / "d", cells=["none-*", "s*"])
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_reference_is_the_run_of_the_same_seed(tmp_path: Path, in_process: list[str]) -> None:
     audits = [{"suite": campaign()["audits"][0]["suite"], "reference": "none"}]
     arms = {"kmeans": {"config": "demo-kmeans"}, "none": {}}
@@ -427,6 +441,7 @@ def test_the_command_runs_lists_and_tells(tmp_path: Path, capsys: pytest.Capture
         (["run", "demo", "--engine", "locall"], "did you mean local"),
         (["run", "demo", "training.epoch=1"], "did you mean training.epochs"),
         (["run", "demo", "--workers", "0", "--out", "OUT"], "workers=0"),
+        (["run", "demo", "--cells", "nobody-*"], "no cell is called so"),
         (["status", "nowhere"], "nowhere is not a campaign's folder"),
         (["run", "."], "is not a campaign's folder"),
         (["import", "nowhere.zip", "x"], "nowhere.zip is missing"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from attncem.config.suites import load_suite
 from attncem.files import explain_os_error, read_record, write_atomic
 from attncem.ledger import joined
 from attncem.results.audit import AuditResult, Row, Score
+from attncem.results.campaign import CampaignPlan, Cell
 from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
 from attncem.runs import RunDirectory
 from attncem.types import SCHEMA_VERSION, RunError
@@ -26,11 +28,17 @@ _DIGITS = 6
 
 
 def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
-    """Write a campaign's results to a new file, or over an older file of results of the same campaign."""
+    """Write a campaign's results to a new file, or over an older file of results of the same campaign.
+
+    Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere. Where
+    they are of another form of the campaign, nothing is written.
+    """
     file = Path(out)
     table = campaign_table(folder, command_to=file.name)
-    if os.path.lexists(file) and not _is_of(file, table.campaign):
-        raise RunError(f"{file} exists already and holds something else; choose another name")
+    if os.path.lexists(file):
+        if not _is_of(file, table.campaign):
+            raise RunError(f"{file} exists already and holds something else; choose another name")
+        table = _with_older(table, read_results(file), CampaignFolder.open(folder).plan, file)
     with explain_os_error(file, "the campaign is as it was; choose another file"):
         write_atomic(file, results_text(table).encode())
     return table
@@ -41,6 +49,36 @@ def results_text(table: CampaignTable) -> str:
     data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _with_older(table: CampaignTable, older: CampaignTable, plan: CampaignPlan, file: Path) -> CampaignTable:
+    """The table with what an older file has beyond it, cell by cell in the plan's order."""
+    own, there = _by_cell(table), _by_cell(older)
+    further = there.keys() - own.keys()
+    if not further:
+        return table
+    if older.sha256 != table.sha256:
+        raise RunError(
+            f"{file} has {len(further)} cells that the folder has not finished, of another form of this campaign; "
+            "choose another name"
+        )
+    both = {key: own.get(key) or there[key] for key in map(_key, plan.cells) if key in own or key in there}
+    lacking = {cell.id for cell in plan.cells if _key(cell) not in both}
+    audits = [
+        replace(asked, devices=sorted({*(asked.devices or ()), *(before.devices or ())}))
+        for asked, before in zip(table.audits, older.audits, strict=True)
+    ]
+    unfinished = {name: state for name, state in table.unfinished.items() if name in lacking}
+    return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
+
+
+def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
+    return {_key(cell): cell for cell in table.cells}
+
+
+def _key(cell: Cell | CellResult) -> str:
+    """What tells a cell from the others of its campaign."""
+    return json.dumps([cell.arm, cell.point, cell.seed], sort_keys=True)
 
 
 def _is_of(file: Path, campaign: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 import time
@@ -62,16 +63,19 @@ def run_campaign(
     engine: str = "local",
     options: EngineOptions | None = None,
     retry: Sequence[str] | None = None,
+    cells: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> CampaignResult:
     """Train and audit every cell that is not done; what is finished is never made again.
 
     `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
     campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
-    others go on; `retry` names failed cells to try again, an empty list all of them.
+    others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
+    such as "slot-*", only those are worked on, and what they need.
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
+    named = _named(asked, cells)
     _check_room(standing(asked.path))
     with ExitStack() as stack:
         with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
@@ -81,7 +85,8 @@ def run_campaign(
         folder = _settle(asked, told)
         folder.clear_stop()
         _forgive(folder, retry)
-        return _Run(folder, kind, options or default_options(folder), told).to_its_end()
+        chosen = _with_needs(folder, named)
+        return _Run(folder, kind, options or default_options(folder), told, chosen).to_its_end()
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
@@ -134,6 +139,25 @@ def _settle(asked: Asked, told: Progress) -> CampaignFolder:
     return CampaignFolder.adopt(asked.path, asked.campaign, asked.cells)
 
 
+def _named(asked: Asked, patterns: Sequence[str]) -> set[str]:
+    """The cells whose names fit a pattern; ConfigError where one fits none."""
+    there = asked.existing.plan.cells if asked.campaign is None and asked.existing else []
+    names = [planned.cell.id for planned in asked.cells] or [cell.id for cell in there]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"--cells {pattern}: no cell is called so; attncem campaign plan lists their names")
+    return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+
+
+def _with_needs(folder: CampaignFolder, names: set[str]) -> set[str]:
+    """These cells and all that must be done before them; all cells where none is named."""
+    found, new = set[str](), names or {cell.id for cell in folder.plan.cells}
+    while new:
+        found |= new
+        new = {other for name in new for other in needs(folder.campaign, folder.plan, folder.cell(name))} - found
+    return found
+
+
 def _forgive(folder: CampaignFolder, retry: Sequence[str] | None) -> None:
     """Have failed cells tried again: those that are named, or all."""
     if retry is None:
@@ -154,6 +178,8 @@ class _Run:
     kind: type[Engine]
     options: EngineOptions
     told: Progress
+    chosen: set[str]
+    """The cells to work on."""
     waiting: dict[str, list[str]] = field(default_factory=dict)
     """The cells that each cell needs that is not begun."""
     running: dict[str, float] = field(default_factory=dict)
@@ -172,7 +198,7 @@ class _Run:
         for view in views:
             if view.state in ("done", "failed"):
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
-            else:
+            elif view.cell.id in self.chosen:
                 self.waiting[view.cell.id] = needs(campaign, plan, view.cell)
         self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
         self._say()

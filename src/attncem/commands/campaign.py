@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncem.commands.base import VerbParser, Verbs, add_language, many_overrides, table, verb
 from attncem.commands.engine import add_engine, engine_options
@@ -57,6 +57,13 @@ def _add_plan(verbs: Verbs) -> None:
 
 def _add_run(verbs: Verbs) -> None:
     parser = _new(verbs, "run", "Run every cell that is not done, several at once.", overrides=True)
+    parser.add_argument(
+        "--cells",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only cells of such names, e.g. 'slot-*'; may be repeated",
+    )
     add_engine(parser)
     parser.set_defaults(run=_run)
 
@@ -110,7 +117,7 @@ def _plan(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _run(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    return _run_on(known, _source(known.source), _overrides(rest), out=known.out)
+    return _run_on(known, _source(known.source), _overrides(rest), out=known.out, cells=known.cells)
 
 
 def _retry(known: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -124,11 +131,12 @@ def _run_on(
     *,
     out: str | None = None,
     retry: Sequence[str] | None = None,
+    cells: Sequence[str] = (),
 ) -> int:
     from attncem.campaigning import run_campaign
 
-    options = engine_options(known)
-    result = run_campaign(source, overrides, out=out, engine=known.engine, options=options, retry=retry)
+    asked: dict[str, Any] = {"out": out, "engine": known.engine, "retry": retry, "cells": cells}
+    result = run_campaign(source, overrides, options=engine_options(known), **asked)
     _show_result(result, open_console())
     return 3 if result.failed else 0
 
