@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")
 SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
+RECOMMENDED = ("light", "balanced")
+"""Levels whose configuration is what this selection chose; what was measured later took the place of the others."""
 TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
@@ -70,7 +72,7 @@ def selection_table() -> str:
     """Every setting that was tried, the undefended first, then from the most accurate; what was chosen is named."""
     table, runs = results("front_ends_selection"), configs("front-ends-selection")
     head = ["front end", "surrogate, λ", "σ", "accuracy %", *(text(f"measure.{name}") for name in SELECTION_SHOWN)]
-    names = {arm: f"`recommended-{level}`" for level, arm in chosen(table).items()}
+    names = {arm: f"`recommended-{level}`" for level, arm in chosen(table).items() if level in RECOMMENDED}
     lines = []
     for cell in sorted(table.cells, key=lambda cell: (runs[cell.arm].noise_std > 0, -_accuracy(cell))):
         config, scores = runs[cell.arm], _strongest(cell)

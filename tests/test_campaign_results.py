@@ -11,7 +11,7 @@ import pytest
 
 from attncem.campaign_folder import CampaignFolder
 from attncem.campaigning.cell import work
-from attncem.campaigning.expansion import expand
+from attncem.campaigning.expansion import digest, expand
 from attncem.campaigning.results import campaign_table, read_results, results_text, write_results
 from attncem.cli import main
 from attncem.config.campaigns import load_campaign
@@ -110,6 +110,21 @@ def test_cells_that_were_finished_elsewhere_stay(folder: CampaignFolder, tmp_pat
     assert write_results(folder.path, out) == both
 
 
+def test_a_campaign_that_has_grown_keeps_what_was_finished_before(folder: CampaignFolder, tmp_path: Path) -> None:
+    out, here = tmp_path / "tiny.json", campaign_table(folder.path)
+    second = digest(folder.config(folder.plan.cells[1].id))
+    (own,) = here.cells
+    assert (
+        own.config
+        and own.config != second[:16]
+        and digest(folder.config(folder.plan.cells[0].id)).startswith(own.config)
+    )
+    elsewhere = replace(own, seed=1, config=second[:16])
+    out.write_text(results_text(replace(here, cells=[elsewhere], sha256="before it grew")), encoding="utf-8")
+    both = write_results(folder.path, out)
+    assert both.cells == [own, elsewhere] and both.sha256 == here.sha256 and not both.unfinished
+
+
 def test_cells_of_another_form_of_the_campaign_are_neither_kept_nor_lost(
     folder: CampaignFolder, tmp_path: Path
 ) -> None:
@@ -120,6 +135,11 @@ def test_cells_of_another_form_of_the_campaign_are_neither_kept_nor_lost(
     with pytest.raises(RunError, match="1 cells that the folder has not finished, of another form"):
         write_results(folder.path, out)
     assert out.read_text(encoding="utf-8") == before
+    elsewhere = replace(own, seed=1)  # with the options of seed 0, or under other audits, but for the device's name
+    for changed in ({"cells": [elsewhere]}, {"audits": here.audits[:1]}, {"cells": [replace(elsewhere, config=None)]}):
+        out.write_text(results_text(replace(here, **{"sha256": "another", "cells": [elsewhere], **changed})), "utf-8")
+        with pytest.raises(RunError, match="of another form"):
+            write_results(folder.path, out)
     out.write_text(results_text(replace(here, sha256="another")), encoding="utf-8")
     assert write_results(folder.path, out).sha256 == here.sha256, "all of its cells were made anew"
 

@@ -68,7 +68,7 @@ def test_no_preset_is_without_a_configuration() -> None:
     assert presets == {(name, variant) for name, variant in PUBLISHED.values() if variant is not None}
 
 
-@pytest.mark.parametrize("level", ["light", "balanced", "strong"])
+@pytest.mark.parametrize("level", ["light", "balanced", "strong", "thin-client"])
 def test_a_recommended_configuration_cannot_cheat(level: str) -> None:
     options = load_config(f"recommended-{level}").config.surrogate
     assert isinstance(options, GatedOptions | SlotOptions)

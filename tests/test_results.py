@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 import benchmarks.__main__ as benchmark
 from attncem.auditing.judges import CERTIFICATES
 from attncem.campaigning.choosing import LEVELS
-from attncem.campaigning.expansion import expand
+from attncem.campaigning.expansion import digest, expand
 from attncem.campaigning.results import asked_rows, read_results, results_text
 from attncem.config.attacks import DecoderOptions
 from attncem.config.campaigns import load_campaign
@@ -145,25 +146,45 @@ def check_front_ends_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     table, runs = check_campaign("front_ends_selection.json", "front-ends-selection")
     check_attacked(table)
     assert table.audits[0].evaluation == "validation"
-    chosen = script("write_result_tables").chosen(table)
+    tables = script("write_result_tables")
+    chosen = tables.chosen(table)
     assert list(chosen) == list(LEVELS)
     rows = {row.arm: row for row in table.cells}
-    for level, arm in chosen.items():
-        check_recommended(level, runs[arm], table.cells[0], rows[arm])
+    for level in tables.RECOMMENDED:
+        arm = chosen[level]
+        check_recommended(level, runs[arm], table.cells[:1], [rows[arm]])
 
 
-def check_recommended(level: str, config: RunConfig, undefended: CellResult, row: CellResult) -> None:
-    """The configuration is what was chosen, and its second line says what was measured."""
+CLAIMED = {
+    "strong": ("claim-cifar10", "c-front-end-attention"),
+    "thin-client": ("claim-thin-cifar10", "d-thin-front-end-attention"),
+}
+"""Recommended configurations that are arms of the claim."""
+
+
+@pytest.mark.parametrize("level", CLAIMED)
+def test_what_the_claim_found_best_is_recommended(level: str) -> None:
+    name, arm = CLAIMED[level]
+    table = read_results(RESULTS / f"{name.replace('-', '_')}.json")
+    config = next(one.config for one in expand(load_campaign(name)) if one.cell.arm == arm)
+    undefended = read_results(RESULTS / "ladder_cifar10.json").cells[:1]
+    check_recommended(
+        level, load_config(config, {"seed": 0}).config, undefended, [row for row in table.cells if row.arm == arm]
+    )
+
+
+def check_recommended(level: str, config: RunConfig, undefended: list[CellResult], rows: list[CellResult]) -> None:
+    """The configuration is what was chosen, and its second line says what was measured: the means over the seeds."""
     asked = load_config(config, {"name": f"recommended-{level}"}).config
     assert load_config(f"recommended-{level}").config == asked
     file = ROOT / f"src/attncem/configs/recommended-{level}.yaml"
     line = file.read_text(encoding="utf-8").splitlines()[1]
-    for one in (undefended, row):
-        (audit,) = one.audits
-        assert audit.accuracy is not None and audit.attacks is not None
-        scores = audit.attacks[str(audit.strongest)]
-        assert f"{100 * audit.accuracy[0]:.1f} %" in line
-        assert f"{scores['mse'][0]:.4f}" in line and f"{scores['structure'][0]:.4f})" in line
+    for cells in (undefended, rows):
+        audits = [cell.audits[0] for cell in cells]
+        scores = [(audit.attacks or {})[str(audit.strongest)] for audit in audits]
+        assert f"{100 * fmean((audit.accuracy or [0])[0] for audit in audits):.1f} %" in line
+        assert f"{fmean(one['mse'][0] for one in scores):.4f}" in line
+        assert f"{fmean(one['structure'][0] for one in scores):.4f})" in line
 
 
 def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +215,10 @@ def check_evidence(name: str) -> None:
     assert [(audit.rows, audit.threat, audit.evaluation) for audit in table.audits] == [
         (asked_rows(audit), audit.threat, audit.on) for audit in campaign.audits
     ]
+    configs = {(one.cell.arm, repr(one.cell.point), one.cell.seed): one.config for one in expand(campaign)}
     for row in table.cells:
+        own = configs[row.arm, repr(row.point), row.seed]
+        assert row.config is None or digest(own).startswith(row.config), "of the options that the campaign has now"
         assert row.to_dict().keys() >= WHOLE and len(row.audits) == len(table.audits)
         for asked, audit in zip(table.audits, row.audits, strict=True):
             assert audit.attacks is not None and audit.strongest in audit.attacks

@@ -6,6 +6,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +37,14 @@ def script() -> Iterator[Any]:
     """The script and its parts, importable as when it is run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "scripts"))
-        names = ("write_results", "evidence.claim", "evidence.front", "evidence.others", "evidence.source")
+        names = (
+            "write_results",
+            "evidence.claim",
+            "evidence.front",
+            "evidence.others",
+            "evidence.source",
+            "evidence.headlines",
+        )
         parts = {name.rpartition(".")[2]: importlib.import_module(name) for name in names}
         yield SimpleNamespace(**parts)
 
@@ -212,7 +220,7 @@ def test_three_seeds_are_too_few_to_tell_however_large_the_effect(script: Any, t
     own = part(script.write_results.page(script.source.Source(tmp_path)), "### Faces (LFW people)")
     assert "too few seeds to tell" in own and "≥ 0.1" in own and "more private |" not in own
     assert "Balanced accuracy %" in own and "85." in own, "two points below the plain one"
-    assert "**Not complete**: 1 of the campaign's runs are missing (`" in own
+    assert "**Not complete**: 1 of the campaign's runs are missing: `c-front-end-attention` (1)." in own
 
 
 def test_a_claim_that_lacks_runs_is_no_claim_yet(script: Any, tmp_path: Path) -> None:
@@ -308,9 +316,59 @@ def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) 
     assert "As published by others" in own and "one seed, the baseline's" in own
     beyond = part(page, "## What may come after")
     assert "| thin_vgg11_bn | local_contrast s 1.5 | gated, λ = 0.03 |" in beyond
-    assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.03 |" in beyond
+    assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.002 |" in beyond
     assert "| local_contrast s 1.5 | gated, λ = 0.05, noise of tilt 0.5 |" in beyond
     assert "not measured yet: `attncem campaign run shaped-demo`" in part(page, "### Where the noise lies")
+
+
+def test_a_run_that_collapsed_is_shown_and_decides_nothing(script: Any, tmp_path: Path) -> None:
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        return {"accuracy": 0.86 - weight / 2, "times": 3.0}
+
+    beyond = made("beyond-cifar10", plant, noise=0.0)
+    lost = [
+        replace(cell, audits=[made_audit(0.1, 4.0)], warnings=["near_chance"])
+        if (cell.arm, cell.point.get("training.penalty_weight"), cell.seed) == ("thin-s1.5-gated", 0.07, 0)
+        else cell
+        for cell in beyond.cells
+    ]
+    others = [made("claim-selection-cifar10", selection, noise=0.0), made("claim-cifar10", planted(1.8))]
+    folder(tmp_path, replace(beyond, cells=lost), *others)
+    source = script.source.Source(tmp_path)
+    chosen = {one.matched.name: one.matched for one in script.others.choices(source, "beyond-cifar10")}
+    assert (chosen["thin-s1.5-gated"].weight, chosen["thin-s1.5-gated"].within) == (0.002, False)
+    own = part(script.write_results.page(source), "## What may come after")
+    assert "gated, λ = 0.07 | 46." in own and "Runs that ended near chance: 1;" in own
+    networks = {
+        script.source.config_of("beyond-cifar10", arm).model.name for arm in arms_of(replace(beyond, cells=lost))
+    }
+    found = script.claim.find(source, script.write_results.CLAIM)
+    assert networks == {"vgg11_bn", "thin_vgg11_bn"} and not any(
+        arm.name.startswith("thin") for curve in found.slope.curves for _, arm in curve
+    ), "the slope is that of the network of arm a"
+
+
+def test_an_accuracy_beyond_those_of_the_slope_is_said_to_be(script: Any, tmp_path: Path) -> None:
+    tables = [made("claim-selection-cifar10", selection, noise=0.0), made("claim-cifar10", planted(1.8))]
+    folder(tmp_path, *tables, made("claim-thin-cifar10", planted(1.8, accuracy=0.82)))
+    own = part(script.write_results.page(script.source.Source(tmp_path)), "## The claim")
+    (said,) = re.findall(r"- d is -5\.\d\d points of accuracy from a: .*", own)
+    assert "**extrapolated**" in said and own.count("**extrapolated**") == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "none", "some"), [("en", "no difference shown", "as much as that"), ("zh", "未显示差异", "又为其")]
+)
+def test_the_headline_says_whose_the_gain_is(script: Any, tmp_path: Path, language: str, none: str, some: str) -> None:
+    def same(arm: str, weight: float) -> dict[str, float]:
+        return planted(1.8)("c" if arm[0] == "b" else arm, weight)
+
+    for name, plant, differs in (("same", same, False), ("more", planted(1.8), True)):
+        place = folder(tmp_path / name, made("claim-cifar10", plant), made("claim-thin-cifar10", planted(1.8, 0.86)))
+        write, source = script.write_results, script.source.Source(place)
+        head = script.headlines.headline(source, write.TOLD, language, to_results="results", to_page=None)
+        assert (none in head) is not differs and some in head
+        assert "results/claim_thin_cifar10.json" in head and "-1." in head
 
 
 def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script: Any, tmp_path: Path) -> None:

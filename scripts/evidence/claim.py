@@ -165,8 +165,19 @@ def _accuracies(found: Found) -> str:
         away = arm.accuracy - at
         within = "within" if abs(away) <= AGREE else "**not within**"
         told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
-        lines.append(f"- {told}")
+        lines.append(f"- {told}{_beyond(found.slope, arm.accuracy)}")
     return "\n".join([*lines, "", _how(found.slope)])
+
+
+def _beyond(known: Slope, accuracy: float) -> str:
+    """What is said of an accuracy at which the slope was not measured."""
+    measured = [arm.accuracy for curve in known.curves for _, arm in curve]
+    if not measured or min(measured) <= accuracy <= max(measured):
+        return ""
+    ends = " to ".join(f"{100 * end:.1f}" for end in (min(measured), max(measured)))
+    return (
+        f" The slope below was measured from {ends} %, so its correction is **extrapolated**; read it as measured too."
+    )
 
 
 def _how(known: Slope) -> str:

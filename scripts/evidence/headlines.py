@@ -13,8 +13,8 @@ SAID = {
         "claim": (
             "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
             "leaves the strongest attack of `{suite}` {mse} the MSE and {structure} the structure error of the "
-            "baseline's kmeans; SSIM is {ssim} as high. {goals} The adversary knows client and channel, owns the "
-            "training images and sees each image released once. 95 % intervals over seeds, exact permutation "
+            "baseline's kmeans; SSIM is {ssim} as high. {goals} {share}{thin} The adversary knows client and channel, "
+            "owns the training images and sees each image released once. 95 % intervals over seeds, exact permutation "
             "test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
         ),
         "earlier": (
@@ -34,6 +34,16 @@ SAID = {
             "structure error; over kmeans behind the same front end, {points_b} points from it, {mse_b} and "
             "{structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
+        "share": (
+            "The gain is the front end's: kmeans behind it leaves {mse_b} the MSE, attention {mse_c} as much as that, "
+            "no difference shown."
+        ),
+        "share_differs": "Kmeans behind the same front end leaves {mse_b} the MSE, attention {mse_c} as much as that.",
+        "thin": (
+            " Behind a thin, deep client of the same cost, {points} points of accuracy from it, the same leaves {mse} "
+            "the MSE and {structure} the structure error, as measured "
+            "([`results/{file}.json`]({to_results}/{file}.json))."
+        ),
         "equal": "at equal accuracy",
         "measured": "{points} points of accuracy from it",
         "reached": "All goals of the claim are reached.",
@@ -46,7 +56,7 @@ SAID = {
         "claim": (
             "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
             "前端加注意力使 `{suite}` 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
-            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}"
+            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}{share}{thin}"
             "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
             "95 % 区间按种子计算，精确置换检验；"
             "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
@@ -69,6 +79,12 @@ SAID = {
             "`{suite}` 中最强攻击（{runs} 次运行中有 {doubtful} 次未收敛）的 MSE 为其 {mse}，结构误差为 {structure}；"
             "与同一前端加 kmeans 相比，相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}；"
             "[`results/{file}.json`]({to_results}/{file}.json)。"
+        ),
+        "share": "增益来自前端：同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}，未显示差异。",
+        "share_differs": "同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}。",
+        "thin": (
+            "换用计算量相同的细而深的客户端，准确率与基线相差 {points} 个百分点，实测 MSE 为基线的 {mse}，结构误差为 "
+            "{structure}（[`results/{file}.json`]({to_results}/{file}.json)）。"
         ),
         "equal": "在相同准确率下",
         "measured": "准确率相差 {points} 个百分点",
@@ -102,7 +118,8 @@ def headline(source: Source, claims: Claims, language: str, *, to_results: str, 
 def _on_cifar(source: Source, claims: Claims, language: str, to_results: str, more: str) -> str:
     said, found = SAID[language], find(source, claims.claim)
     if found is not None and is_told(found):
-        return said["claim"].format(**_claimed(found, language), to_results=to_results, more=more)
+        told = {"share": _share(found, language), "thin": _thin(found, language, to_results)}
+        return said["claim"].format(**_claimed(found, language), **told, to_results=to_results, more=more)
     if known := [one for one in (find(source, claims.earlier), found) if one is not None]:
         most = max(known, key=_seeds)
         return said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results, more=more)
@@ -145,6 +162,27 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
         "goals": told,
         "file": stem(found.claim.campaign),
     }
+
+
+def _share(found: Found, language: str) -> str:
+    """What of the gain is the front end's, and what attention adds to it; at equal accuracy where that is known."""
+    own = found.over(found.equal or found.arms)
+    added = own["c", "b"]["mse"]
+    key = "share" if added.answer == "no_difference_shown" else "share_differs"
+    return SAID[language][key].format(mse_b=_times(own["b", "a"]["mse"], language), mse_c=_times(added, language))
+
+
+def _thin(found: Found, language: str, to_results: str) -> str:
+    """Arm d over a, as it was measured: its accuracy is too far away to correct; empty while it is not there."""
+    if "d" not in found.arms:
+        return ""
+    own = found.over(found.arms)["d", "a"]
+    return SAID[language]["thin"].format(
+        points=_points(found, "d", "a"),
+        **{name: _times(own[name], language) for name in ("mse", "structure")},
+        file=stem(found.origin["d"]),
+        to_results=to_results,
+    )
 
 
 def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:

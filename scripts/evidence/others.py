@@ -70,12 +70,14 @@ def choices(source: Source, campaign: str = SELECTION) -> list[Choice]:
 
 
 def tried(campaign: str, arm: Arm) -> list[Tried]:
-    """Every run of an arm at a point, as the rule of choosing takes it."""
-    errors = [
-        error_of({"mse": a, "structure": b}) for a, b in zip(arm.values["mse"], arm.values["structure"], strict=True)
-    ]
+    """Every run of an arm at a point that did not collapse, as the rule of choosing takes it."""
     weight = weight_of(campaign, arm)
-    return [Tried(weight, accuracy, error) for accuracy, error in zip(arm.values[ACCURACY], errors, strict=True)]
+    found = zip(arm.seeds, *(arm.values[name] for name in (ACCURACY, "mse", "structure")), strict=True)
+    return [
+        Tried(weight, accuracy, error_of({"mse": mse, "structure": structure}))
+        for seed, accuracy, mse, structure in found
+        if seed not in arm.collapsed
+    ]
 
 
 def chosen(source: Source) -> dict[str, Choice]:
@@ -143,7 +145,9 @@ def points(campaign: str, found: CampaignTable) -> str:
         own = [spread(name, arm.values[name]) for name in SHOWN]
         lines.append([config.model.name, front_end(config), _told(config), *own])
     head = ["network", "front end", "surrogate", *(title(name) for name in SHOWN)]
-    return f"{whence(campaign, found, arms)}\n\n{table(head, lines, left=3)}"
+    collapsed = sum(len(arm.collapsed) for arm in arms)
+    told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
+    return f"{whence(campaign, found, arms)}\n\n{table(head, lines, left=3)}{told}"
 
 
 def whence(campaign: str, found: CampaignTable, arms: Sequence[Arm]) -> str:

@@ -27,12 +27,15 @@ class Source:
         return read_results(file) if file.is_file() else None
 
     def curves(self, campaign: str, like: RunConfig) -> list[Curve]:
-        """Every setting of a campaign on these data and this channel that was measured at two weights or more."""
+        """Every setting of a campaign on these data, network and channel that was measured at two weights or more.
+
+        Weights at which a run collapsed are left out.
+        """
         table = self.table(campaign)
         settings: dict[str, list[tuple[float, Arm]]] = {}
         for arm in [] if table is None else arms_of(table):
             config = config_of(campaign, arm)
-            if (config.data, config.channel) == (like.data, like.channel):
+            if not arm.collapsed and _place(config) == _place(like):
                 settings.setdefault(_but_for_the_weight(config), []).append((weight_of(campaign, arm), arm))
         return [curve for curve in settings.values() if len({weight for weight, _ in curve}) > 1]
 
@@ -62,9 +65,19 @@ def weight_of(campaign: str, arm: Arm) -> float:
     return config_of(campaign, arm).training.penalty_weight
 
 
+def arms_by_cell(campaign: str) -> dict[str, str]:
+    """The arm of every cell of a packaged campaign, by the cell's name."""
+    return {one.cell.id: one.cell.arm for one in expand(load_campaign(campaign))}
+
+
 @cache
 def _configs(campaign: str) -> dict[tuple[str, str], RunConfig]:
     return {(one.cell.arm, repr(one.cell.point)): one.config for one in expand(load_campaign(campaign))}
+
+
+def _place(config: RunConfig) -> tuple[object, ...]:
+    """What a slope is measured for."""
+    return config.data, config.model.name, config.channel
 
 
 def _but_for_the_weight(config: RunConfig) -> str:

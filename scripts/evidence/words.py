@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attncem.campaigning.claims import ACCURACY, Arm, Effect
@@ -11,6 +12,7 @@ from attncem.results.campaign_table import AskedAudit, CampaignTable
 from attncem.results.threats import THREATS, ThreatModel
 from attncem.statistics import seed_summary
 from attncem.texts import text
+from evidence.source import arms_by_cell
 
 ANSWERS = {
     "more_private": "more private",
@@ -119,8 +121,9 @@ def unfinished(found: CampaignTable) -> str:
     """What is said where cells of a campaign are missing; nothing where none is."""
     if not found.unfinished:
         return ""
-    named = ", ".join(f"`{cell}`" for cell in found.unfinished)
-    return f"**Not complete**: {len(found.unfinished)} of the campaign's runs are missing ({named}).\n\n"
+    arm = arms_by_cell(found.campaign)
+    arms = Counter(arm.get(cell, cell) for cell in found.unfinished)
+    return f"**Not complete**: {len(found.unfinished)} of the campaign's runs are missing: {counted(arms)}.\n\n"
 
 
 def counted(names: Mapping[str, int]) -> str:

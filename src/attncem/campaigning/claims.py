@@ -26,6 +26,7 @@ class Arm:
 
     ``values`` has the accuracy under `ACCURACY`; ``strongest`` names the strongest attack of each seed, ``unreliable``
     counts the seeds whose audit calls that attack unreliable. ``rows`` has the MSE of every row that all seeds have.
+    ``collapsed`` are seeds that ended near chance: they are in the values, and no point of any curve.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Arm:
     strongest: tuple[str, ...]
     unreliable: int
     rows: Mapping[str, Sequence[float]]
+    collapsed: tuple[int, ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -72,6 +74,7 @@ def _arm(campaign: str, cells: Sequence[CellResult], audit: int, balanced: bool)
         strongest=tuple(name for name, _ in found),
         unreliable=sum(not scores["reliable"] for _, scores in found),
         rows=_rows([cell.audits[audit].attacks or {} for cell in cells]),
+        collapsed=tuple(cell.seed for cell in cells if "near_chance" in (cell.warnings or ())),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from attncem.campaign_folder import CampaignFolder, PlannedCell
 from attncem.config.campaigns import ArmOptions, Campaign
 from attncem.config.load import load_config
+from attncem.config.run import RunConfig
 from attncem.results.campaign import CampaignPlan, Cell
 from attncem.types import ConfigError
 
@@ -96,6 +97,12 @@ def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
     return [partner.id for partner in partners if partner is not None]
 
 
+def digest(config: RunConfig) -> str:
+    """What tells configurations of runs apart, whatever the runs are called: a hash of all that is not a default."""
+    plain = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
 # a campaign that is there already
 
 
@@ -111,7 +118,5 @@ def _fitted(folder: CampaignFolder, planned: PlannedCell) -> PlannedCell:
     cell = planned.cell
     if not folder.run_path(cell.id).exists() or folder.config(cell.id) == planned.config:
         return planned
-    plain = planned.config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:6]
-    renamed = f"{cell.id}-{digest}"
+    renamed = f"{cell.id}-{digest(planned.config)[:6]}"
     return PlannedCell(replace(cell, id=renamed), load_config(planned.config, {"name": renamed}).config)

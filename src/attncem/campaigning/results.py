@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from attncem.campaign_folder import CampaignFolder, CellView
+from attncem.campaigning.expansion import digest
 from attncem.config.campaigns import CampaignAudit
 from attncem.config.suites import load_suite
 from attncem.files import explain_os_error, read_record, write_atomic
 from attncem.ledger import joined
 from attncem.results.audit import AuditResult, Row, Score
-from attncem.results.campaign import CampaignPlan, Cell
+from attncem.results.campaign import Cell
 from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
 from attncem.runs import RunDirectory
 from attncem.types import SCHEMA_VERSION, RunError
@@ -23,6 +24,8 @@ from attncem.types import SCHEMA_VERSION, RunError
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
 SEARCH = "search.yaml"
 """What was asked of a search lies so in its folder."""
+_HASH = 16
+"""Letters of the hash of a cell's options."""
 _DIGITS = 6
 """Digits after the point of a measure: far below its interval."""
 
@@ -30,15 +33,15 @@ _DIGITS = 6
 def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
     """Write a campaign's results to a new file, or over an older file of results of the same campaign.
 
-    Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere. Where
-    they are of another form of the campaign, nothing is written.
+    Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere, or
+    before the campaign grew. Where their options or audits were others, nothing is written.
     """
     file = Path(out)
     table = campaign_table(folder, command_to=file.name)
     if os.path.lexists(file):
         if not _is_of(file, table.campaign):
             raise RunError(f"{file} exists already and holds something else; choose another name")
-        table = _with_older(table, read_results(file), CampaignFolder.open(folder).plan, file)
+        table = _with_older(table, read_results(file), CampaignFolder.open(folder), file)
     with explain_os_error(file, "the campaign is as it was; choose another file"):
         write_atomic(file, results_text(table).encode())
     return table
@@ -51,25 +54,39 @@ def results_text(table: CampaignTable) -> str:
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
-def _with_older(table: CampaignTable, older: CampaignTable, plan: CampaignPlan, file: Path) -> CampaignTable:
+def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFolder, file: Path) -> CampaignTable:
     """The table with what an older file has beyond it, cell by cell in the plan's order."""
     own, there = _by_cell(table), _by_cell(older)
     further = there.keys() - own.keys()
     if not further:
         return table
-    if older.sha256 != table.sha256:
+    asked = {_key(cell): cell for cell in folder.plan.cells}
+    fits = _asked_alike(table, older) and all(
+        key in asked and (older.sha256 == table.sha256 or there[key].config == _config_of(folder, asked[key].id))
+        for key in further
+    )
+    if not fits:
         raise RunError(
             f"{file} has {len(further)} cells that the folder has not finished, of another form of this campaign; "
             "choose another name"
         )
-    both = {key: own.get(key) or there[key] for key in map(_key, plan.cells) if key in own or key in there}
-    lacking = {cell.id for cell in plan.cells if _key(cell) not in both}
+    both = {key: own.get(key) or there[key] for key in asked if key in own or key in there}
+    unfinished = {cell.id: table.unfinished[cell.id] for key, cell in asked.items() if key not in both}
     audits = [
-        replace(asked, devices=sorted({*(asked.devices or ()), *(before.devices or ())}))
-        for asked, before in zip(table.audits, older.audits, strict=True)
+        replace(now, devices=sorted({*(now.devices or ()), *(before.devices or ())}))
+        for now, before in zip(table.audits, older.audits, strict=True)
     ]
-    unfinished = {name: state for name, state in table.unfinished.items() if name in lacking}
     return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
+
+
+def _asked_alike(table: CampaignTable, older: CampaignTable) -> bool:
+    """Whether both were judged by the same audits, on whatever devices."""
+    one, other = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
+    return one == other
+
+
+def _config_of(folder: CampaignFolder, cell_id: str) -> str:
+    return digest(folder.config(cell_id))[:_HASH]
 
 
 def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
@@ -115,7 +132,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
         meaning=folder.campaign.meaning,
         command=f"attncem {verb} {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
         audits=asked,
-        cells=[_cell(view, found[view.cell.id]) for view in done],
+        cells=[replace(_cell(view, found[view.cell.id]), config=_config_of(folder, view.cell.id)) for view in done],
         sha256=folder.plan.sha256,
         versions=dict(folder.plan.versions),
         unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},

@@ -44,7 +44,7 @@ class CellAudit(Record):
 
 @dataclass(frozen=True)
 class CellResult(Record):
-    """One run of a campaign with its audits, in the order of the campaign's."""
+    """One run of a campaign with its audits, in the order of the campaign's; ``config`` is a hash of its options."""
 
     arm: str
     point: dict[str, Any]
@@ -56,6 +56,7 @@ class CellResult(Record):
     training_images: int | None = None
     validation_accuracy: float | None = None
     steps: str | None = None
+    config: str | None = None
 
 
 @dataclass(frozen=True)
