@@ -161,7 +161,7 @@ class Ready:
 @contextmanager
 def ready(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Ready]:
     """The trainer of a case after its warm-up, its surrogate refit and its penalty switched on."""
-    start_anew(case)
+    free_memory()
     config = load_config(setting.config(case, FEW_IMAGES, epochs=2), dict(options)).config
     with limited_threads(config.threads), fastest_convolutions(setting.device):
         trainer = _Trainer(config, None)
@@ -177,13 +177,6 @@ def ready(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProx
         for _ in range(2):
             now.step()
         yield now
-
-
-def start_anew(case: Case) -> None:
-    """Memory given back, and earlier compilations forgotten: torch stops compiling a function after eight of them."""
-    free_memory()
-    if case.fast.startswith("compile"):
-        torch.compiler.reset()
 
 
 def free_memory() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import attncem
 from attncem.progress import silent
 from attncem.surrogates import SURROGATES
-from benchmarks.common import EPOCH_IMAGES, Case, Row, Setting, Table, add_ratios, milliseconds, ready, start_anew
+from benchmarks.common import EPOCH_IMAGES, Case, Row, Setting, Table, add_ratios, free_memory, milliseconds, ready
 
 _numbers = itertools.count()
 
@@ -35,7 +35,7 @@ def epochs(setting: Setting) -> list[Table]:
 
 def measure_epochs(setting: Setting, case: Case) -> Row:
     """Seconds of an epoch as the run itself writes them down."""
-    start_anew(case)
+    free_memory()
     count = 2 if case.fast == "off" else 4
     config = setting.config(case, EPOCH_IMAGES if setting.on_gpu else 1_000, epochs=count, checkpoint_every=count)
     run = attncem.train(config, out=setting.folder / f"run-{next(_numbers)}", progress=silent)

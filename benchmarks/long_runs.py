@@ -20,7 +20,7 @@ from attncem.config.suites import Suite
 from attncem.progress import silent
 from attncem.runs import RunDirectory
 from attncem.types import ConfigError
-from benchmarks.common import EPOCH_IMAGES, FEW_IMAGES, Case, Row, Setting, Table, start_anew
+from benchmarks.common import EPOCH_IMAGES, FEW_IMAGES, Case, Row, Setting, Table, free_memory
 
 SEEDS = (0, 1, 2, 3)
 ACCURACY_EPOCHS = 60
@@ -58,7 +58,7 @@ def long(setting: Setting) -> list[Table]:
     """Seconds of 240 epochs, from the call to the finished run folder."""
     if not setting.on_gpu:
         raise ConfigError("the part long needs a GPU")
-    start_anew(FAST)
+    free_memory()
     config = _config(setting, replace(FAST, fast="auto"), LONG_EPOCHS, 0, checkpoint_every=LONG_EPOCHS)
     began = time.perf_counter()
     run = attncem.train(config, out=setting.folder / "long", progress=silent)
@@ -91,7 +91,7 @@ def _folder(setting: Setting, config: RunConfig) -> Path:
 
 
 def _train(setting: Setting, config: RunConfig) -> Row:
-    start_anew(FAST)
+    free_memory()
     return _judge(attncem.train(config, out=_folder(setting, config), progress=silent))
 
 

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 import attncem.capture as capture
+from attncem.build import build_model
 from attncem.capture import Beside
+from attncem.config.load import load_config
+from attncem.data.specs import DATASETS
+from attncem.models.front_ends import FRONT_ENDS
 
 
 @dataclass
@@ -97,3 +103,49 @@ def test_outside_a_recording_everything_is_done_where_it_stands(monkeypatch: pyt
     beside.join()
     assert made.current.seen == {"penalty", "own loss"}
     assert not any(stream.seen for name, stream in made.streams.items() if name != "default")
+
+
+# compiling
+
+
+class Scaled(nn.Module):
+    """Compiled anew for every factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * x
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_torch_compiles_a_function_eight_times_unless_they_are_forgotten(
+    forgotten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, whole = CompileCounter(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **_: whole(function, backend=compiled, dynamic=False))
+    capture.forget_compiled()
+    for number in range(10):
+        if forgotten:
+            capture.forget_compiled()
+        assert float(capture.compile_function(Scaled(0.5 + number).forward)(torch.ones(()))) == 0.5 + number
+    assert compiled.frame_count == (10 if forgotten else 8)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # the compiler itself does it
+@pytest.mark.parametrize("name", FRONT_ENDS)
+def test_a_client_is_compiled_as_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(kind: str) -> bool:
+        raise AssertionError("torch 2.11 breaks the graph where this is asked, and compiles what follows at every call")
+
+    monkeypatch.setattr(torch.amp, "is_autocast_available", asked)
+    compiled = CompileCounter()
+    config = load_config("cifar10-none", {"model.front_end.name": name, "model.width": 4}).config
+    model = build_model(config, DATASETS["cifar10"])
+    capture.forget_compiled()
+    encode = torch.compile(model.encode, backend=compiled, dynamic=False)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            encode(torch.rand(2, 3, 32, 32)).sum().backward()
+    assert compiled.frame_count == 1

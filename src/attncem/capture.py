@@ -164,6 +164,15 @@ def compile_function(function: Function) -> Function:
     return compiled
 
 
+def forget_compiled() -> None:
+    """Have what is compiled from here on compiled whatever was before: torch stops after eight of one function.
+
+    Every training has modules of its own, whose forwards are the same functions. From the ninth in a process on they
+    would run as they are written, without a word.
+    """
+    torch.compiler.reset()
+
+
 @cache
 def _stream(purpose: str) -> torch.cuda.Stream:
     """The same stream every time: the libraries keep a workspace of tens of megabytes for each that they have seen."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.capture import TOLERANCE, Beside, Step, compile_function
+from attncem.capture import TOLERANCE, Beside, Step, compile_function, forget_compiled
 from attncem.config.run import RunConfig
 from attncem.data.batches import as_floats, draw_moves, move
 from attncem.engine import Engine, Monitor, Trainable, adam, set_rate, sgd
@@ -137,8 +137,10 @@ class Objective:
         """The step's parts compiled, where that was asked for or the run is long enough to gain by it."""
         fast = self.config.training.fast
         if fast == "compile" or (fast == "auto" and self.num_steps >= _COMPILE_FROM):
+            forget_compiled()
             return {"compiled": self.functions.compiled()}
         if fast == "compile_surrogate":
+            forget_compiled()
             return {"surrogate compiled": self.functions.with_compiled_surrogate()}
         return {}
 

@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_KNOWN = frozenset(kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind))
+"""Kinds of devices with other precisions. Asked once: some versions of torch cannot compile the question."""
+
 
 def full_precision(device: str) -> AbstractContextManager[object]:
     """No bfloat16 inside, on a kind of device."""
-    known = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known else nullcontext()
+    return torch.autocast(device, enabled=False) if device in _KNOWN else nullcontext()
 
 
 def product(x: Tensor, m: Tensor) -> Tensor:
