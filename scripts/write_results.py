@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/results.md, its figure and the headline of both READMEs anew from the committed files of results/.
+"""Write docs/results.md, its figures and the headline of both READMEs anew from the committed files of results/.
 
     python scripts/write_results.py             # needs no GPU; the same bytes every time
     python scripts/write_results.py --choose    # what the selections say about the arms of the claim; writes nothing
@@ -14,12 +14,11 @@ import re
 import sys
 from pathlib import Path
 
-from evidence import claim, front, headlines, others, questions
+from evidence import claim, front, headlines, others, pareto, questions
 from evidence.source import Source, not_measured
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/results.md"
-FIGURE = ROOT / "docs" / front.FIGURE
 READMES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
 HEADLINE = re.compile(r"(?<=<!-- results: headline -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
 THIN = "claim-thin-cifar10"
@@ -38,9 +37,16 @@ SMALL = claim.Claim("claim-demo", CLAIM.parts)
 TOLD = headlines.Claims(CLAIM, EARLIER, SMALL)
 
 
+def figures(source: Source) -> dict[Path, bytes | None]:
+    """Every figure of the page by its file; None where it is not measured yet."""
+    drawn = {front.FIGURE: front.figure(source), pareto.FIGURE: pareto.figure(source, CLAIM)}
+    return {ROOT / "docs" / name: content for name, content in drawn.items()}
+
+
 def page(source: Source) -> str:
     """The whole page."""
     thin = "" if source.table(THIN) else f"Arm d, behind a thin client: {not_measured(THIN)}\n\n"
+    drawn = f"![Accuracy against the strongest attack's MSE]({pareto.FIGURE})\n\n" if claim.find(source, CLAIM) else ""
     return f"""# Results
 
 Written by `python scripts/write_results.py` from the files of `results/`, each of which has its own command in it;
@@ -56,7 +62,7 @@ c over b the attention's. **d**: c behind a thin, deep client of as many multipl
 rows of `standard` are left out (the small decoder, the baseline's decoder, the white box): they take two thirds of its
 time, and `decoder global` was stronger than each of them on each of the four models of [the ladder](audit.md).
 
-{thin}{claim.section(source, CLAIM, goals=True)}
+{drawn}{thin}{claim.section(source, CLAIM, goals=True)}
 
 ### How the arms were chosen
 On validation images, by a rule that is code (`campaigning/choosing.py`): λ at which a setting has the accuracy of
@@ -138,9 +144,9 @@ def main(arguments: list[str]) -> None:
     if arguments:
         sys.exit(f"{' '.join(arguments)}: not known; give nothing, or --choose")
     PAGE.write_text(page(source), encoding="utf-8")
-    drawn = front.figure(source)
-    if drawn is not None:
-        FIGURE.write_bytes(drawn)
+    for file, drawn in figures(source).items():
+        if drawn is not None:
+            file.write_bytes(drawn)
     for language, file in READMES.items():
         file.write_text(renewed(file.read_text(encoding="utf-8"), language, source), encoding="utf-8")
     print(f"{PAGE} is up to date")

@@ -118,8 +118,8 @@ def test_the_committed_page_is_what_the_script_writes(script: Any) -> None:
     write = script.write_results
     source = script.source.Source(ROOT / "results")
     assert write.PAGE.read_text(encoding="utf-8") == write.page(source), "run scripts/write_results.py"
-    drawn = script.front.figure(source)
-    assert write.FIGURE.exists() == (drawn is not None) and (drawn is None or write.FIGURE.read_bytes() == drawn)
+    for file, drawn in write.figures(source).items():
+        assert file.exists() == (drawn is not None) and (drawn is None or file.read_bytes() == drawn), file
     for language, file in write.READMES.items():
         text = file.read_text(encoding="utf-8")
         assert write.renewed(text, language, source) == text, "run scripts/write_results.py"
@@ -319,6 +319,20 @@ def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) 
     assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.002 |" in beyond
     assert "| local_contrast s 1.5 | gated, λ = 0.05, noise of tilt 0.5 |" in beyond
     assert "not measured yet: `attncem campaign run shaped-demo`" in part(page, "### Where the noise lies")
+
+
+def test_the_claims_figure_has_every_arm_and_is_of_the_same_bytes(script: Any, tmp_path: Path) -> None:
+    write, empty = script.write_results, script.source.Source(tmp_path / "nothing")
+    assert set(write.figures(empty).values()) == {None} and "results-claim.svg" not in write.page(empty)
+    place = folder(tmp_path / "some", made("claim-cifar10", planted(1.8)))
+    source = script.source.Source(place)
+    drawn = write.figures(source)[ROOT / "docs/results-claim.svg"]
+    assert drawn == write.figures(source)[ROOT / "docs/results-claim.svg"] and "(results-claim.svg)" in write.page(
+        source
+    )
+    told = drawn.decode()
+    assert all(f">{name}<" in told for name in ("a: kmeans", "b: front end, kmeans", "c: front end, attention"))
+    assert "d: thin client" not in told
 
 
 def test_a_run_that_collapsed_is_shown_and_decides_nothing(script: Any, tmp_path: Path) -> None:

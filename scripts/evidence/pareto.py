@@ -1,0 +1,59 @@
+"""The claim as a figure: accuracy against what the strongest attack is left with, every seed of every arm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncem.campaigning.claims import ACCURACY, Arm
+from attncem.reporting.campaign_plots import Ink, Plot, files
+from attncem.reporting.figures import marker_of
+from attncem.statistics import seed_summary
+from evidence.claim import Claim, Found, find
+from evidence.source import Source
+
+FIGURE = "results-claim.svg"
+FLOORS = {"mean image": "a blind guess", "class mean": "a guess that knows the class"}
+"""Rows that look at no release, as the figure calls them."""
+_NAMES = {
+    "a": "a: kmeans",
+    "b": "b: front end, kmeans",
+    "c": "c: front end, attention",
+    "d": "d: thin client, front end, attention",
+}
+
+
+def figure(source: Source, claim: Claim) -> bytes | None:
+    """The arms of a claim as SVG, the same bytes every time; None where it is not measured yet."""
+    found = find(source, claim)
+    if found is None:
+        return None
+    plot = Plot(
+        "claim", "Accuracy and the strongest attack's error", lambda axes, ink: _draw(axes, ink, found), (8.4, 4.2)
+    )
+    return next(content for name, content in files(plot) if name.endswith(".svg"))
+
+
+def _draw(axes: Any, ink: Ink, found: Found) -> str:
+    axes.figure.set_facecolor("white")  # a page may be dark
+    for place, (part, arm) in enumerate(found.arms.items()):
+        _arm(axes, arm, _NAMES[part], ink.of(place), marker_of(place))
+    for row, said in FLOORS.items():
+        level = seed_summary(found.arms["a"].rows[row]).mean if row in found.arms["a"].rows else None
+        if level is not None:
+            axes.axhline(level, color=ink.muted, linewidth=0.8, linestyle="dashed")
+            where = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 8, "color": ink.muted}
+            axes.text(0.01, level, said, **where)
+    axes.set_ylim(0, None)
+    axes.set_xlabel("accuracy %")
+    axes.set_ylabel("MSE of the strongest attack")
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return ""
+
+
+def _arm(axes: Any, arm: Arm, name: str, color: str, marker: str) -> None:
+    """Its seeds as small points, and their mean with its 95 % intervals."""
+    accuracies = [100 * value for value in arm.values[ACCURACY]]
+    axes.plot(accuracies, arm.values["mse"], color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)
+    x, y = seed_summary(accuracies), seed_summary(arm.values["mse"])
+    spread = {key: None if one.low is None else one.mean - one.low for key, one in (("xerr", x), ("yerr", y))}
+    axes.errorbar([x.mean], [y.mean], color=color, marker=marker, linestyle="", markersize=6, label=name, **spread)
