@@ -131,6 +131,18 @@ def test_the_thin_network_needs_an_even_width() -> None:
         build_halves(CIFAR, ModelOptions(name="thin_vgg11_bn", cut=4, width=5))
 
 
+@pytest.mark.parametrize("blocks", [0, 5])
+def test_the_thin_client_is_as_deep_as_asked(blocks: int) -> None:
+    client, _ = build_halves(CIFAR, ModelOptions(name="thin_vgg11_bn", cut=4, blocks=blocks))
+    assert sum(isinstance(module, Separable) and module.residual for module in client.modules()) == blocks
+    assert feature_shape(client, CIFAR.shape) == (8, 8, 8)
+
+
+def test_other_networks_have_their_number_of_blocks() -> None:
+    with pytest.raises(ConfigError, match=r"model\.blocks=5: resnet20 has a fixed number"):
+        build_halves(CIFAR, ModelOptions(name="resnet20", blocks=5))
+
+
 # resnet and mobilenet
 
 

@@ -137,6 +137,8 @@ class ModelOptions(Options):
     """Bottleneck at the end of the client; null: none."""
     extra_layer: bool = False
     """vgg11_bn: one more convolution at the start, of a quarter of the width (the baseline has it with pruning)."""
+    blocks: int | None = Field(None, ge=0, le=100)
+    """thin_vgg11_bn: residual blocks of the client; null: 17, which cost what the stages cost that they replace."""
     sparse_coding: SparseCodingOptions | None = None
     """Sparse coding layer after the bottleneck, before the sigmoid; null: none."""
     pruning: PruningOptions | None = None

@@ -82,6 +82,8 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
     """
     if options.extra_layer and options.name != "vgg11_bn":
         raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")
+    if options.blocks is not None and options.name != "thin_vgg11_bn":
+        raise ConfigError(f"model.blocks={options.blocks}: {options.name} has a fixed number; thin_vgg11_bn does not")
     network = architecture(spec, options)
     cut = resolve_cut(network, options)
     front_end = build_front_end(options.front_end, spec)

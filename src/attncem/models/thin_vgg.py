@@ -13,8 +13,8 @@ from attncem.types import ConfigError, DatasetSpec
 REPLACED = 4
 """Stages of VGG11-BN in whose place the client stands: two convolutions, two poolings."""
 BLOCKS = 17
-"""Residual blocks. For wide networks those stages and the bottleneck take 4608 w² multiply-accumulates at 32 px and
-width w, the client 256 w² (1 + blocks)."""
+"""Residual blocks where no other number is asked for. For wide networks those stages and the bottleneck take
+4608 w² multiply-accumulates at 32 px and width w, the client 256 w² (1 + blocks)."""
 
 
 class Separable(nn.Module):
@@ -44,11 +44,12 @@ def thin_vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
         raise ConfigError(f"model.width={width}: thin_vgg11_bn begins with half of it, so it must be even")
     whole = vgg11_bn(spec, options)
     half, double = width // 2, 2 * width
+    blocks = BLOCKS if options.blocks is None else options.blocks
     client: list[Stage] = [
         ("stem", _stem(spec.shape[0], half), half),
         ("separable1", nn.Sequential(Separable(half, width), Halve()), width),
         ("separable2", Separable(width, double), double),
-        ("deep", nn.Sequential(*(Separable(double, double) for _ in range(BLOCKS))), double),
+        ("deep", nn.Sequential(*(Separable(double, double) for _ in range(blocks))), double),
     ]
     return Architecture((*client, *whole.stages[REPLACED:]), whole.head, initialise_client=whole.initialise_client)
 
