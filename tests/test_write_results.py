@@ -383,6 +383,7 @@ def test_the_headline_says_whose_the_gain_is(script: Any, tmp_path: Path, langua
         head = script.headlines.headline(source, write.TOLD, language, to_results="results", to_page=None)
         assert (none in head) is not differs and some in head
         assert "results/claim_thin_cifar10.json" in head and "-1." in head
+        assert {"en": "`standard v4` (without 3 of its rows)", "zh": "`standard v4`（未用其中 3 行）"}[language] in head
 
 
 def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script: Any, tmp_path: Path) -> None:

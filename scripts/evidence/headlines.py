@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attncem.campaigning.claims import Effect
+from attncem.config.campaigns import load_campaign
+from attncem.config.suites import load_suite
 from evidence.claim import Claim, Found, find, judged, verdicts
 from evidence.source import Source, stem
 
@@ -12,9 +14,9 @@ SAID = {
     "en": {
         "claim": (
             "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
-            "leaves the strongest attack of `{suite}` {mse} the MSE and {structure} the structure error of the "
-            "baseline's kmeans; SSIM is {ssim} as high. {goals} {share}{thin} The adversary knows client and channel, "
-            "owns the training images and sees each image released once. 95 % intervals over seeds, exact permutation "
+            "leaves the strongest attack of `{suite}`{less} {mse} the MSE and {structure} the structure error of "
+            "the baseline's kmeans; SSIM is {ssim} as high. {goals} {share}{thin} The adversary knows client and "
+            "channel, owns the training images and sees each image released once. 95 % intervals over seeds, exact permutation "
             "test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
         ),
         "earlier": (
@@ -44,6 +46,7 @@ SAID = {
             "the MSE and {structure} the structure error, as measured "
             "([`results/{file}.json`]({to_results}/{file}.json))."
         ),
+        "less": " (without {count} of its rows)",
         "equal": "at equal accuracy",
         "measured": "{points} points of accuracy from it",
         "reached": "All goals of the claim are reached.",
@@ -55,7 +58,7 @@ SAID = {
     "zh": {
         "claim": (
             "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
-            "前端加注意力使 `{suite}` 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
+            "前端加注意力使 `{suite}`{less} 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
             "结构误差为 {structure}，SSIM 为 {ssim}。{goals}{share}{thin}"
             "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
             "95 % 区间按种子计算，精确置换检验；"
@@ -86,6 +89,7 @@ SAID = {
             "换用计算量相同的细而深的客户端，准确率与基线相差 {points} 个百分点，实测 MSE 为基线的 {mse}，结构误差为 "
             "{structure}（[`results/{file}.json`]({to_results}/{file}.json)）。"
         ),
+        "less": "（未用其中 {count} 行）",
         "equal": "在相同准确率下",
         "measured": "准确率相差 {points} 个百分点",
         "reached": "全部目标均已达到。",
@@ -158,10 +162,17 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
         "seeds": _seeds(found),
         "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c", "a")),
         "suite": found.table.audits[0].suite or "standard",
+        "less": said["less"].format(count=left_out) if (left_out := _left_out(found.claim.campaign)) else "",
         **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
         "goals": told,
         "file": stem(found.claim.campaign),
     }
+
+
+def _left_out(campaign: str) -> int:
+    """How many rows of its suite a campaign leaves out."""
+    audit = load_campaign(campaign).audits[0]
+    return len(load_suite(audit.suite).suite.rows) - len(audit.rows())
 
 
 def _share(found: Found, language: str) -> str:
