@@ -16,8 +16,8 @@ SAID = {
             "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
             "leaves the strongest attack of `{suite}`{less} {mse} the MSE and {structure} the structure error of "
             "the baseline's kmeans; SSIM is {ssim} as high. {goals} {share}{thin} The adversary knows client and "
-            "channel, owns the training images and sees each image released once. 95 % intervals over seeds, exact permutation "
-            "test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
+            "channel, owns the training images and sees each image released once. 95 % intervals over seeds, exact "
+            "permutation test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
         ),
         "earlier": (
             "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, "
