@@ -59,8 +59,8 @@ no number here is typed by hand but those of others. What is not measured yet sa
 CIFAR-10, VGG11-BN cut 4, z = 8×8×8, σ = 0.1, 40 epochs, one-cycle. **a**: the baseline's kmeans, its index defect
 fixed; **b**: the same behind a front end; **c**: attention behind the same front end. b over a is the front end's part,
 c over b the attention's. **d**: c behind a thin, deep client of as many multiply-accumulates, another network. Three
-rows of `standard` are left out (the small decoder, the baseline's decoder, the white box): they take three fifths of its
-time, and `decoder global` was stronger than each of them on each of the four models of [the ladder](audit.md).
+rows of `standard` are left out (the small decoder, the baseline's decoder, the white box): they take three fifths of
+its time, and `decoder global` was stronger than each of them on each of the four models of [the ladder](audit.md).
 
 {drawn}{thin}{claim.section(source, CLAIM, goals=True)}
 
