@@ -7,10 +7,11 @@ from itertools import groupby
 from typing import Any
 
 from attncem.campaigning.claims import ACCURACY, Arm, arms_of
-from attncem.reporting.campaign_plots import Ink, Plot, files
+from attncem.reporting.campaign_plots import Ink
 from attncem.reporting.figures import marker_of
 from attncem.results.comparison import FrontPoint
 from attncem.statistics import pareto, seed_summary
+from evidence.drawing import accuracy_and_error
 from evidence.source import Source, config_of, link, not_measured
 from evidence.words import conditions, front_end, method, seeds_of, spread, table, title, unfinished
 
@@ -64,15 +65,11 @@ def figure(source: Source) -> bytes | None:
     if found is None:
         return None
     arms = arms_of(found)
-    plot = Plot(
-        "front", "Accuracy and the strongest attack's error", lambda axes, ink: _draw(axes, ink, arms), (8.4, 4.8)
-    )
-    return next(content for name, content in files(plot) if name.endswith(".svg"))
+    return accuracy_and_error("front", lambda axes, ink: _draw(axes, ink, arms), (8.4, 4.8))
 
 
-def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> str:
+def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
     """A line for every surrogate through its weights, filled points behind a front end, with intervals over seeds."""
-    axes.figure.set_facecolor("white")  # a page may be dark
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
     for name, group in groupby(arms, key=lambda arm: arm.name):
         own, place = list(group), surrogates.index(name.removeprefix(BEHIND))
@@ -82,10 +79,6 @@ def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> str:
     for filled, name in ((True, "with a front end"), (False, "without")):
         face = ink.muted if filled else "none"
         axes.plot([], [], color=ink.muted, marker="o", markerfacecolor=face, linestyle="", markersize=5, label=name)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    axes.set_xlabel("accuracy %")
-    axes.set_ylabel("MSE of the strongest attack")
-    return ""
 
 
 def _curve(axes: Any, arms: Sequence[Arm], color: str, marker: str, *, filled: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from attncem.campaigning.claims import ACCURACY, Arm
-from attncem.reporting.campaign_plots import Ink, Plot, files
+from attncem.reporting.campaign_plots import Ink
 from attncem.reporting.figures import marker_of
 from attncem.statistics import seed_summary
 from evidence.claim import Claim, Found, find
+from evidence.drawing import accuracy_and_error
 from evidence.source import Source
 
 FIGURE = "results-claim.svg"
@@ -27,14 +28,10 @@ def figure(source: Source, claim: Claim) -> bytes | None:
     found = find(source, claim)
     if found is None:
         return None
-    plot = Plot(
-        "claim", "Accuracy and the strongest attack's error", lambda axes, ink: _draw(axes, ink, found), (8.4, 4.2)
-    )
-    return next(content for name, content in files(plot) if name.endswith(".svg"))
+    return accuracy_and_error("claim", lambda axes, ink: _draw(axes, ink, found), (8.4, 4.2))
 
 
-def _draw(axes: Any, ink: Ink, found: Found) -> str:
-    axes.figure.set_facecolor("white")  # a page may be dark
+def _draw(axes: Any, ink: Ink, found: Found) -> None:
     for place, (part, arm) in enumerate(found.arms.items()):
         _arm(axes, arm, _NAMES[part], ink.of(place), marker_of(place))
     for row, said in FLOORS.items():
@@ -44,10 +41,6 @@ def _draw(axes: Any, ink: Ink, found: Found) -> str:
             where = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 8, "color": ink.muted}
             axes.text(0.01, level, said, **where)
     axes.set_ylim(0, None)
-    axes.set_xlabel("accuracy %")
-    axes.set_ylabel("MSE of the strongest attack")
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return ""
 
 
 def _arm(axes: Any, arm: Arm, name: str, color: str, marker: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from attncem.campaign_folder import PlannedCell
 from attncem.campaigning.claims import Arm, Curve, arms_of
 from attncem.campaigning.expansion import expand
 from attncem.campaigning.results import read_results
@@ -67,12 +68,17 @@ def weight_of(campaign: str, arm: Arm) -> float:
 
 def arms_by_cell(campaign: str) -> dict[str, str]:
     """The arm of every cell of a packaged campaign, by the cell's name."""
-    return {one.cell.id: one.cell.arm for one in expand(load_campaign(campaign))}
+    return {one.cell.id: one.cell.arm for one in _cells(campaign)}
 
 
 @cache
 def _configs(campaign: str) -> dict[tuple[str, str], RunConfig]:
-    return {(one.cell.arm, repr(one.cell.point)): one.config for one in expand(load_campaign(campaign))}
+    return {(one.cell.arm, repr(one.cell.point)): one.config for one in _cells(campaign)}
+
+
+@cache
+def _cells(campaign: str) -> list[PlannedCell]:
+    return expand(load_campaign(campaign))
 
 
 def _place(config: RunConfig) -> tuple[object, ...]:

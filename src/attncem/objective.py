@@ -120,6 +120,8 @@ class Objective:
         fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
         record = fast and not obstacle
         faster = self._compiled_functions() if record else {}
+        if faster:
+            forget_compiled()
         step = Step(
             partial(self._step, self.functions),
             state=lambda: [*self.trainable.tensors(), self.monitor.total, *self.latch.tensors],
@@ -137,10 +139,8 @@ class Objective:
         """The step's parts compiled, where that was asked for or the run is long enough to gain by it."""
         fast = self.config.training.fast
         if fast == "compile" or (fast == "auto" and self.num_steps >= _COMPILE_FROM):
-            forget_compiled()
             return {"compiled": self.functions.compiled()}
         if fast == "compile_surrogate":
-            forget_compiled()
             return {"surrogate compiled": self.functions.with_compiled_surrogate()}
         return {}
 

@@ -29,6 +29,13 @@ class Asked:
     cells: list[PlannedCell]
     existing: CampaignFolder | None
 
+    @property
+    def names(self) -> list[str]:
+        """Of all cells, those that the folder holds where no campaign is given."""
+        if self.campaign is None and self.existing is not None:
+            return [cell.id for cell in self.existing.plan.cells]
+        return [planned.cell.id for planned in self.cells]
+
 
 @dataclass(frozen=True)
 class Outlook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -39,9 +40,7 @@ def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
     file = Path(out)
     table = campaign_table(folder, command_to=file.name)
     if os.path.lexists(file):
-        if not _is_of(file, table.campaign):
-            raise RunError(f"{file} exists already and holds something else; choose another name")
-        table = _with_older(table, read_results(file), CampaignFolder.open(folder), file)
+        table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)
     with explain_os_error(file, "the campaign is as it was; choose another file"):
         write_atomic(file, results_text(table).encode())
     return table
@@ -98,12 +97,12 @@ def _key(cell: Cell | CellResult) -> str:
     return json.dumps([cell.arm, cell.point, cell.seed], sort_keys=True)
 
 
-def _is_of(file: Path, campaign: str) -> bool:
-    """Whether a file holds results of this campaign."""
-    try:
-        return read_results(file).campaign == campaign
-    except RunError:
-        return False
+def _older(file: Path, campaign: str) -> CampaignTable:
+    """The results of this campaign that a file holds; RunError where it holds something else."""
+    with contextlib.suppress(RunError):
+        if (older := read_results(file)).campaign == campaign:
+            return older
+    raise RunError(f"{file} exists already and holds something else; choose another name")
 
 
 def read_results(file: str | Path) -> CampaignTable:
@@ -132,7 +131,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
         meaning=folder.campaign.meaning,
         command=f"attncem {verb} {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
         audits=asked,
-        cells=[replace(_cell(view, found[view.cell.id]), config=_config_of(folder, view.cell.id)) for view in done],
+        cells=[_cell(folder, view, found[view.cell.id]) for view in done],
         sha256=folder.plan.sha256,
         versions=dict(folder.plan.versions),
         unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
@@ -163,7 +162,7 @@ def asked_rows(audit: CampaignAudit) -> dict[str, dict[str, Any]]:
     return {name: suite.rows[name].model_dump(mode="json", exclude_defaults=True) for name in audit.rows()}
 
 
-def _cell(view: CellView, audits: list[AuditResult]) -> CellResult:
+def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> CellResult:
     run = RunDirectory.open(view.path)
     manifest = run.manifest
     best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
@@ -179,6 +178,7 @@ def _cell(view: CellView, audits: list[AuditResult]) -> CellResult:
         training_images=manifest["split"]["train"],
         validation_accuracy=None if best is None else round(best, _DIGITS),
         steps=manifest.get("steps"),
+        config=_config_of(folder, view.cell.id),
     )
 
 

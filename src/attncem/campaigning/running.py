@@ -141,8 +141,7 @@ def _settle(asked: Asked, told: Progress) -> CampaignFolder:
 
 def _named(asked: Asked, patterns: Sequence[str]) -> set[str]:
     """The cells whose names fit a pattern; ConfigError where one fits none."""
-    there = asked.existing.plan.cells if asked.campaign is None and asked.existing else []
-    names = [planned.cell.id for planned in asked.cells] or [cell.id for cell in there]
+    names = asked.names
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(f"--cells {pattern}: no cell is called so; attncem campaign plan lists their names")

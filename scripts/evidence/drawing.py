@@ -1,0 +1,23 @@
+"""What the figures of the page share: accuracy against the strongest attack's error, as SVG of the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attncem.reporting.campaign_plots import Ink, Plot, files
+
+
+def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:
+    """The figure that `draw` puts on its axes, with what names the axes and the marks."""
+
+    def whole(axes: Any, ink: Ink) -> str:
+        axes.figure.set_facecolor("white")  # a page may be dark
+        draw(axes, ink)
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_xlabel("accuracy %")
+        axes.set_ylabel("MSE of the strongest attack")
+        return ""
+
+    plot = Plot(name, "Accuracy and the strongest attack's error", whole, size)
+    return next(content for file, content in files(plot) if file.endswith(".svg"))
