@@ -33,6 +33,10 @@ EARLIER = claim.Claim(
 )
 TINY = claim.Claim("claim-tiny-imagenet", CLAIM.parts)
 FACES = claim.Claim("claim-lfw", CLAIM.parts, balanced=True)
+SELECTIONS = {
+    TINY.campaign: others.Selection("claim-selection-tiny-imagenet", "a-kmeans"),
+    FACES.campaign: others.Selection("claim-selection-lfw", "a-kmeans", balanced=True),
+}
 SMALL = claim.Claim("claim-demo", CLAIM.parts)
 TOLD = headlines.Claims(CLAIM, EARLIER, SMALL)
 
@@ -83,15 +87,20 @@ Every surrogate, ours and as the documents give it, with and without a front end
 {front.section(source)}
 
 ## Other data
-The same arms with the same front end, surrogates and λ as on CIFAR-10, not chosen anew.
+The same arms with the front end and the surrogates of CIFAR-10, not chosen anew; λ of b and c by the same rule, on
+validation images of these data.
 
 ### Tiny-ImageNet, 200 classes, ResNet-20
 {claim.section(source, TINY)}
+
+{others.selection_section(source, SELECTIONS["claim-tiny-imagenet"])}
 
 ### Faces (LFW people)
 People have unequal numbers of pictures, so the accuracy is the mean over people.
 
 {claim.section(source, FACES)}
+
+{others.selection_section(source, SELECTIONS["claim-lfw"])}
 
 ## The baseline's own recipe
 {others.baseline_section(source)}
@@ -138,8 +147,10 @@ def main(arguments: list[str]) -> None:
     """Write everything, or say what the selections say."""
     source = Source(ROOT / "results")
     if arguments == ["--choose"]:
-        lines = others.told_choices(source)
-        print("\n".join(lines or [not_measured(others.SELECTION)]))
+        parts = {CLAIM.campaign: others.chosen(source)}
+        parts |= {campaign: others.by_part(source, one) for campaign, one in SELECTIONS.items()}
+        for campaign, own in parts.items():
+            print("\n".join([f"{campaign}:", *(others.told_choices(own) or ["nothing to choose from yet"])]))
         return
     if arguments:
         sys.exit(f"{' '.join(arguments)}: not known; give nothing, or --choose")

@@ -197,6 +197,7 @@ def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 EVIDENCE = (
     "claim-cifar10", "claim-selection-cifar10", "claim-thin-cifar10", "claim-tiny-imagenet", "claim-lfw",
+    "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
     "shaped-demo", "learned-demo", "claim-demo",
 )  # fmt: skip

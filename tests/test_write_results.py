@@ -141,6 +141,17 @@ def test_arms_that_were_chosen_are_those_of_the_claims_files(script: Any) -> Non
         assert (asked.model.front_end, asked.surrogate) == (one.config.model.front_end, one.config.surrogate)
 
 
+def test_weights_that_were_chosen_on_other_data_are_those_of_their_claims_files(script: Any) -> None:
+    source, front_ends = script.source.Source(ROOT / "results"), set()
+    for campaign, selection in script.write_results.SELECTIONS.items():
+        asked = {one.cell.arm: one.config for one in cells_of(campaign)}
+        front_ends |= {asked[name].model.front_end.model_dump_json() for name in asked if name[0] in "bc"}
+        for one in script.others.by_part(source, selection).values():
+            assert asked[one.matched.name].training.penalty_weight == one.matched.weight
+    own = {one.cell.arm: one.config.model.front_end.model_dump_json() for one in cells_of("claim-cifar10")}
+    assert front_ends == {own["c-front-end-attention"]}, "not chosen anew"
+
+
 # made-up results
 
 
@@ -150,6 +161,7 @@ def test_without_results_the_page_says_what_to_run(script: Any, tmp_path: Path) 
         assert f"not measured yet: `attncem campaign run {name}-cifar10`" in page
     assert "not measured yet: `attncem campaign run claim-tiny-imagenet`" in page
     assert "not measured yet: `attncem campaign run claim-lfw`" in page
+    assert "not measured yet: `attncem campaign run claim-selection-lfw`" in page
     assert "Nothing is measured on CIFAR-10 yet" in page
     assert script.front.figure(script.source.Source(tmp_path)) is None
 
@@ -250,7 +262,7 @@ def test_attacks_that_cannot_be_trusted_are_counted(script: Any, tmp_path: Path)
     audit.attacks["decoder global"]["reliable"] = False
     folder(tmp_path, table)
     page = script.write_results.page(script.source.Source(tmp_path))
-    assert "**The audits of 1 runs call that attack unreliable**" in page
+    assert "**The audits of 1 runs call their strongest attack unreliable**" in page
 
 
 def test_the_thin_client_stands_beside_the_claim_once_it_is_measured(script: Any, tmp_path: Path) -> None:
@@ -268,7 +280,7 @@ def test_the_rule_takes_the_setting_that_leaves_most_at_the_accuracy_of_a(script
     assert found.keys() == {"b", "c"}
     assert (found["c"].matched.name, found["b"].matched.name) == ("s1.5-slot", "s1.5-kmeans")
     assert (found["c"].matched.weight, found["b"].matched.weight) == (0.07, 1.6)
-    assert script.others.told_choices(source) == [
+    assert script.others.told_choices(found) == [
         "b: front end local_contrast s 1.5; surrogate kmeans; λ = 1.6",
         "c: front end local_contrast s 1.5; surrogate slot; λ = 0.07",
     ]
@@ -349,7 +361,7 @@ def test_a_run_that_collapsed_is_shown_and_decides_nothing(script: Any, tmp_path
     others = [made("claim-selection-cifar10", selection, noise=0.0), made("claim-cifar10", planted(1.8))]
     folder(tmp_path, replace(beyond, cells=lost), *others)
     source = script.source.Source(tmp_path)
-    chosen = {one.matched.name: one.matched for one in script.others.choices(source, "beyond-cifar10")}
+    chosen = {one.matched.name: one.matched for one in script.others.choices(source, campaign="beyond-cifar10")}
     assert (chosen["thin-s1.5-gated"].weight, chosen["thin-s1.5-gated"].within) == (0.002, False)
     own = part(script.write_results.page(source), "## What may come after")
     assert "gated, λ = 0.07 | 46." in own and "Runs that ended near chance: 1;" in own

@@ -14,6 +14,7 @@ from evidence.words import (
     ANSWERS,
     conditions,
     counted,
+    doubtful,
     front_end,
     method,
     p_value,
@@ -31,7 +32,10 @@ LEVEL = 0.01
 """The p that the claim asks for."""
 AGREE = 0.002
 """How far mean accuracies may be apart and still be called equal."""
-CURVES = ("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection")
+CURVES = (
+    *("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection"),
+    *("claim-selection-tiny-imagenet", "claim-selection-lfw"),
+)
 """Campaigns with settings at several weights, from which the slope is measured."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
 """The front end's part is b over a, the attention's c over b, the thin client's d over c."""
@@ -103,7 +107,7 @@ def find(source: Source, claim: Claim) -> Found | None:
     if main is None or not arms.keys() >= claim.parts.keys():
         return None
     like = config_of(origin["a"], arms["a"])
-    curves = {campaign: source.curves(campaign, like) for campaign in CURVES}
+    curves = {campaign: source.curves(campaign, like, balanced=claim.balanced) for campaign in CURVES}
     known = Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
     return Found(claim, main, arms, origin, known)
 
@@ -141,10 +145,7 @@ def _numbers(found: Found) -> str:
     ]
     strongest = Counter(name for arm in arms.values() for name in arm.strongest)
     told = f"Each run's strongest attack: {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
-    doubtful = sum(arm.unreliable for arm in arms.values())
-    if doubtful:
-        told += f" **The audits of {doubtful} runs call that attack unreliable**: their numbers flatter."
-    return f"{told}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
+    return f"{told}{doubtful(arms.values())}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
 
 
 def _rows(found: Found) -> str:

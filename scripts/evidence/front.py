@@ -13,7 +13,7 @@ from attncem.results.comparison import FrontPoint
 from attncem.statistics import pareto, seed_summary
 from evidence.drawing import accuracy_and_error
 from evidence.source import Source, config_of, link, not_measured
-from evidence.words import conditions, front_end, method, seeds_of, spread, table, title, unfinished
+from evidence.words import conditions, doubtful, front_end, method, seeds_of, spread, table, title, unfinished
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -37,7 +37,8 @@ def section(source: Source) -> str:
         lines.append([front_end(config), method(config), *numbers, _STANDINGS[standing[label(arm)]]])
     head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
     told = (
-        f"{link(CAMPAIGN)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}\n\n"
+        f"{link(CAMPAIGN)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). "
+        f"{conditions(found)}{doubtful(arms)}\n\n"
         f"![Accuracy against the strongest attack's MSE]({FIGURE})\n\n"
         "*On the front* goes by accuracy and MSE and by the intervals of both ([Statistics](statistics.md#fronts)): "
         "three seeds leave most of it open.\n\n"

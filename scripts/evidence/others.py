@@ -12,11 +12,11 @@ from attncem.config.channels import ShapedOptions
 from attncem.config.run import RunConfig
 from attncem.results.campaign_table import CampaignTable, CellAudit
 from evidence.source import Source, config_of, link, not_measured, weight_of
-from evidence.words import conditions, front_end, method, number, seeds_of, spread, table, title, unfinished
+from evidence.words import conditions, doubtful, front_end, method, number, seeds_of, spread, table, title, unfinished
 
-SELECTION, BEYOND, BASELINE = "claim-selection-cifar10", "beyond-cifar10", "baseline-240-cifar10"
-REFERENCE, WEIGHT = "kmeans", 2.0
-"""The selection's arm and λ that are arm a of the claim, whose accuracy the others are brought to."""
+BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
+WEIGHT = 2.0
+"""λ of arm a of every claim."""
 ATTENTION = ("gated", "slot", "hybrid")
 """Surrogates that attend; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
@@ -40,6 +40,18 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True)
+class Selection:
+    """A campaign that λ are chosen from; ``reference`` is its arm that with `WEIGHT` is arm a of the claim."""
+
+    campaign: str
+    reference: str
+    balanced: bool = False
+
+
+SELECTION = Selection("claim-selection-cifar10", "kmeans")
+
+
+@dataclass(frozen=True)
 class Choice:
     """A setting of a selection at the accuracy of the reference, with the configuration of one of its points."""
 
@@ -47,26 +59,29 @@ class Choice:
     config: RunConfig
 
 
-def reference_accuracy(source: Source) -> float | None:
+def reference_accuracy(source: Source, selection: Selection = SELECTION) -> float | None:
     """Mean accuracy of arm a on validation images; None where that is not measured yet."""
-    found = source.table(SELECTION)
-    own = [arm for arm in arms_of(found) if arm.name == REFERENCE] if found else []
-    return next((arm.accuracy for arm in own if weight_of(SELECTION, arm) == WEIGHT), None)
+    found = source.table(selection.campaign)
+    own = arms_of(found, balanced=selection.balanced) if found else []
+    there = (arm for arm in own if arm.name == selection.reference)
+    return next((arm.accuracy for arm in there if weight_of(selection.campaign, arm) == WEIGHT), None)
 
 
-def choices(source: Source, campaign: str = SELECTION) -> list[Choice]:
-    """Every setting of a selection brought to the accuracy of arm a; empty where it is not measured yet."""
-    found, at = source.table(campaign), reference_accuracy(source)
+def choices(source: Source, selection: Selection = SELECTION, campaign: str = "") -> list[Choice]:
+    """Every setting of a selection, or of another campaign, at the accuracy of its arm a.
+
+    Empty where that is not measured yet; settings whose every run collapsed have no such point, and are left out.
+    """
+    campaign = campaign or selection.campaign
+    found, at = source.table(campaign), reference_accuracy(source, selection)
     if found is None or at is None:
         return []
     settings: dict[str, list[Arm]] = {}
-    for arm in arms_of(found):
-        if arm.name != REFERENCE:
+    for arm in arms_of(found, balanced=selection.balanced):
+        if arm.name != selection.reference:
             settings.setdefault(arm.name, []).append(arm)
-    return [
-        Choice(match(name, [one for arm in arms for one in tried(campaign, arm)], at), config_of(campaign, arms[0]))
-        for name, arms in settings.items()
-    ]
+    runs = {name: [one for arm in arms for one in tried(campaign, arm)] for name, arms in settings.items()}
+    return [Choice(match(name, own, at), config_of(campaign, settings[name][0])) for name, own in runs.items() if own]
 
 
 def tried(campaign: str, arm: Arm) -> list[Tried]:
@@ -97,34 +112,46 @@ def chosen(source: Source) -> dict[str, Choice]:
     same = [one for one in found if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
     thin = [
         one
-        for one in choices(source, BEYOND)
+        for one in choices(source, campaign=BEYOND)
         if one.config.model.name == "thin_vgg11_bn"
         and (one.config.model.front_end, one.config.surrogate) == (front, parts["c"].config.surrogate)
     ]
     return parts | {part: own[0] for part, own in (("b", same), ("d", thin)) if own}
 
 
-def told_choices(source: Source) -> list[str]:
-    """What to put into the files of the claim, a line a part."""
+def by_part(source: Source, selection: Selection) -> dict[str, Choice]:
+    """The same for other data, where front end and surrogates are those of CIFAR-10 and only λ is chosen."""
+    return {one.matched.name[0]: one for one in choices(source, selection)}
+
+
+def told_choices(parts: Mapping[str, Choice]) -> list[str]:
+    """What to put into the files of a claim, a line a part."""
     return [
         f"{part}: front end {front_end(one.config)}; surrogate {one.config.surrogate.name}; λ = {one.matched.weight:g}"
         + ("" if one.matched.within else " (at the edge of what was tried)")
-        for part, one in sorted(chosen(source).items())
+        for part, one in sorted(parts.items())
     ]
 
 
-def selection_section(source: Source) -> str:
+def selection_section(source: Source, selection: Selection = SELECTION) -> str:
     """Every setting that was tried for the claim, and λ at the accuracy of arm a."""
-    found, at = source.table(SELECTION), reference_accuracy(source)
+    found, at = source.table(selection.campaign), reference_accuracy(source, selection)
     if found is None or at is None:
-        return not_measured(SELECTION)
-    parts = {one.matched.name: f"**{part}**" for part, one in chosen(source).items() if part in ("b", "c")}
-    lines = [[*_at(one), parts.get(one.matched.name, "")] for one in choices(source)]
+        return not_measured(selection.campaign)
+    taken = chosen(source) if selection == SELECTION else by_part(source, selection)
+    parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
+    lines = [[*_at(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
     told = (
         f"At the accuracy of arm a there, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error there, "
         "and whether λ lies within what was tried."
     )
-    return "\n\n".join([points(SELECTION, found), told, table(["setting", "λ", "error", "within", "taken as"], lines)])
+    return "\n\n".join(
+        [
+            points(selection.campaign, found, balanced=selection.balanced),
+            told,
+            table(["setting", "λ", "error", "within", "taken as"], lines),
+        ]
+    )
 
 
 def _at(one: Choice) -> list[str]:
@@ -136,15 +163,15 @@ def _at(one: Choice) -> list[str]:
 # single tables
 
 
-def points(campaign: str, found: CampaignTable) -> str:
+def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> str:
     """Every arm at every point, with where the numbers are from."""
-    arms = arms_of(found)
+    arms = arms_of(found, balanced=balanced)
     lines = []
     for arm in arms:
         config = config_of(campaign, arm)
         own = [spread(name, arm.values[name]) for name in SHOWN]
         lines.append([config.model.name, front_end(config), _told(config), *own])
-    head = ["network", "front end", "surrogate", *(title(name) for name in SHOWN)]
+    head = ["network", "front end", "surrogate", *(title(name, balanced=balanced) for name in SHOWN)]
     collapsed = sum(len(arm.collapsed) for arm in arms)
     told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
     return f"{whence(campaign, found, arms)}\n\n{table(head, lines, left=3)}{told}"
@@ -153,7 +180,7 @@ def points(campaign: str, found: CampaignTable) -> str:
 def whence(campaign: str, found: CampaignTable, arms: Sequence[Arm]) -> str:
     """What is missing, where the numbers of arms are from, and under what they were measured."""
     told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
-    return unfinished(found) + told
+    return unfinished(found) + told + doubtful(arms)
 
 
 def _told(config: RunConfig) -> str:
@@ -168,7 +195,7 @@ def beyond_section(source: Source) -> str:
     found = source.table(BEYOND)
     if found is None:
         return not_measured(BEYOND)
-    lines = [_at(one) for one in choices(source, BEYOND)]
+    lines = [_at(one) for one in choices(source, campaign=BEYOND)]
     if not lines:
         return points(BEYOND, found)
     told = "At the accuracy of arm a on validation images, as above:"

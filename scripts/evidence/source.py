@@ -27,14 +27,15 @@ class Source:
         file = self.folder / f"{stem(campaign)}.json"
         return read_results(file) if file.is_file() else None
 
-    def curves(self, campaign: str, like: RunConfig) -> list[Curve]:
+    def curves(self, campaign: str, like: RunConfig, *, balanced: bool = False) -> list[Curve]:
         """Every setting of a campaign on these data, network and channel that was measured at two weights or more.
 
         Weights at which a run collapsed are left out.
         """
-        table = self.table(campaign)
+        there = any(_place(config) == _place(like) for config in _configs(campaign).values())
+        table = self.table(campaign) if there else None
         settings: dict[str, list[tuple[float, Arm]]] = {}
-        for arm in [] if table is None else arms_of(table):
+        for arm in [] if table is None else arms_of(table, balanced=balanced):
             config = config_of(campaign, arm)
             if not arm.collapsed and _place(config) == _place(like):
                 settings.setdefault(_but_for_the_weight(config), []).append((weight_of(campaign, arm), arm))

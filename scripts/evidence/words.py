@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from attncem.campaigning.claims import ACCURACY, Arm, Effect
 from attncem.config.run import RunConfig
@@ -96,13 +97,25 @@ def seeds_of(arms: Sequence[Arm]) -> str:
     return f"{' or '.join(map(str, counts))} seeds an arm"
 
 
+def doubtful(arms: Iterable[Arm]) -> str:
+    """What is said where audits call the strongest attack unreliable; nothing where none does."""
+    runs = sum(arm.unreliable for arm in arms)
+    return (
+        f" **The audits of {runs} runs call their strongest attack unreliable**: their numbers flatter." if runs else ""
+    )
+
+
 def conditions(found: CampaignTable, audit: int = 0) -> str:
     """Adversary, images, weights and attacks of an audit, in a sentence or two."""
     asked = found.audits[audit]
     known = asked.threat or "train"
     suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
-    rows = ", ".join(f"`{row}`" for row in asked.rows)
+    rows = ", ".join(f"`{row}`{_budget(options)}" for row, options in asked.rows.items())
     return f"{_adversary(THREATS[known])} Judged on {_images(asked)}. {suite}: {rows}."
+
+
+def _budget(options: Mapping[str, Any]) -> str:
+    return f" (at most {options['max_epochs']:g} epochs)" if "max_epochs" in options else ""
 
 
 def _adversary(threat: ThreatModel) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ _LARGEST = 4096
 """Features beyond this many dimensions are first mapped to it by a fixed random projection."""
 _FEW = 1024
 """Own releases up to which a larger feature is projected on what they span."""
+_AT_ONCE = 2**30
+"""Bytes of features and pixels in double precision that are held at once."""
 
 
 class RidgeAttack(Attack):
@@ -37,23 +40,19 @@ class RidgeAttack(Attack):
         self._projection = None
         if released[0][0].numel() > _LARGEST:
             self._projection = self._axes(released, seed)
-        features = [self._features(part) for part in released]
         train, held = divide(len(x), 0.1, derive_seed(seed, "ridge split"), x.device)
-        phi = torch.cat([part[train] for part in features])
-        pixels = x.flatten(1).double()
-        target = pixels[train].repeat(len(features), 1)
-        self._centre, self._bias = phi.mean(0), target.mean(0)
-        phi, target = phi - self._centre, target - self._bias
-        values, vectors = torch.linalg.eigh(phi.T @ phi / len(phi))
-        moment = vectors.T @ (phi.T @ target / len(phi))
+        covariance, moment, self._centre, self._bias = self._moments(released, x, train)
+        values, vectors = torch.linalg.eigh(covariance)
+        moment = vectors.T @ moment
         # What few own releases span is a part of the feature: strengths count by the whole of it all the same.
         dims = len(values) if len(values) == _LARGEST else released[0][0].numel()
         scale = (values.clamp_min(0).sum() / dims).clamp_min(1e-12)
-        check = (features[0][held] - self._centre) @ vectors
+        check = [((phi - self._centre) @ vectors, some) for phi, some in self._features_of(released[:1], x, held)]
         best = torch.inf
         for strength in self.options.strengths:
             solution = moment / (values.clamp_min(0) + strength * scale)[:, None]
-            error = float((check @ solution + self._bias - pixels[held]).square().mean())
+            left = (phi @ solution + self._bias - _pixels(x[some]) for phi, some in check)
+            error = math.fsum(float(part.square().sum()) for part in left)
             if error < best:
                 best, self._weights = error, vectors @ solution
         self.verdict = Verdict(num_parameters=self._weights.numel() + self._bias.numel())
@@ -91,6 +90,27 @@ class RidgeAttack(Attack):
         self._projection, self._shape = state.get("projection"), tuple(state["image_shape"].tolist())
         self._standardise = Standardiser(state["mean"], state["std"])
 
+    def _moments(self, released: list[Tensor], x: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Φ'Φ/n and Φ'X/n about the means of Φ and X, and these; summed over parts, as Φ may be larger than memory."""
+        like = self._features(released[0][:1])
+        side, pixels, rows = like.shape[1], x[0].numel(), len(released) * len(index)
+        square, cross = like.new_zeros(side, side), like.new_zeros(side, pixels)
+        centre, bias = like.new_zeros(side), like.new_zeros(pixels)
+        for phi, some in self._features_of(released, x, index):
+            target = _pixels(x[some])
+            square.addmm_(phi.T, phi, alpha=1 / rows)
+            cross.addmm_(phi.T, target, alpha=1 / rows)
+            centre += phi.sum(0) / rows
+            bias += target.sum(0) / rows
+        return square.addr_(centre, centre, alpha=-1), cross.addr_(centre, bias, alpha=-1), centre, bias
+
+    def _features_of(self, released: list[Tensor], x: Tensor, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The features of the images at `index`, release by release, with which images they are; some at once."""
+        each = 8 * (x[0].numel() + released[0][0].numel())
+        for part in released:
+            for some in index.split(max(1, _AT_ONCE // each)):
+                yield self._features(part[some]), some
+
     def _features(self, released: Tensor) -> Tensor:
         flat = self._standardise(released).flatten(1).double()
         return flat if self._projection is None else flat @ self._projection
@@ -105,6 +125,10 @@ class RidgeAttack(Attack):
             return _random_axes(released[0][0].numel(), seed, released[0].device)
         spanned: Tensor = torch.linalg.qr(torch.cat([self._features(part) for part in released]).T).Q
         return spanned
+
+
+def _pixels(x: Tensor) -> Tensor:
+    return x.flatten(1).double()
 
 
 def _are_few(rows: int) -> bool:

@@ -61,7 +61,8 @@ HEALTH: dict[str, str] = {
     "health.idle.advice": "raise training.penalty_weight, or look at the gates and the floor of the surrogate",
     "health.useless.meaning": "model near chance: it tells the classes hardly better than a guess",
     "health.useless.advice": (
-        "lower training.penalty_weight, or let it rise with training.penalty_schedule.name=linear_ramp"
+        "let some hundred steps pass before the penalty (training.warmup_epochs), lower training.penalty_weight, or "
+        "let it rise with training.penalty_schedule.name=linear_ramp"
     ),
     "health.not_finite.meaning": "a number is not finite: training stopped",
     "health.not_finite.advice": (

@@ -47,7 +47,8 @@ HEALTH: dict[str, str] = {
     "health.idle.advice": "增大 training.penalty_weight，或检查代理损失的门控与下限",
     "health.useless.meaning": "模型接近随机水平：区分类别的能力几乎不比猜测强",
     "health.useless.advice": (
-        "减小 training.penalty_weight，或用 training.penalty_schedule.name=linear_ramp 让它逐渐增大"
+        "先训练数百步再加惩罚项（training.warmup_epochs），减小 training.penalty_weight，或用 "
+        "training.penalty_schedule.name=linear_ramp 让它逐渐增大"
     ),
     "health.not_finite.meaning": "出现非有限数：训练已停止",
     "health.not_finite.advice": (
