@@ -38,7 +38,7 @@ SELECTIONS = {
     FACES.campaign: others.Selection("claim-selection-lfw", "a-kmeans", balanced=True),
 }
 SMALL = claim.Claim("claim-demo", CLAIM.parts)
-TOLD = headlines.Claims(CLAIM, EARLIER, SMALL)
+TOLD = headlines.Claims(CLAIM, EARLIER, (TINY, FACES), SMALL)
 
 
 def figures(source: Source) -> dict[Path, bytes | None]:

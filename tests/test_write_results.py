@@ -409,6 +409,31 @@ def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script
     assert re.search(r"Accuracies are up to [12]\.\d\d points apart", own) and "white over" not in own
 
 
+@pytest.mark.parametrize(
+    ("language", "faces", "few", "doubt"),
+    [
+        ("en", "Faces (LFW people), 3 seeds an arm", "too few for a test", " (not converged in 1 of 9 runs)"),
+        ("zh", "人脸（LFW people），每组 3 个随机种子", "不足以检验", "（9 次运行中有 1 次未收敛）"),
+    ],
+)
+def test_the_headline_tells_other_data_once_they_are_complete(
+    script: Any, tmp_path: Path, language: str, faces: str, few: str, doubt: str
+) -> None:
+    def head(*tables: CampaignTable) -> str:
+        source, write = script.source.Source(folder(tmp_path, *tables)), script.write_results
+        return str(script.headlines.headline(source, write.TOLD, language, to_results="results", to_page=None))
+
+    own = made("claim-lfw", planted(1.8, 0.887))
+    assert faces not in head(made("claim-lfw", planted(1.8), drop=1))
+    told = head(own)
+    assert faces in told and few in told and "results/claim_lfw.json" in told and doubt not in told
+    assert re.search(r"\+[01]\.\d\d .*1\.8\d", told)
+    first = own.cells[0].audits[0]
+    attacks = {name: {**scores, "reliable": False} for name, scores in (first.attacks or {}).items()}
+    cells = [replace(own.cells[0], audits=[replace(first, attacks=attacks)]), *own.cells[1:]]
+    assert doubt in head(replace(own, cells=cells))
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_readme_gets_its_headline_and_nothing_else_changes(script: Any, tmp_path: Path, language: str) -> None:
     readme = "# Title\n\n<!-- results: headline -->\nold\n<!-- end -->\n\n## More\n"
