@@ -412,8 +412,13 @@ def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script
 @pytest.mark.parametrize(
     ("language", "faces", "few", "doubt"),
     [
-        ("en", "Faces (LFW people), 3 seeds an arm", "too few for a test", " (not converged in 1 of 9 runs)"),
-        ("zh", "人脸（LFW people），每组 3 个随机种子", "不足以检验", "（9 次运行中有 1 次未收敛）"),
+        (
+            "en",
+            "Faces (LFW people, balanced accuracy), 3 seeds an arm",
+            "too few for a test",
+            " (not converged in 1 of 9 runs)",
+        ),
+        ("zh", "人脸（LFW people，平衡准确率），每组 3 个随机种子", "不足以检验", "（9 次运行中有 1 次未收敛）"),
     ],
 )
 def test_the_headline_tells_other_data_once_they_are_complete(

@@ -1,4 +1,4 @@
-"""The headline of the page and of both READMEs: one paragraph, with seeds, adversary, intervals and files."""
+"""The headline of the page and of both READMEs: an item a setting, with seeds, adversary, intervals and files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SAID = {
         "claim": (
             "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
             "leaves the strongest attack of `{suite}`{less} {mse} the MSE and {structure} the structure error of "
-            "the baseline's kmeans; SSIM is {ssim} as high. {goals} {share}{thin} The adversary knows client and "
+            "the baseline's kmeans; SSIM is {ssim} as high. {goals} {share} The adversary knows client and "
             "channel, owns the training images and sees each image released once. 95 % intervals over seeds, exact "
-            "permutation test; [`results/{file}.json`]({to_results}/{file}.json).{more}"
+            "permutation test; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "earlier": (
             "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, "
@@ -26,23 +26,23 @@ SAID = {
             "the structure error; kmeans behind the same front end, {points_b} points from it, {mse_b} and "
             "{structure_b}. So few seeds cannot show that a method wins. The adversary knows client and channel, "
             "owns the training images and sees each image released once; 95 % intervals over seeds, not at equal "
-            "accuracy; [`results/{file}.json`]({to_results}/{file}.json).{more}"
+            "accuracy; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
-        "nothing": "Nothing is measured on CIFAR-10 yet: `attncem campaign run claim-cifar10`.{more}",
+        "nothing": "Nothing is measured on CIFAR-10 yet: `attncem campaign run claim-cifar10`.",
         "small": (
-            " **On the embedded images, without a GPU, {seeds} seeds an arm:** {points} points of accuracy from the "
+            "**On the embedded images, without a GPU, {seeds} seeds an arm:** {points} points of accuracy from the "
             "baseline's kmeans, attention behind a front end, with a σ of its own, leaves the strongest attack of "
             "`{suite}` (not converged in {doubtful} of {runs} runs) {mse} the MSE and {structure} the "
             "structure error; over kmeans behind the same front end, {points_b} points from it, {mse_b} and "
             "{structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "elsewhere": (
-            " **{data}, {seeds} seeds an arm{few}:** {points} points of accuracy from the baseline's kmeans, attention "
+            "**{data}, {seeds} seeds an arm{few}:** {points} points of accuracy from the baseline's kmeans, attention "
             "behind the same front end leaves the strongest attack{doubt} {mse} the MSE and {structure} the structure "
             "error, as measured; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20",
-        "claim-lfw": "Faces (LFW people)",
+        "claim-lfw": "Faces (LFW people, balanced accuracy)",
         "few": ", too few for a test",
         "doubt": " (not converged in {doubtful} of {runs} runs)",
         "share": (
@@ -51,9 +51,9 @@ SAID = {
         ),
         "share_differs": "Kmeans behind the same front end leaves {mse_b} the MSE, attention {mse_c} as much as that.",
         "thin": (
-            " Behind a thin, deep client of the same cost, {points} points of accuracy from it, the same leaves {mse} "
-            "the MSE and {structure} the structure error, as measured "
-            "([`results/{file}.json`]({to_results}/{file}.json))."
+            "**Behind a thin, deep client of the same cost:** {points} points of accuracy from the baseline's kmeans, "
+            "the same leaves {mse} the MSE and {structure} the structure error, as measured; "
+            "[`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "less": " (without {count} of its rows)",
         "equal": "at equal accuracy",
@@ -62,16 +62,16 @@ SAID = {
         "missed": "{count} of {all} goals of the claim are not reached.",
         "times": "{ratio} times ({low} to {high})",
         "once": "{ratio} times",
-        "more": " [All results]({to_page}).",
+        "more": "[All results]({to_page}).",
     },
     "zh": {
         "claim": (
-            "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子：**{at}，"
+            "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子**：{at}，"
             "前端加注意力使 `{suite}`{less} 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
-            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}{share}{thin}"
+            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}{share}"
             "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
             "95 % 区间按种子计算，精确置换检验；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
+            "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "earlier": (
             "**目前还不能下结论**（由 `attncem campaign run claim-cifar10` 测量）。"
@@ -82,31 +82,31 @@ SAID = {
             "种子太少，不足以证明某种方法更好。"
             "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征；"
             "95 % 区间按种子计算，准确率未对齐；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。{more}"
+            "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
-        "nothing": "CIFAR-10 上尚无测量：`attncem campaign run claim-cifar10`。{more}",
+        "nothing": "CIFAR-10 上尚无测量：`attncem campaign run claim-cifar10`。",
         "small": (
-            "**内置图像，无需 GPU，每组 {seeds} 个随机种子：**"
+            "**内置图像，无需 GPU，每组 {seeds} 个随机种子**："
             "前端加注意力（σ 另选）的准确率与基线 kmeans 相差 {points} 个百分点，"
             "`{suite}` 中最强攻击（{runs} 次运行中有 {doubtful} 次未收敛）的 MSE 为其 {mse}，结构误差为 {structure}；"
             "与同一前端加 kmeans 相比，相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}；"
             "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "elsewhere": (
-            "**{data}，每组 {seeds} 个随机种子{few}：**"
+            "**{data}，每组 {seeds} 个随机种子{few}**："
             "同一前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
             "最强攻击{doubt}的 MSE 实测为其 {mse}，结构误差为 {structure}；"
             "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "claim-tiny-imagenet": "Tiny-ImageNet，ResNet-20",
-        "claim-lfw": "人脸（LFW people）",
+        "claim-lfw": "人脸（LFW people，平衡准确率）",
         "few": "，不足以检验",
         "doubt": "（{runs} 次运行中有 {doubtful} 次未收敛）",
         "share": "增益来自前端：同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}，未显示差异。",
         "share_differs": "同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}。",
         "thin": (
-            "换用计算量相同的细而深的客户端，准确率与基线相差 {points} 个百分点，实测 MSE 为基线的 {mse}，结构误差为 "
-            "{structure}（[`results/{file}.json`]({to_results}/{file}.json)）。"
+            "**换用计算量相同的细而深的客户端**：准确率与基线 kmeans 相差 {points} 个百分点，实测 MSE 为其 {mse}，"
+            "结构误差为 {structure}；[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "less": "（未用其中 {count} 行）",
         "equal": "在相同准确率下",
@@ -133,22 +133,24 @@ class Claims:
 
 def headline(source: Source, claims: Claims, language: str, *, to_results: str, to_page: str | None) -> str:
     """What the claim came to; before it has its seeds, what is known and that it is no claim. Then the others."""
-    said = SAID[language]
-    more = said["more"].format(to_page=to_page) if to_page else ""
-    there = "".join(_elsewhere(source, claim, language, to_results) for claim in claims.elsewhere)
-    small = _in_small(source, claims.small, language, to_results)
-    return _on_cifar(source, claims, language, to_results, there + small + more)
+    items = [
+        *_on_cifar(source, claims, language, to_results),
+        *(_elsewhere(source, claim, language, to_results) for claim in claims.elsewhere),
+        _in_small(source, claims.small, language, to_results),
+    ]
+    more = "\n\n" + SAID[language]["more"].format(to_page=to_page) if to_page else ""
+    return "\n".join(f"- {item}" for item in items if item) + more
 
 
-def _on_cifar(source: Source, claims: Claims, language: str, to_results: str, more: str) -> str:
+def _on_cifar(source: Source, claims: Claims, language: str, to_results: str) -> list[str]:
     said, found = SAID[language], find(source, claims.claim)
     if found is not None and is_told(found):
-        told = {"share": _share(found, language), "thin": _thin(found, language, to_results)}
-        return said["claim"].format(**_claimed(found, language), **told, to_results=to_results, more=more)
+        values = _claimed(found, language) | {"share": _share(found, language)}
+        return [said["claim"].format(**values, to_results=to_results), _thin(found, language, to_results)]
     if known := [one for one in (find(source, claims.earlier), found) if one is not None]:
         most = max(known, key=_seeds)
-        return said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results, more=more)
-    return said["nothing"].format(more=more)
+        return [said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results)]
+    return [said["nothing"]]
 
 
 def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> str:
