@@ -333,6 +333,21 @@ def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) 
     assert "not measured yet: `attncem campaign run shaped-demo`" in part(page, "### Where the noise lies")
 
 
+def test_on_other_data_a_setting_whose_every_run_collapsed_has_no_weight(script: Any, tmp_path: Path) -> None:
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        return {"accuracy": 0.7 if arm[0] == "a" else 0.79 - weight / 20, "times": 1 + weight}
+
+    found = made("claim-selection-lfw", plant, noise=0.0)
+    lost = [replace(one, warnings=["near_chance"]) if one.arm[0] == "c" else one for one in found.cells]
+    selection = script.write_results.SELECTIONS["claim-lfw"]
+    for cells, parts in ((found.cells, ["b", "c"]), (lost, ["b"])):
+        source = script.source.Source(folder(tmp_path, replace(found, cells=cells)))
+        own = script.others.by_part(source, selection)
+        assert list(own) == parts and own["b"].matched.weight == 1.8 and own["b"].matched.within
+        shown = part(script.write_results.page(source), "### Faces (LFW people)")
+        assert ("| **c** |" in shown) == ("c" in parts) and "Balanced accuracy %" in shown
+
+
 def test_the_claims_figure_has_every_arm_and_is_of_the_same_bytes(script: Any, tmp_path: Path) -> None:
     write, empty = script.write_results, script.source.Source(tmp_path / "nothing")
     assert set(write.figures(empty).values()) == {None} and "results-claim.svg" not in write.page(empty)
