@@ -47,6 +47,13 @@ def figures(source: Source) -> dict[Path, bytes | None]:
     return {ROOT / "docs" / name: content for name, content in drawn.items()}
 
 
+def elsewhere(source: Source, there: claim.Claim) -> str:
+    """The claim on other data, and what λ were chosen from there."""
+    selection = SELECTIONS[there.campaign]
+    tried = others.selection_section(source, selection, others.by_part(source, selection))
+    return f"{claim.section(source, there)}\n\n{tried}"
+
+
 def page(source: Source) -> str:
     """The whole page."""
     thin = "" if source.table(THIN) else f"Arm d, behind a thin client: {not_measured(THIN)}\n\n"
@@ -73,7 +80,7 @@ On validation images, by a rule that is code (`campaigning/choosing.py`): λ at 
 arm a, within those that were tried; of attention the setting with the largest geometric mean of MSE and structure error
 there; b is kmeans behind its front end, d the same behind the thin client ([below](#what-may-come-after)).
 
-{others.selection_section(source)}
+{others.selection_section(source, others.SELECTION, others.chosen(source))}
 
 ### An earlier measurement
 The same three parts as they were measured first, with weights that were not matched. Fewer than six seeds an arm cannot
@@ -91,16 +98,12 @@ The same arms with the front end and the surrogates of CIFAR-10, not chosen anew
 validation images of these data.
 
 ### Tiny-ImageNet, 200 classes, ResNet-20
-{claim.section(source, TINY)}
-
-{others.selection_section(source, SELECTIONS["claim-tiny-imagenet"])}
+{elsewhere(source, TINY)}
 
 ### Faces (LFW people)
 People have unequal numbers of pictures, so the accuracy is the mean over people.
 
-{claim.section(source, FACES)}
-
-{others.selection_section(source, SELECTIONS["claim-lfw"])}
+{elsewhere(source, FACES)}
 
 ## The baseline's own recipe
 {others.baseline_section(source)}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from attncem.attacks import ridge
 from attncem.attacks.base import OwnImages, Standardiser, divide
+from attncem.attacks.oracle import Oracle
 from attncem.attacks.ridge import RidgeAttack
 from attncem.config.attacks import RidgeOptions
 from attncem.seeding import derive_seed, make_generator
-from contracts.test_attacks import LEAKY, make_oracle
+from contracts.test_attacks import LEAKY, fitted, make_oracle
 
 SEED = 3
 STRENGTHS = RidgeOptions().strengths
@@ -21,15 +20,9 @@ ROW = 8 * 2 * 144
 """Bytes of an image of 12×12 and its feature, both in double precision."""
 
 
-def fitted(noise_std: float = 0.1, **options: Any) -> RidgeAttack:
-    attack = RidgeAttack(**options)
-    attack.fit(make_oracle(LEAKY, noise_std=noise_std), seed=SEED)
-    return attack
-
-
-def by_the_book(noise_std: float) -> tuple[Tensor, float]:
-    """The weights of the best strength and its error on held-out own images, with all releases in one matrix."""
-    own = OwnImages(make_oracle(LEAKY, noise_std=noise_std))
+def by_the_book(oracle: Oracle) -> Tensor:
+    """The weights of the strength that is best on held-out own images, with all releases in one matrix."""
+    own = OwnImages(oracle)
     noise = make_generator(own.x.device, SEED, "ridge")
     released = [own.release_all(noise) for _ in range(RidgeOptions().num_releases)]
     standardise = Standardiser.of(released[0])
@@ -45,7 +38,7 @@ def by_the_book(noise_std: float) -> tuple[Tensor, float]:
         weights = torch.linalg.solve(covariance + penalty, phi.T @ target / len(phi))
         left = (features[0][held] - centre) @ weights + bias - pixels[held]
         tried.append((weights, float(left.square().mean())))
-    return min(tried, key=lambda one: one[1])
+    return min(tried, key=lambda one: one[1])[0]
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 10_000])
@@ -54,8 +47,10 @@ def test_it_is_the_solution_of_the_book_in_parts_of_any_size(
     monkeypatch: pytest.MonkeyPatch, noise_std: float, rows: int
 ) -> None:
     monkeypatch.setattr(ridge, "_AT_ONCE", rows * ROW)
-    weights, _ = by_the_book(noise_std)
-    torch.testing.assert_close(fitted(noise_std).state()["weights"], weights, rtol=1e-8, atol=1e-10)
+    oracle = make_oracle(LEAKY, noise_std=noise_std)
+    found = fitted(RidgeOptions(), oracle, SEED).state()
+    assert found is not None
+    torch.testing.assert_close(found["weights"], by_the_book(oracle), rtol=1e-8, atol=1e-10)
 
 
 def test_no_more_images_are_held_in_double_precision_than_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,5 +63,5 @@ def test_no_more_images_are_held_in_double_precision_than_were_asked(monkeypatch
 
     monkeypatch.setattr(RidgeAttack, "_features", counting)
     monkeypatch.setattr(ridge, "_AT_ONCE", 50 * ROW)
-    fitted()
+    fitted(RidgeOptions(), make_oracle(LEAKY, noise_std=0.1))
     assert max(seen) == 50

@@ -12,8 +12,8 @@ from attncem.reporting.figures import marker_of
 from attncem.results.comparison import FrontPoint
 from attncem.statistics import pareto, seed_summary
 from evidence.drawing import accuracy_and_error
-from evidence.source import Source, config_of, link, not_measured
-from evidence.words import conditions, doubtful, front_end, method, seeds_of, spread, table, title, unfinished
+from evidence.source import Source, config_of, not_measured
+from evidence.words import front_end, method, spread, table, title, whence
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -37,13 +37,12 @@ def section(source: Source) -> str:
         lines.append([front_end(config), method(config), *numbers, _STANDINGS[standing[label(arm)]]])
     head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
     told = (
-        f"{link(CAMPAIGN)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). "
-        f"{conditions(found)}{doubtful(arms)}\n\n"
+        f"{whence(found, arms)}\n\n"
         f"![Accuracy against the strongest attack's MSE]({FIGURE})\n\n"
         "*On the front* goes by accuracy and MSE and by the intervals of both ([Statistics](statistics.md#fronts)): "
-        "three seeds leave most of it open.\n\n"
+        "so few seeds leave most of it open.\n\n"
     )
-    return unfinished(found) + told + table(head, lines, left=2)
+    return told + table(head, lines, left=2)
 
 
 def label(arm: Arm) -> str:

@@ -12,7 +12,7 @@ from attncem.config.channels import ShapedOptions
 from attncem.config.run import RunConfig
 from attncem.results.campaign_table import CampaignTable, CellAudit
 from evidence.source import Source, config_of, link, not_measured, weight_of
-from evidence.words import conditions, doubtful, front_end, method, number, seeds_of, spread, table, title, unfinished
+from evidence.words import conditions, front_end, method, number, spread, table, title, unfinished, whence
 
 BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
 WEIGHT = 2.0
@@ -133,25 +133,19 @@ def told_choices(parts: Mapping[str, Choice]) -> list[str]:
     ]
 
 
-def selection_section(source: Source, selection: Selection = SELECTION) -> str:
-    """Every setting that was tried for the claim, and λ at the accuracy of arm a."""
+def selection_section(source: Source, selection: Selection, taken: Mapping[str, Choice]) -> str:
+    """Every setting that was tried for a claim, λ at the accuracy of arm a, and which are taken as its parts."""
     found, at = source.table(selection.campaign), reference_accuracy(source, selection)
     if found is None or at is None:
         return not_measured(selection.campaign)
-    taken = chosen(source) if selection == SELECTION else by_part(source, selection)
     parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
     lines = [[*_at(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
     told = (
         f"At the accuracy of arm a there, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error there, "
         "and whether λ lies within what was tried."
     )
-    return "\n\n".join(
-        [
-            points(selection.campaign, found, balanced=selection.balanced),
-            told,
-            table(["setting", "λ", "error", "within", "taken as"], lines),
-        ]
-    )
+    shown = points(selection.campaign, found, balanced=selection.balanced)
+    return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "taken as"], lines)])
 
 
 def _at(one: Choice) -> list[str]:
@@ -174,13 +168,7 @@ def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> st
     head = ["network", "front end", "surrogate", *(title(name, balanced=balanced) for name in SHOWN)]
     collapsed = sum(len(arm.collapsed) for arm in arms)
     told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
-    return f"{whence(campaign, found, arms)}\n\n{table(head, lines, left=3)}{told}"
-
-
-def whence(campaign: str, found: CampaignTable, arms: Sequence[Arm]) -> str:
-    """What is missing, where the numbers of arms are from, and under what they were measured."""
-    told = f"{link(campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
-    return unfinished(found) + told + doubtful(arms)
+    return f"{whence(found, arms)}\n\n{table(head, lines, left=3)}{told}"
 
 
 def _told(config: RunConfig) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attncem.campaigning.claims import Arm, arms_of, effects
-from evidence.others import SHOWN, whence
+from evidence.others import SHOWN
 from evidence.source import Source, not_measured
-from evidence.words import ANSWERS, p_value, ratio, spread, table, title
+from evidence.words import ANSWERS, p_value, ratio, spread, table, title, whence
 
 
 def section(source: Source, campaign: str, against: str) -> str:
@@ -18,7 +18,7 @@ def section(source: Source, campaign: str, against: str) -> str:
     lines = [[arm.name, *(spread(name, arm.values[name]) for name in SHOWN)] for arm in arms]
     whole = table(["arm", *(title(name) for name in SHOWN)], lines)
     others = [arm for arm in arms if arm is not base]
-    return "\n\n".join([whence(campaign, found, arms), whole, _over(base, others)])
+    return "\n\n".join([whence(found, arms), whole, _over(base, others)])
 
 
 def _over(base: Arm, others: list[Arm]) -> str:

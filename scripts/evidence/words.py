@@ -13,7 +13,7 @@ from attncem.results.campaign_table import AskedAudit, CampaignTable
 from attncem.results.threats import THREATS, ThreatModel
 from attncem.statistics import seed_summary
 from attncem.texts import text
-from evidence.source import arms_by_cell
+from evidence.source import arms_by_cell, link
 
 ANSWERS = {
     "more_private": "more private",
@@ -112,6 +112,12 @@ def conditions(found: CampaignTable, audit: int = 0) -> str:
     suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
     rows = ", ".join(f"`{row}`{_budget(options)}" for row, options in asked.rows.items())
     return f"{_adversary(THREATS[known])} Judged on {_images(asked)}. {suite}: {rows}."
+
+
+def whence(found: CampaignTable, arms: Sequence[Arm]) -> str:
+    """What is missing, where the numbers of arms are from, and under what they were measured."""
+    told = f"{link(found.campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
+    return unfinished(found) + told + doubtful(arms)
 
 
 def _budget(options: Mapping[str, Any]) -> str:
