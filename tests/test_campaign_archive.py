@@ -173,6 +173,9 @@ def test_results_only_leaves_behind_what_is_not_done(finished: Path, tmp_path: P
 def test_what_came_as_results_alone_is_not_audited_further(finished: Path, tmp_path: Path) -> None:
     import_campaign(export_campaign(finished, tmp_path / "a.zip").path, tmp_path / "there")
     (tmp_path / "there/cells/kmeans-s0.json").unlink()
+    half = tmp_path / "there/runs/kmeans-s0/checkpoints/.partial-1"
+    half.mkdir(parents=True)
+    (half / "checkpoint.json").write_text("{}")  # a kill's leftover is no checkpoint
     result = run_campaign(tmp_path / "there", options=ONE, progress=silent)
     assert [failure.reason for failure in result.failed if "it came as results alone" in failure.reason]
 

@@ -19,6 +19,7 @@ from attncem.campaigning.engines.polled import PolledEngine, needed
 from attncem.campaigning.engines.slurm import JOBS, SlurmEngine
 from attncem.campaigning.expansion import expand
 from attncem.campaigning.running import default_options
+from attncem.checkpoints import checkpoint_names
 from attncem.cli import _parser, main
 from attncem.commands.engine import engine_options
 from attncem.config.campaigns import load_campaign
@@ -261,7 +262,8 @@ def states(folder: CampaignFolder) -> dict[str, str]:
 
 
 def is_training(folder: CampaignFolder) -> bool:
-    return any(folder.run_path(NONE).glob("checkpoints/*/checkpoint.json"))
+    """Whether a checkpoint is whole: one that is still being written goes away when its process is stopped."""
+    return bool(checkpoint_names(folder.run_path(NONE) / "checkpoints"))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attncem.campaign_folder import CampaignFolder
 from attncem.campaigning.equal_time import with_equal_time
+from attncem.checkpoints import checkpoint_names
 from attncem.config.campaigns import CampaignAudit
 from attncem.config.run import RunConfig
 from attncem.progress import Progress
@@ -78,7 +79,7 @@ def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
     """Every audit that is missing; one that fails does not keep the others from being made."""
     missing, problems = campaign.missing_audits(cell.id), list[str]()
     run = campaign.run_path(cell.id)
-    if missing and not any((run / "checkpoints").glob("*/checkpoint.json")):
+    if missing and not checkpoint_names(run / "checkpoints"):
         raise RunError(f"{run} has no weights: it came as results alone, and can be audited where it was trained")
     for asked in campaign.campaign.audits:
         if asked.key in missing:
