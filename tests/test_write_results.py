@@ -389,12 +389,22 @@ def test_a_run_that_collapsed_is_shown_and_decides_nothing(script: Any, tmp_path
     ), "the slope is that of the network of arm a"
 
 
-def test_an_accuracy_beyond_those_of_the_slope_is_said_to_be(script: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("accuracy", "points", "told"), [(0.855, "-2", "extrapolated"), (0.82, "-5", "too little to correct this")]
+)
+def test_an_accuracy_beyond_those_of_the_slope_is_said_to_be(
+    script: Any, tmp_path: Path, accuracy: float, points: str, told: str
+) -> None:
+    """λ moves the accuracy by 1.43 points there: as far again is extrapolated, and farther is not corrected."""
     tables = [made("claim-selection-cifar10", selection, noise=0.0), made("claim-cifar10", planted(1.8))]
-    folder(tmp_path, *tables, made("claim-thin-cifar10", planted(1.8, accuracy=0.82)))
-    own = part(script.write_results.page(script.source.Source(tmp_path)), "## The claim")
-    (said,) = re.findall(r"- d is -5\.\d\d points of accuracy from a: .*", own)
-    assert "**extrapolated**" in said and own.count("**extrapolated**") == 1
+    folder(tmp_path, *tables, made("claim-thin-cifar10", planted(1.8, accuracy=accuracy)))
+    source = script.source.Source(tmp_path)
+    own = part(script.write_results.page(source), "## The claim")
+    (said,) = re.findall(rf"- d is {points}\.\d\d points of accuracy from a: .*", own)
+    assert f"**{told}**" in said and own.count(f"**{told}**") == 1
+    found = script.claim.find(source, script.write_results.CLAIM)
+    assert found.slope.reach == pytest.approx(0.02 * 0.05 / 0.07)
+    assert found.equal.keys() == ({"a", "b", "c", "d"} if told == "extrapolated" else {"a", "b", "c"})
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ CURVES = (
     *("claim-selection-tiny-imagenet", "claim-selection-lfw"),
 )
 """Campaigns with settings at several weights, from which the slope is measured."""
+FARTHEST = 2.0
+"""A correction goes so many times as far as λ moved the accuracy of a setting, at most."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
 """The front end's part is b over a, the attention's c over b, the thin client's d over c."""
 
@@ -63,6 +65,16 @@ class Slope:
         """The slope of every measure."""
         return slopes(self.curves)
 
+    @property
+    def reach(self) -> float:
+        """The most that λ moved the accuracy of one setting by."""
+        along = [[arm.accuracy for _, arm in curve] for curve in self.curves]
+        return max((max(own) - min(own) for own in along), default=0.0)
+
+    def corrects(self, away: float) -> bool:
+        """Whether an accuracy that is so far off can be corrected."""
+        return bool(self.lines) and abs(away) <= FARTHEST * self.reach
+
     def without_one(self, measure: str) -> list[float]:
         """The slope of a measure with each of the settings left out; nothing where there are fewer than three."""
         parts = [[*self.curves[:at], *self.curves[at + 1 :]] for at in range(len(self.curves))]
@@ -82,9 +94,10 @@ class Found:
 
     @property
     def equal(self) -> dict[str, Arm]:
-        """The arms at the mean accuracy of a; none where no slope is known."""
+        """The arms at the mean accuracy of a; without those that no slope reaches from there."""
         at, along = self.arms["a"].accuracy, self.slope.lines
-        return {part: moved(arm, at, along) for part, arm in self.arms.items()} if along else {}
+        near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
+        return {part: moved(arm, at, along) for part, arm in near.items()}
 
     def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
         """Every pair of parts that is there, by measure."""
@@ -166,12 +179,14 @@ def _accuracies(found: Found) -> str:
         away = arm.accuracy - at
         within = "within" if abs(away) <= AGREE else "**not within**"
         told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
-        lines.append(f"- {told}{_beyond(found.slope, arm.accuracy)}")
+        lines.append(f"- {told}{_beyond(found.slope, arm.accuracy, away)}")
     return "\n".join([*lines, "", _how(found.slope)])
 
 
-def _beyond(known: Slope, accuracy: float) -> str:
-    """What is said of an accuracy at which the slope was not measured."""
+def _beyond(known: Slope, accuracy: float, away: float) -> str:
+    """What is said of an accuracy at which the slope was not measured, or so far off that it is not corrected."""
+    if known.lines and not known.corrects(away):
+        return f" λ moved accuracies by {100 * known.reach:.2f} points at most: **too little to correct this**."
     measured = [arm.accuracy for curve in known.curves for _, arm in curve]
     if not measured or min(measured) <= accuracy <= max(measured):
         return ""
