@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import attncem
 from attncem import metrics
-from attncem.attacks import ATTACKS
+from attncem.attacks import ATTACKS, floors
 from attncem.attacks.base import Attack, OwnImages
 from attncem.attacks.oracle import Oracle
 from attncem.auditing import Case, audit, judges, measure
@@ -260,6 +260,36 @@ def test_rows_can_be_chosen_and_the_rest_made_later(run: RunDirectory, result: A
 
 
 # who owns, knows and sees what
+
+
+def test_the_own_images_are_held_once_as_bytes(run: RunDirectory) -> None:
+    case, attack = Case(open_run(run), THREATS["train"]), Fake()
+    oracle = case.oracle(attack, 0)
+    for one in (oracle, oracle.mirrored(), case.oracle(attack, 1)):
+        assert one.auxiliary_in_parts()[0].stored is case.auxiliary.images
+    assert case.auxiliary.images.dtype == torch.uint8
+    few = case.oracle(attack, 0, own=30)
+    assert torch.equal(few.auxiliary()[0], oracle.auxiliary()[0][:30])
+    noise = [torch.Generator().manual_seed(4) for _ in range(2)]
+    index = torch.arange(30)
+    torch.testing.assert_close(
+        *(one.release_auxiliary(index, generator=g) for one, g in zip((few, oracle), noise, strict=True))
+    )
+
+
+@pytest.mark.parametrize("at_once", [7, 100_000])
+def test_floors_are_means_of_all_own_images(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Whatever is held at once; a class without images gets the mean of all."""
+    monkeypatch.setattr(floors, "_BATCH", at_once)
+    oracle = Case(open_run(run), THREATS["train"]).oracle(Fake(), 0)
+    x, y = oracle.auxiliary()
+    some = oracle.owning(x[y != 3], y[y != 3])
+    overall, of_class = ATTACKS["mean_image"](), ATTACKS["class_mean"]()
+    overall.fit(some, seed=0)
+    of_class.fit(some, seed=0)
+    torch.testing.assert_close(overall.reconstruct(x[:1])[0], x[y != 3].mean(0))
+    means = torch.stack([x[y != 3].mean(0) if label == 3 else x[y == label].mean(0) for label in range(10)])
+    torch.testing.assert_close(of_class._means, means)  # type: ignore[attr-defined]
 
 
 def images_of(oracle: Oracle) -> set[bytes]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from attncem.config.data import DataOptions
 from attncem.config.training import BalancedOptions, ShuffledOptions
 from attncem.data import readers
-from attncem.data.batches import DeviceData, augment
+from attncem.data.batches import DeviceData, Images, augment
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import FOLDER_SETS, READERS, RawData, read_dataset
 from attncem.data.specs import DATASETS
@@ -410,6 +410,27 @@ def test_rotation_keeps_shapes_rigid_on_oblong_images() -> None:
     out = moved(disc.expand(20, -1, -1, -1), rotation_degrees=90)
     assert (out - disc).abs().mean() < 0.01
     assert (out - disc).abs().max() > 0
+
+
+# images in parts
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("stored", ["bytes", "floats"])
+def test_images_in_parts_are_those_of_the_whole(stored: str, mirrored: bool) -> None:
+    kept = torch.randint(0, 256, (10, 3, 4, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    whole = kept.float() / 255
+    images = Images(kept if stored == "bytes" else whole.clone(), torch.device("cpu"), mirrored)
+    expected = whole.flip(-1) if mirrored else whole
+    index = torch.tensor([7, 0, 7])
+    assert (len(images), images.shape, images.device) == (10, kept.shape, kept.device)
+    assert torch.equal(images[:], expected) and torch.equal(images[index], expected[index])
+    assert torch.equal(images[3], expected[3]) and torch.equal(images[2:4], expected[2:4])
+    parts = list(images.split(4))
+    assert [len(part) for part in parts] == [4, 4, 2] and torch.equal(torch.cat(parts), expected)
+    for chosen in (images[:], images[index], images[3], *images.split(4)):
+        chosen.zero_()
+    assert torch.equal(images[:], expected), "what is handed out is a copy"
 
 
 # streamed images

@@ -102,9 +102,9 @@ def change_channel(oracle: Oracle) -> None:
 
 
 def change_images(oracle: Oracle) -> None:
-    x, y = oracle.auxiliary()
-    x.zero_()
-    y.zero_()
+    for x, y in (oracle.auxiliary(), oracle.auxiliary_in_parts()):
+        x[:].zero_()
+        y.zero_()
 
 
 MEDDLING = {
@@ -230,7 +230,12 @@ def test_who_queries_gets_the_channels_noise_without_knowing_it() -> None:
 
 def test_who_owns_no_images_is_refused_them() -> None:
     poor = ask(leaky(), replace(FULL, auxiliary="none"))
-    for use in (poor.auxiliary, lambda: poor.release_auxiliary(torch.arange(2))):
+    for use in (
+        poor.auxiliary,
+        poor.auxiliary_in_parts,
+        poor.mirrored,
+        lambda: poor.release_auxiliary(torch.arange(2)),
+    ):
         with pytest.raises(NotApplicable, match="owns no images"):
             use()
     assert poor.release(X).shape == (320, 16, 2, 2), "it may make some up"
@@ -440,8 +445,20 @@ def test_images_that_it_made_have_keyed_noise_of_their_own() -> None:
     with torch.no_grad():
         fixed, made = model.release(X), model.release(X.flip(-1))
     for known in (None, fixed):
-        other = ask(model, fixed=known).owning(X.flip(-1), Y)
-        assert torch.equal(other.release_auxiliary(torch.arange(len(X))), made)
+        oracle = ask(model, fixed=known)
+        for other in (oracle.owning(X.flip(-1), Y), oracle.mirrored()):
+            assert torch.equal(other.release_auxiliary(torch.arange(len(X))), made)
+
+
+@pytest.mark.parametrize("jitter", [0, 2])
+def test_mirrored_images_are_those_that_it_would_make(jitter: int) -> None:
+    oracle, index = ask(leaky(), replace(FULL, jitter=jitter)), torch.tensor([5, 0, 5])
+    made, mirrored = (
+        other.release_auxiliary(index, generator=torch.Generator().manual_seed(1))
+        for other in (oracle.owning(X.flip(-1), Y), oracle.mirrored())
+    )
+    assert torch.equal(made, mirrored) and torch.equal(oracle.mirrored().auxiliary()[0], X.flip(-1))
+    assert torch.equal(oracle.mirrored().mirrored().auxiliary()[0], X)
 
 
 def test_who_owns_no_images_makes_none() -> None:

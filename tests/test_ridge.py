@@ -28,7 +28,7 @@ def by_the_book(oracle: Oracle) -> Tensor:
     standardise = Standardiser.of(released[0])
     features = [standardise(part).flatten(1).double() for part in released]
     train, held = divide(len(own.x), 0.1, derive_seed(SEED, "ridge split"), own.x.device)
-    pixels = own.x.flatten(1).double()
+    pixels = own.x[:].flatten(1).double()
     phi, target = torch.cat([part[train] for part in features]), pixels[train].repeat(len(features), 1)
     centre, bias = phi.mean(0), target.mean(0)
     phi, target = phi - centre, target - bias

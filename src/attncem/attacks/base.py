@@ -104,10 +104,10 @@ class Standardiser:
 
 
 class OwnImages:
-    """The attacker's own images x, labels y and fresh releases of them."""
+    """The attacker's own images x, labels y and fresh releases of them; `x[index]` are some images, `x[:]` all."""
 
     def __init__(self, oracle: Oracle) -> None:
-        self.x, self.y = oracle.auxiliary()
+        self.x, self.y = oracle.auxiliary_in_parts()
         self._oracle = oracle
 
     def release(self, index: Tensor, generator: torch.Generator) -> Tensor:

@@ -122,7 +122,7 @@ class Material:
         self.options, self.seed = options, seed
         self.own = OwnImages(oracle)
         self.x = self.own.x
-        self._mirrored = oracle.owning(self.x.flip(-1), self.own.y) if options.mirror else None
+        self._mirrored = oracle.mirrored() if options.mirror else None
         self.device = self.x.device
         self._noise = make_generator(self.device, seed, "decoder noise")
         self._order = make_generator(self.device, seed, "decoder order")

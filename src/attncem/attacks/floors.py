@@ -12,7 +12,10 @@ from attncem.attacks.base import Attack, OwnImages, Standardiser
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import ClassMeanOptions, GreyOptions, MeanImageOptions, NearestNeighbourOptions
+from attncem.data.batches import Images
 from attncem.seeding import make_generator
+
+_BATCH = 1000
 
 
 class _Floor(Attack):
@@ -49,7 +52,7 @@ class MeanImageFloor(_Floor):
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Average the attacker's images."""
-        self._image = OwnImages(oracle).x.mean(0)
+        self._image = _mean(OwnImages(oracle).x)
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The same mean for every release."""
@@ -66,13 +69,12 @@ class ClassMeanFloor(_Floor):
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Average the attacker's images class by class; a class it has none of gets the overall mean."""
         own = OwnImages(oracle)
-        x, y = own.x, own.y
-        member = torch.nn.functional.one_hot(y, oracle.num_classes).to(x.dtype)
-        count = member.sum(0)
-        means = (member.T @ x.flatten(1)) / count.clamp_min(1)[:, None]
-        self._mean = x.mean(0)
-        means = torch.where(count[:, None] > 0, means, self._mean.flatten())
-        self._means = means.view(-1, *x.shape[1:])
+        count = torch.bincount(own.y, minlength=oracle.num_classes).view(-1, 1, 1, 1)
+        total = torch.zeros(len(count), *own.x.shape[1:], dtype=torch.float64, device=oracle.device)
+        for x, y in zip(own.x.split(_BATCH), own.y.split(_BATCH), strict=True):
+            total.index_add_(0, y, x.double())
+        self._mean = (total.sum(0) / len(own.x)).float()
+        self._means = torch.where(count > 0, (total / count.clamp_min(1)).float(), self._mean)
         self._oracle = oracle
 
     def reconstruct(self, released: Tensor) -> Tensor:
@@ -80,6 +82,11 @@ class ClassMeanFloor(_Floor):
         if not self._oracle.has_server:
             return self._mean.expand(len(released), *self._mean.shape)
         return self._means[self._oracle.predict(released).argmax(1)]
+
+
+def _mean(x: Images) -> Tensor:
+    parts = [part.sum(0, dtype=torch.float64) for part in x.split(_BATCH)]
+    return (torch.stack(parts).sum(0) / len(x)).float()
 
 
 class NearestNeighbour(Attack):

@@ -31,6 +31,7 @@ from attncem.attacks.ridge import RidgeAttack
 from attncem.attacks.seeing import mean_of
 from attncem.channels import Channel, GaussianChannel, LaplaceChannel, LocalDPChannel, RandomChannel
 from attncem.config.attacks import OptimisationOptions
+from attncem.data.batches import Images
 from attncem.engine import seeded
 from attncem.metrics import mse
 from attncem.progress import Progress
@@ -107,7 +108,7 @@ class OptimisationAttack(Attack):
 
     def _step(self, trial: Oracle) -> Seconds:
         """One step of one image, tried on a batch."""
-        index = torch.arange(min(_batch(trial.auxiliary()[0]), trial.num_auxiliary), device=trial.device)
+        index = torch.arange(min(_batch(trial.auxiliary_in_parts()[0]), trial.num_auxiliary), device=trial.device)
         x, released, ones = trial.auxiliary()[0][index], trial.release_auxiliary(index), torch.ones(len(index))
         view = View(trial, self.options.draws, seed=0)
         objective = Objective(view, view.uncertainty(x, released), variance=1.0)
@@ -189,7 +190,7 @@ class OptimisationAttack(Attack):
         return told
 
 
-def _batch(x: Tensor) -> int:
+def _batch(x: Images) -> int:
     """Images that descend together."""
     return _BATCH if x.device.type == "cpu" else max(1, min(1000, _PIXELS // x[0].numel()))
 

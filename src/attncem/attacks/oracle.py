@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attncem.attacks.seeing import Combine, Sight, mean_of
 from attncem.channels import Channel, IdentityChannel
+from attncem.data.batches import Images
 from attncem.models.split import SplitModel, passes_gradients
 from attncem.results.threats import Need, ThreatModel
 from attncem.seeding import make_generator
@@ -73,7 +74,7 @@ class Oracle:
         self,
         model: SplitModel,
         threat: ThreatModel,
-        x: Tensor,
+        x: Tensor | Images,
         y: Tensor,
         *,
         num_classes: int,
@@ -95,7 +96,7 @@ class Oracle:
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
         self._weak_noise, self._observed = has_weak_noise(model.channel), observed
         self._gradients = passes_gradients(model.encoder)
-        self._x, self._y = x, y
+        self._x, self._y = x if isinstance(x, Images) else Images.of(x), y
         self._noise = make_generator(x.device, seed, "oracle")
         seen_through = self._model
         if not (threat.may_query or threat.knows_channel):  # it runs the encoder by itself, and knows of no channel
@@ -118,12 +119,24 @@ class Oracle:
 
     def auxiliary(self) -> tuple[Tensor, Tensor]:
         """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""
-        self.require("images")
-        return self._x.clone(), self._y.clone()
+        x, y = self.auxiliary_in_parts()
+        return x[:], y
 
-    @torch.no_grad()
+    def auxiliary_in_parts(self) -> tuple[Images, Tensor]:
+        """The same, but of many images a few at a time."""
+        self.require("images")
+        return self._x, self._y.clone()
+
     def owning(self, x: Tensor, y: Tensor) -> Oracle:
         """The same adversary with other own images, as it may make them from those it has."""
+        return self._owning(Images.of(x), y)
+
+    def mirrored(self) -> Oracle:
+        """The same adversary with every own image mirrored."""
+        return self._owning(replace(self._x, mirrored=not self._x.mirrored), self._y)
+
+    @torch.no_grad()
+    def _owning(self, x: Images, y: Tensor) -> Oracle:
         self.require("images")
         other = copy.copy(self)
         other._x, other._y, other._features, other._fixed = x, y, None, None

@@ -12,6 +12,7 @@ from attncem.attacks.base import Attack, OwnImages, Standardiser, State, divide
 from attncem.attacks.forecast import Seconds, eigenvectors, products, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import RidgeOptions
+from attncem.data.batches import Images
 from attncem.results.audit import Verdict
 from attncem.seeding import derive_seed, make_generator
 
@@ -90,7 +91,7 @@ class RidgeAttack(Attack):
         self._projection, self._shape = state.get("projection"), tuple(state["image_shape"].tolist())
         self._standardise = Standardiser(state["mean"], state["std"])
 
-    def _moments(self, released: list[Tensor], x: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _moments(self, released: list[Tensor], x: Images, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Φ'Φ/n and Φ'X/n about the means of Φ and X, and these; summed over parts, as Φ may be larger than memory."""
         like = self._features(released[0][:1])
         side, pixels, rows = like.shape[1], x[0].numel(), len(released) * len(index)
@@ -104,7 +105,7 @@ class RidgeAttack(Attack):
             bias += target.sum(0) / rows
         return square.addr_(centre, centre, alpha=-1), cross.addr_(centre, bias, alpha=-1), centre, bias
 
-    def _features_of(self, released: list[Tensor], x: Tensor, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _features_of(self, released: list[Tensor], x: Images, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The features of the images at `index`, release by release, with which images they are; some at once."""
         each = 8 * (x[0].numel() + released[0][0].numel())
         for part in released:

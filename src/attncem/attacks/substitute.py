@@ -84,6 +84,7 @@ class Training:
     def __init__(self, oracle: Oracle, options: SubstituteOptions, seed: int) -> None:
         own = OwnImages(oracle)
         self.x, self.y, self.options = own.x, own.y, options
+        self._variance = own.x[:].var(0, correction=0).mean().clamp_min(1e-6)
         observed = oracle.observed()
         self.scale = Scale.of(observed)
         self.observed, shape = self.scale(observed), tuple(observed.shape[1:])
@@ -119,7 +120,7 @@ class Training:
 
     def _loss(self, x: Tensor, y: Tensor, o: Tensor, made: Tensor) -> Tensor:
         options = self.options
-        loss: Tensor = F.mse_loss(self.decoder(made), x) / _variance(self.x)
+        loss: Tensor = F.mse_loss(self.decoder(made), x) / self._variance
         loss = loss + options.match * (mmd(made, o, self._widths) + self._moments(made))
         loss = loss - options.critic * self.critic(made).mean()
         loss = loss + options.cycle * F.mse_loss(self.client(self.decoder(o)), o)
@@ -211,7 +212,3 @@ def mmd(a: Tensor, b: Tensor, mean_distance: Tensor) -> Tensor:
 
 def _mean_distance(z: Tensor) -> Tensor:
     return 2 * z.flatten(1).var(0, correction=0).sum().clamp_min(_LEAST)
-
-
-def _variance(x: Tensor) -> Tensor:
-    return x.var(0, correction=0).mean().clamp_min(1e-6)

@@ -20,7 +20,7 @@ from attncem.auditing.guards import digest
 from attncem.build import RunData
 from attncem.config.attacks import SeeingOptions
 from attncem.config.base import Options
-from attncem.data.batches import DeviceData
+from attncem.data.batches import DeviceData, Images
 from attncem.judges import Probe
 from attncem.metrics import accuracy
 from attncem.opening import OpenRun
@@ -70,7 +70,6 @@ class Case:
                 "raise data.held_out_fraction, or add images"
             )
         self.x, self.y = evaluation.get(slice(None))
-        self._own = self.auxiliary.get(slice(None))
         self._known = Known()
         self.remembered: dict[Any, Any] = {}
         self._generator = make_generator(subject.device, seed, "evaluation")
@@ -102,8 +101,11 @@ class Case:
         With ``own`` it holds so many of the own images alone, for a trial.
         """
         self.require(attack.needs)
-        x, y = (part[:own] for part in self._own)
-        features, fixed = self._known_of_own(attack) if own is None else self.known_of(x)
+        if own is None:
+            x, y, (features, fixed) = self.auxiliary.in_parts, self.auxiliary.labels, self._known_of_own(attack)
+        else:
+            few, y = self.auxiliary.get(slice(own))
+            x, (features, fixed) = Images.of(few), self.known_of(few)
         return Oracle(
             self.model,
             self.threat,
@@ -156,15 +158,15 @@ class Case:
 
     def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
-        own, known = self._own[0], self._known
+        known = self._known
         if not {"images", "queries"} <= attack.needs or self.threat.jitter:
             return None, None
         if known.features is None:
-            known.features, known.fixed = self.known_of(own)
+            known.features, known.fixed = self.known_of(self.auxiliary.in_parts)
         return known.features, known.fixed
 
     @torch.no_grad()
-    def known_of(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def known_of(self, x: Tensor | Images) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of images, and their releases where these repeat; nothing is known of pixels that move."""
         if not len(x) or self.threat.jitter:
             return None, None

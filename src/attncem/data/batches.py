@@ -17,6 +17,42 @@ from attncem.config.training import BalancedOptions, Batches
 
 
 @dataclass(frozen=True)
+class Images:
+    """Images that are handed out in [0, 1] on a device, some at a time, and stored as bytes, or as floats, anywhere.
+
+    Bytes take a quarter of the memory, and none of the device's where they lie in the host's. What is handed out is a
+    copy. ``mirrored``: left and right change places on the way.
+    """
+
+    stored: Tensor
+    device: torch.device
+    mirrored: bool = False
+
+    @classmethod
+    def of(cls, x: Tensor) -> Images:
+        """Images where they lie."""
+        return cls(x, x.device)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @property
+    def shape(self) -> torch.Size:
+        """As that of all of them in one tensor."""
+        return self.stored.shape
+
+    def __getitem__(self, index: Tensor | slice | int) -> Tensor:
+        where = index.to(self.stored.device) if isinstance(index, Tensor) else index
+        chosen = self.stored[where].to(self.device)
+        x = as_floats(chosen) if chosen.dtype == torch.uint8 else chosen.clone()
+        return x.flip(-1) if self.mirrored else x
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """All of them in their order, so many at a time."""
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+
+@dataclass(frozen=True)
 class DeviceData:
     """Images uint8 [N, C, H, W] and labels [N]; the labels lie on the device for the whole run.
 
@@ -48,8 +84,12 @@ class DeviceData:
 
     def get(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Images in [0, 1] and labels."""
-        where = index.to(self.images.device) if isinstance(index, Tensor) else index
-        return as_floats(self.images[where].to(self.labels.device)), self.labels[index]
+        return self.in_parts[index], self.labels[index]
+
+    @property
+    def in_parts(self) -> Images:
+        """The images alone, to ask for some of them at a time."""
+        return Images(self.images, self.labels.device)
 
     def batches(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The images, as bytes, and labels of each row of `order`."""
