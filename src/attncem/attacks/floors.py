@@ -12,7 +12,6 @@ from attncem.attacks.base import Attack, OwnImages, Standardiser
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
 from attncem.config.attacks import ClassMeanOptions, GreyOptions, MeanImageOptions, NearestNeighbourOptions
-from attncem.data.batches import Images
 from attncem.seeding import make_generator
 
 _BATCH = 1000
@@ -52,7 +51,9 @@ class MeanImageFloor(_Floor):
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Average the attacker's images."""
-        self._image = _mean(OwnImages(oracle).x)
+        x = OwnImages(oracle).x
+        total = torch.stack([part.sum(0, dtype=torch.float64) for part in x.split(_BATCH)]).sum(0)
+        self._image = (total / len(x)).float()
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The same mean for every release."""
@@ -82,11 +83,6 @@ class ClassMeanFloor(_Floor):
         if not self._oracle.has_server:
             return self._mean.expand(len(released), *self._mean.shape)
         return self._means[self._oracle.predict(released).argmax(1)]
-
-
-def _mean(x: Images) -> Tensor:
-    parts = [part.sum(0, dtype=torch.float64) for part in x.split(_BATCH)]
-    return (torch.stack(parts).sum(0) / len(x)).float()
 
 
 class NearestNeighbour(Attack):

@@ -108,8 +108,9 @@ class OptimisationAttack(Attack):
 
     def _step(self, trial: Oracle) -> Seconds:
         """One step of one image, tried on a batch."""
-        index = torch.arange(min(_batch(trial.auxiliary_in_parts()[0]), trial.num_auxiliary), device=trial.device)
-        x, released, ones = trial.auxiliary()[0][index], trial.release_auxiliary(index), torch.ones(len(index))
+        own, _ = trial.auxiliary_in_parts()
+        index = torch.arange(min(_batch(own), len(own)), device=trial.device)
+        x, released, ones = own[index], trial.release_auxiliary(index), torch.ones(len(index))
         view = View(trial, self.options.draws, seed=0)
         objective = Objective(view, view.uncertainty(x, released), variance=1.0)
         task = Task(released, x, ones.to(x), ones.to(x))

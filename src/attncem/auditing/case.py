@@ -101,16 +101,13 @@ class Case:
         With ``own`` it holds so many of the own images alone, for a trial.
         """
         self.require(attack.needs)
-        if own is None:
-            x, y, (features, fixed) = self.auxiliary.in_parts, self.auxiliary.labels, self._known_of_own(attack)
-        else:
-            few, y = self.auxiliary.get(slice(own))
-            x, (features, fixed) = Images.of(few), self.known_of(few)
+        mine = self.auxiliary if own is None else self.auxiliary.first(own)
+        features, fixed = self._known_of_own(attack) if own is None else self.known_of(mine.in_parts)
         return Oracle(
             self.model,
             self.threat,
-            x,
-            y,
+            mine.in_parts,
+            mine.labels,
             num_classes=self.subject.spec.num_classes,
             seed=seed,
             combine=_combine_of(attack),
@@ -166,7 +163,7 @@ class Case:
         return known.features, known.fixed
 
     @torch.no_grad()
-    def known_of(self, x: Tensor | Images) -> tuple[Tensor | None, Tensor | None]:
+    def known_of(self, x: Images) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of images, and their releases where these repeat; nothing is known of pixels that move."""
         if not len(x) or self.threat.jitter:
             return None, None
@@ -217,7 +214,7 @@ def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tup
     if threat.auxiliary == "held_out":
         return data.held_out, evaluation
     if threat.auxiliary == "none":
-        return DeviceData(data.train.images[:0], data.train.labels[:0]), evaluation
+        return data.train.first(0), evaluation
     if threat.auxiliary == "published_infer" and on == "test":
         return data.infer_auxiliary, data.infer_evaluation
     raise ConfigError(f"threat={threat.name} cannot be judged on the {on} images")

@@ -86,5 +86,5 @@ def _judging(case: Case, images: int) -> Seconds:
 
 def _own_features(case: Case) -> Seconds:
     """The features of the own images, computed once for all rows."""
-    x = case.auxiliary.get(slice(0, _OWN))[0]
+    x = case.auxiliary.first(_OWN).in_parts
     return timed(lambda: case.known_of(x)).times(len(case.auxiliary) / len(x)) if len(x) else Seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -85,6 +85,10 @@ class DeviceData:
     def get(self, index: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Images in [0, 1] and labels."""
         return self.in_parts[index], self.labels[index]
+
+    def first(self, count: int) -> DeviceData:
+        """So many of them, where they lie."""
+        return replace(self, images=self.images[:count], labels=self.labels[:count])
 
     @property
     def in_parts(self) -> Images:
