@@ -408,6 +408,24 @@ def test_an_accuracy_beyond_those_of_the_slope_is_said_to_be(
 
 
 @pytest.mark.parametrize(
+    ("language", "equal", "measured"),
+    [("en", "at equal accuracy", r"-5\.\d\d points"), ("zh", "在相同准确率下", r"-5\.\d\d 个百分点")],
+)
+def test_a_claim_that_no_slope_reaches_is_told_as_it_was_measured(
+    script: Any, tmp_path: Path, language: str, equal: str, measured: str
+) -> None:
+    """Arms b and c are far from a there: nothing is known at equal accuracy, and no goal is reached."""
+    tables = [made("claim-selection-cifar10", selection, noise=0.0), made("claim-cifar10", planted(1.8, 0.82))]
+    source = script.source.Source(folder(tmp_path, *tables))
+    assert script.claim.find(source, script.write_results.CLAIM).equal.keys() == {"a"}
+    told = script.headlines.headline(source, script.write_results.TOLD, language, to_results="results", to_page=None)
+    assert re.search(measured, told) and equal not in told and "1.80" in told, told
+    own = part(script.write_results.page(source), "## The claim")
+    assert own.count("too little to correct") == 2 and "- reached" not in own
+    assert own.count("**not reached**") == own.count("(at another accuracy than a)") == 4
+
+
+@pytest.mark.parametrize(
     ("language", "none", "some"), [("en", "no difference shown", "as much as that"), ("zh", "未显示差异", "又为其")]
 )
 def test_the_headline_says_whose_the_gain_is(script: Any, tmp_path: Path, language: str, none: str, some: str) -> None:

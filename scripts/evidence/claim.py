@@ -105,6 +105,10 @@ class Found:
         found = effects([(arms[one], arms[other]) for one, other in pairs])
         return {pair: {one.measure: one for one in own} for pair, own in zip(pairs, found, strict=True)}
 
+    def judged(self, one: str, other: str) -> dict[str, Effect]:
+        """One part over another in every measure, at equal accuracy where that is known."""
+        return self.over(self.arms)[one, other] | self.over(self.equal).get((one, other), {})
+
 
 def find(source: Source, claim: Claim) -> Found | None:
     """The claim as its files have it; None where they are not there, or lack an arm."""
@@ -243,14 +247,9 @@ class Verdict:
     reached: bool
 
 
-def judged(found: Found, part: str = "c") -> dict[str, Effect]:
-    """A part over a in every measure, at equal accuracy where that is known."""
-    return found.over(found.arms)[part, "a"] | found.over(found.equal).get((part, "a"), {})
-
-
 def verdicts(found: Found) -> list[Verdict]:
-    """Each goal of the claim: c over a."""
-    own = judged(found)
+    """Each goal of the claim: c over a. None is reached by an arm whose accuracy is another, and not corrected."""
+    own = found.judged("c", "a")
     lines = [_times(own[name], least, better) for name, (least, better) in GOALS.items()]
     similar = own["ssim"]
     lower = similar.answer == "more_private" and _sure(similar)
@@ -259,7 +258,9 @@ def verdicts(found: Found) -> list[Verdict]:
     tested = all(one.answer != "too_few_seeds" for one in own.values())
     told = f"worse are {', '.join(worse)}" if worse else "none is shown to be" if tested else "too few seeds to tell"
     lines.append(Verdict(f"no measure worse: {told}", tested and not worse))
-    return lines
+    if "c" in found.equal or abs(found.arms["c"].accuracy - found.arms["a"].accuracy) <= AGREE:
+        return lines
+    return [Verdict(f"{one.said} (at another accuracy than a)", reached=False) for one in lines]
 
 
 def _times(effect: Effect, least: float, better: float) -> Verdict:
@@ -287,6 +288,6 @@ def _shares(found: Found) -> dict[str, tuple[str, str]]:
 
 
 def _part(found: Found, one: str, other: str) -> str:
-    own = found.over(found.arms)[one, other] | found.over(found.equal).get((one, other), {})
+    own = found.judged(one, other)
     told = [f"{title(name)} {ratio(own[name])} times, {ANSWERS[own[name].answer]}" for name in ("mse", "structure")]
     return f"{one} over {other}, {'; '.join(told)}"

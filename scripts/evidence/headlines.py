@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attncem.campaigning.claims import Effect
 from attncem.config.campaigns import load_campaign
 from attncem.config.suites import load_suite
-from evidence.claim import Claim, Found, find, judged, verdicts
+from evidence.claim import Claim, Found, find, verdicts
 from evidence.source import Source, stem
 
 SAID = {
@@ -182,7 +182,7 @@ def _converged(found: Found) -> dict[str, object]:
 
 def is_told(found: Found) -> bool:
     """Whether the campaign is complete, with so many seeds that a test can say something."""
-    return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in judged(found).values())
+    return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in found.judged("c", "a").values())
 
 
 def _seeds(found: Found) -> int:
@@ -191,13 +191,12 @@ def _seeds(found: Found) -> int:
 
 
 def _claimed(found: Found, language: str) -> dict[str, object]:
-    said, own, goals = SAID[language], judged(found), verdicts(found)
+    said, own, goals = SAID[language], found.judged("c", "a"), verdicts(found)
     missed = sum(not one.reached for one in goals)
     told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
-    equal = bool(found.equal)
     return {
         "seeds": _seeds(found),
-        "at": said["equal"] if equal else said["measured"].format(points=_points(found, "c", "a")),
+        "at": said["equal"] if "c" in found.equal else said["measured"].format(points=_points(found, "c", "a")),
         "suite": found.table.audits[0].suite or "standard",
         "less": said["less"].format(count=left_out) if (left_out := _left_out(found.claim.campaign)) else "",
         **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
@@ -214,10 +213,9 @@ def _left_out(campaign: str) -> int:
 
 def _share(found: Found, language: str) -> str:
     """What of the gain is the front end's, and what attention adds to it; at equal accuracy where that is known."""
-    own = found.over(found.equal or found.arms)
-    added = own["c", "b"]["mse"]
+    gain, added = found.judged("b", "a")["mse"], found.judged("c", "b")["mse"]
     key = "share" if added.answer == "no_difference_shown" else "share_differs"
-    return SAID[language][key].format(mse_b=_times(own["b", "a"]["mse"], language), mse_c=_times(added, language))
+    return SAID[language][key].format(mse_b=_times(gain, language), mse_c=_times(added, language))
 
 
 def _thin(found: Found, language: str, to_results: str) -> str:
