@@ -85,7 +85,7 @@ def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:
     run.decoder.train()
     released = torch.rand(batch, 8, 8, 8, device=setting.device)
     target = torch.rand(batch, 3, 32, 32, device=setting.device)
-    plain = milliseconds(lambda: run._descend(released, target), setting)
+    plain = milliseconds(lambda: run._descend(run.function, released, target), setting)
     for _ in range(6):
         run.recorded(released, target)
     if run.recorded.mode == "plain":

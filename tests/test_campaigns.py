@@ -284,6 +284,12 @@ def test_only_the_cells_that_are_named_and_what_they_need(tmp_path: Path, in_pro
     assert not (tmp_path / "d").exists()
 
 
+def test_cells_are_worked_on_in_the_order_of_the_patterns(tmp_path: Path, in_process: list[str]) -> None:
+    given = campaign(arms={"a": {}, "b": {}}, seeds=2)
+    assert run(given, tmp_path / "c", cells=["b-s1", "*-s0", "*"]).done
+    assert in_process == ["b-s1", "a-s0", "b-s0", "a-s1"]
+
+
 def test_a_reference_is_the_run_of_the_same_seed(tmp_path: Path, in_process: list[str]) -> None:
     audits = [{"suite": campaign()["audits"][0]["suite"], "reference": "none"}]
     arms = {"kmeans": {"config": "demo-kmeans"}, "none": {}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from attncem.build import build_model
 from attncem.capture import Beside
 from attncem.config.load import load_config
 from attncem.data.specs import DATASETS
+from attncem.models.decoders import GlobalDecoder
 from attncem.models.front_ends import FRONT_ENDS
+from attncem.types import ConfigError
 
 
 @dataclass
@@ -149,3 +152,26 @@ def test_a_client_is_compiled_as_one_graph(name: str, monkeypatch: pytest.Monkey
         with torch.autocast("cpu", dtype=torch.bfloat16):
             encode(torch.rand(2, 3, 32, 32)).sum().backward()
     assert compiled.frame_count == 1
+
+
+def test_when_compiling_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [capture.worth_compiling(steps) for steps in (capture.COMPILE_FROM - 1, capture.COMPILE_FROM)] == [
+        False,
+        True,
+    ]
+    monkeypatch.setenv(capture.VARIABLE, "0")
+    assert capture.worth_compiling(0)
+    monkeypatch.setenv(capture.VARIABLE, "7000")
+    assert [capture.worth_compiling(steps) for steps in (6999, 7000)] == [False, True]
+    for wrong in ("many", "-1", "1.5", ""):
+        monkeypatch.setenv(capture.VARIABLE, wrong)
+        with pytest.raises(ConfigError, match=f"{capture.VARIABLE}={wrong}: a whole number"):
+            capture.worth_compiling(1)
+
+
+def test_copies_of_a_decoder_are_not_compiled_again() -> None:
+    counter, x = CompileCounter(), torch.rand(4, 8, 4, 4)
+    one = GlobalDecoder((8, 4, 4), (3, 8, 8), width=8, blocks=1)
+    for decoder in (one, copy.deepcopy(one), copy.deepcopy(one)):
+        torch.compile(decoder, dynamic=False, backend=counter)(x)
+    assert counter.frame_count == 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import attncem
+from attncem.attacks.decoder import DecoderTraining
 from attncem.capture import WARM_STEPS, Step, no_host_reads
 from attncem.channels import CHANNELS
 from attncem.config.attacks import (
@@ -192,6 +193,26 @@ def test_attacks_beside_each_other_on_the_gpu(tmp_path: Path) -> None:
     assert {row.outcome for row in beside.rows} == {"ok"} and beside.plan.device == alone.plan.device != "cpu"
     for one, other in zip(alone.attacks, beside.attacks, strict=True):
         assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.02)
+
+
+def test_decoders_are_compiled_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = attncem.train("demo", TINY, out=tmp_path / "run", progress=silent)
+    rows: dict[str, Any] = {
+        "small": {"name": "decoder", "epochs": 1, "max_epochs": 2},
+        "global": {"name": "decoder", "size": "global", "epochs": 1, "max_epochs": 2, "precision": "bf16-mixed"},
+        "informed": {"name": "informed", "epochs": 1, "max_epochs": 2},
+        "flow": {"name": "flow", "epochs": 1, "max_epochs": 1, "width": 16, "samples": 2, "steps": 2},
+        "published": {"name": "published", "epochs": 2, "batch_size": 64},
+    }
+    suite = {"name": "compiled", "version": 1, "meaning": "compiled", "rows": rows}
+    captured = attncem.audit(run, suite, out=tmp_path / "captured", progress=silent)
+    modes, finished = list[str](), DecoderTraining.validate
+    monkeypatch.setattr(DecoderTraining, "validate", lambda own: (modes.append(own.recorded.mode), finished(own))[1])
+    monkeypatch.setenv("ATTNCEM_COMPILE_FROM", "0")
+    compiled = attncem.audit(run, suite, out=tmp_path / "compiled", progress=silent)
+    assert set(modes) == {"compiled"}
+    for one, other in zip(captured.attacks, compiled.attacks, strict=True):
+        assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.05), one.name
 
 
 @pytest.mark.parametrize("noise", ["fresh", "keyed"])

@@ -13,7 +13,7 @@ from attncem.build import build_model, check, load_data
 from attncem.cli import main
 from attncem.config.data import DataOptions
 from attncem.config.load import load_config
-from attncem.data import folders
+from attncem.data import folders, readers
 from attncem.data.folders import channel_statistics, decode_image
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import RawData, dataset_spec, read_dataset
@@ -341,3 +341,36 @@ def test_a_program_hears_what_a_command_shows(tmp_path: Path, capfd: pytest.Capt
     assert capfd.readouterr().err.count(said) == 1, "the command says it once"
     assert train(resume=run, progress=listener).is_finished
     assert len([line for line in listener.lines if said in line]) == 1
+
+
+def test_what_was_read_last_is_kept_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For processes that work on one run after the other; elsewhere every call reads."""
+    for part in ("train", "test"):
+        for name in ("ants", "bees"):
+            for number in range(2):
+                write(tmp_path / "one" / part / name / f"{number}.png")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    decoded: list[Path] = []
+    decode = folders._decode
+    monkeypatch.setattr(folders, "_decode", lambda path, *a, **k: (decoded.append(path), decode(path, *a, **k))[1])
+
+    def read(name: str = "one") -> tuple[RawData, int]:
+        decoded.clear()
+        return read_dataset("image_folder", tmp_path / name), len(decoded)
+
+    first, all_of_them = read()
+    assert all_of_them >= 8 and read()[1] == all_of_them, "nothing is kept unless it is asked for"
+    monkeypatch.setattr(readers, "_Kept", type("_Kept", (readers._Kept,), {}))
+    readers.keep_last_read()
+    kept, count = read()
+    assert count == all_of_them and kept.sha256 == first.sha256
+    assert read() == (kept, 0) and read()[0] is kept
+    changed = write(tmp_path / "one" / "train" / "ants" / "0.png")
+    again, count = read()
+    assert count == all_of_them and (again.train_images[0] == changed).all()
+    assert read("two")[1] and read("two")[1] == 0 and read()[1], "the last one alone"
+    (tmp_path / "one" / "train" / "bees" / "0.png").unlink()
+    assert len(read()[0].train_labels) == 3
+    shutil.rmtree(tmp_path / "one")
+    with pytest.raises(DataError):
+        read()

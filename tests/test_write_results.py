@@ -482,6 +482,32 @@ def test_the_headline_tells_other_data_once_they_are_complete(
     assert doubt in head(replace(own, cells=cells))
 
 
+@pytest.mark.parametrize(("language", "missing"), [("en", "attention there is not measured"), ("zh", "注意力尚未测量")])
+def test_other_data_without_attention_are_told_as_such(
+    script: Any, tmp_path: Path, language: str, missing: str
+) -> None:
+    """The front end's part is known before the attention's is; it says what it says, also where that is bad news."""
+
+    def told(*tables: CampaignTable) -> tuple[str, str]:
+        source, write = script.source.Source(folder(tmp_path, *tables)), script.write_results
+        head = script.headlines.headline(source, write.TOLD, language, to_results="results", to_page=None)
+        return str(head), part(write.page(source), "### Tiny-ImageNet, 200 classes, ResNet-20")
+
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        return {"accuracy": 0.39 if arm[0] == "a" else 0.38, "times": 1.0 if arm[0] == "a" else 0.8}
+
+    whole = made("claim-tiny-imagenet", plant)
+    cells = [cell for cell in whole.cells if not cell.arm.startswith("c-")]
+    lost = {one.cell.id: "planned" for one in cells_of("claim-tiny-imagenet") if one.cell.id.startswith("c-")}
+    head, page = told(replace(whole, cells=cells, unfinished=lost))
+    assert missing in head and re.search(r"Tiny-ImageNet.*-[01]\.\d\d .*0\.(79|80|81)", head)
+    assert "3 of the campaign's runs are missing: `c-front-end-attention` (3)" in page
+    assert re.search(r"\| b over a \| MSE ↑ \| 0\.(79|80|81) ", page) and "c over" not in page
+    less = replace(whole, cells=cells[:-1], unfinished={**lost, "b-front-end-kmeans-s2": "planned"})
+    assert "Tiny-ImageNet" not in told(less)[0], "not before the arms that there are have all their seeds"
+    assert missing not in told(whole)[0] and "c over a" in told(whole)[1]
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_readme_gets_its_headline_and_nothing_else_changes(script: Any, tmp_path: Path, language: str) -> None:
     readme = "# Title\n\n<!-- results: headline -->\nold\n<!-- end -->\n\n## More\n"

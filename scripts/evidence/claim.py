@@ -93,6 +93,11 @@ class Found:
     slope: Slope
 
     @property
+    def whole(self) -> bool:
+        """Whether every part of the claim has a run."""
+        return self.arms.keys() >= self.claim.parts.keys()
+
+    @property
     def equal(self) -> dict[str, Arm]:
         """The arms at the mean accuracy of a; without those that no slope reaches from there."""
         at, along = self.arms["a"].accuracy, self.slope.lines
@@ -111,7 +116,7 @@ class Found:
 
 
 def find(source: Source, claim: Claim) -> Found | None:
-    """The claim as its files have it; None where they are not there, or lack an arm."""
+    """The claim as its files have it; None where they are not there, or have nothing to compare with arm a."""
     arms: dict[str, Arm] = {}
     origin: dict[str, str] = {}
     wanted = {part: (claim.campaign, arm) for part, arm in claim.parts.items()} | dict(claim.further)
@@ -121,7 +126,7 @@ def find(source: Source, claim: Claim) -> Found | None:
         if arm := next((one for one in own if one.name == name), None):
             arms[part], origin[part] = arm, campaign
     main = source.table(claim.campaign)
-    if main is None or not arms.keys() >= claim.parts.keys():
+    if main is None or "a" not in arms or len(arms) == 1:
         return None
     like = config_of(origin["a"], arms["a"])
     curves = {campaign: source.curves(campaign, like, balanced=claim.balanced) for campaign in CURVES}
@@ -138,7 +143,7 @@ def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
     if found is None:
         return not_measured(claim.campaign)
     parts = [_arms(found), _numbers(found), _rows(found), _accuracies(found), _effects(found)]
-    return unfinished(found.table) + "\n\n".join([*parts, *([_goals(found)] if goals else [])])
+    return unfinished(found.table) + "\n\n".join([*parts, *([_goals(found)] if goals and found.whole else [])])
 
 
 def _arms(found: Found) -> str:

@@ -37,12 +37,16 @@ SAID = {
             "{structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "elsewhere": (
-            "**{data}, {seeds} seeds an arm{few}:** {points} points of accuracy from the baseline's kmeans, attention "
+            "**{data}, {seeds} seeds an arm{few}:** {points} points of accuracy from the baseline's kmeans, {what} "
             "behind the same front end leaves the strongest attack{doubt} {mse} the MSE and {structure} the structure "
-            "error, as measured; [`results/{file}.json`]({to_results}/{file}.json)."
+            "error, as measured{equally}{missing}; [`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20",
         "claim-lfw": "Faces (LFW people, balanced accuracy)",
+        "part-b": "kmeans",
+        "part-c": "attention",
+        "equally": ", and at equal accuracy {mse} and {structure}",
+        "missing": "; attention there is not measured yet",
         "few": ", too few for a test",
         "doubt": " (not converged in {doubtful} of {runs} runs)",
         "share": (
@@ -94,12 +98,16 @@ SAID = {
         ),
         "elsewhere": (
             "**{data}，每组 {seeds} 个随机种子{few}**："
-            "同一前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
-            "最强攻击{doubt}的 MSE 实测为其 {mse}，结构误差为 {structure}；"
+            "同一前端加{what}的准确率与基线 kmeans 相差 {points} 个百分点，"
+            "最强攻击{doubt}的 MSE 实测为其 {mse}，结构误差为 {structure}{equally}{missing}；"
             "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "claim-tiny-imagenet": "Tiny-ImageNet，ResNet-20",
         "claim-lfw": "人脸（LFW people，平衡准确率）",
+        "part-b": " kmeans ",
+        "part-c": "注意力",
+        "equally": "，在相同准确率下分别为 {mse} 和 {structure}",
+        "missing": "；该数据上的注意力尚未测量",
         "few": "，不足以检验",
         "doubt": "（{runs} 次运行中有 {doubtful} 次未收敛）",
         "share": "增益来自前端：同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}，未显示差异。",
@@ -147,21 +155,37 @@ def _on_cifar(source: Source, claims: Claims, language: str, to_results: str) ->
     if found is not None and is_told(found):
         values = _claimed(found, language) | {"share": _share(found, language)}
         return [said["claim"].format(**values, to_results=to_results), _thin(found, language, to_results)]
-    if known := [one for one in (find(source, claims.earlier), found) if one is not None]:
+    if known := [one for one in (find(source, claims.earlier), found) if one is not None and one.whole]:
         most = max(known, key=_seeds)
         return [said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results)]
     return [said["nothing"]]
 
 
 def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> str:
-    """The claim on other data, as it was measured; empty while it is not complete."""
+    """The claim on other data, as it was measured; empty while an arm has no run, or only some of its seeds."""
     said, found = SAID[language], find(source, claim)
-    if found is None or found.table.unfinished:
+    if found is None or not _with_all_seeds(found):
         return ""
-    values = _compared(found, language, ("c", "b")) | _converged(found)
-    values |= {"few": "" if is_told(found) else said["few"], "data": said[claim.campaign]}
+    part = "c" if found.whole else "b"
+    values = _over_a(found, language, part) | _converged(found)
+    values |= {"few": "" if is_told(found) else said["few"], "data": said[claim.campaign], "what": said[f"part-{part}"]}
     doubt = said["doubt"].format(**values) if values["doubtful"] else ""
-    return said["elsewhere"].format(**values, doubt=doubt, to_results=to_results)
+    missing = "" if found.whole else said["missing"]
+    further = {"doubt": doubt, "equally": _equally(found, part, language), "missing": missing}
+    return said["elsewhere"].format(**values, **further, to_results=to_results)
+
+
+def _equally(found: Found, part: str, language: str) -> str:
+    """The same at the accuracy of a, where a slope reaches there."""
+    own = found.over(found.equal).get((part, "a"), {})
+    told = {name: _times(own[name], language) for name in ("mse", "structure") if name in own}
+    return SAID[language]["equally"].format(**told) if len(told) > 1 else ""
+
+
+def _with_all_seeds(found: Found) -> bool:
+    """Whether no run is missing of the arms that there are, the front end's at the least."""
+    there = tuple(arm.name for arm in found.arms.values())
+    return "b" in found.arms and not any(cell.startswith(there) for cell in found.table.unfinished or ())
 
 
 def _in_small(source: Source, claim: Claim, language: str, to_results: str) -> str:
@@ -182,7 +206,9 @@ def _converged(found: Found) -> dict[str, object]:
 
 def is_told(found: Found) -> bool:
     """Whether the campaign is complete, with so many seeds that a test can say something."""
-    return not found.table.unfinished and all(one.answer != "too_few_seeds" for one in found.judged("c", "a").values())
+    if found.table.unfinished or not found.whole:
+        return False
+    return all(one.answer != "too_few_seeds" for one in found.judged("c", "a").values())
 
 
 def _seeds(found: Found) -> int:
@@ -233,13 +259,21 @@ def _thin(found: Found, language: str, to_results: str) -> str:
 
 def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:
     """C over a as it was measured, and another pair of parts, whose values end in _b."""
-    own = found.over(found.arms)
+    own = found.over(found.arms)[other]
+    return {
+        **_over_a(found, language, "c"),
+        "points_b": _points(found, *other),
+        **{f"{name}_b": _times(own[name], language) for name in ("mse", "structure")},
+    }
+
+
+def _over_a(found: Found, language: str, part: str) -> dict[str, object]:
+    """A part over a as it was measured."""
+    own = found.over(found.arms)[part, "a"]
     return {
         "seeds": _seeds(found),
-        "points": _points(found, "c", "a"),
-        "points_b": _points(found, *other),
-        **{name: _times(own["c", "a"][name], language) for name in ("mse", "structure")},
-        **{f"{name}_b": _times(own[other][name], language) for name in ("mse", "structure")},
+        "points": _points(found, part, "a"),
+        **{name: _times(own[name], language) for name in ("mse", "structure")},
         "file": stem(found.claim.campaign),
     }
 

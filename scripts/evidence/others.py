@@ -207,7 +207,10 @@ def _baseline(found: CampaignTable) -> str:
     for cell in found.cells:
         for asked, audit in zip(found.audits, cell.audits, strict=True):
             lines += _rows(asked.threat or "train", audit)
-    told = f"{link(BASELINE)}; one seed, the baseline's; 95 % intervals over images."
+    told = (
+        f"{link(BASELINE)}; one seed, the baseline's; trained in bf16, the baseline trains in 32 bits; "
+        "95 % intervals over images."
+    )
     told = " ".join([told, *(conditions(found, place) for place in range(len(found.audits)))])
     head = ["adversary", "attack", "accuracy %", "MSE", "SSIM, zero-padded as published", "PSNR dB"]
     return f"{unfinished(found)}{told}\n\n{table(head, lines, left=2)}"

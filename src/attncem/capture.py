@@ -7,6 +7,7 @@ thousand launches that cost more than the arithmetic.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attncem.types import ConfigError
+
 Function = Callable[..., Any]
+COMPILE_FROM = 50_000
+"""Steps from which compiling gains more time than it takes: about half a millisecond a step for about half a minute."""
+VARIABLE = "ATTNCEM_COMPILE_FROM"
+"""The environment may say another number: where many runs share a GPU, compiling is worth it sooner."""
 WARM_STEPS = 3
 """Steps run as they are written before one is recorded: they create optimiser state and library handles."""
 TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.2}
@@ -154,6 +161,14 @@ def _end_recording(generators: Sequence[torch.Generator]) -> None:
         graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         torch.zeros(1, device="cuda")
+
+
+def worth_compiling(steps: int) -> bool:
+    """Whether a training of so many steps gains by being compiled, where nobody has said that it shall be."""
+    given = os.environ.get(VARIABLE, str(COMPILE_FROM))
+    if not given.isdecimal():
+        raise ConfigError(f"{VARIABLE}={given}: a whole number of steps is needed")
+    return steps >= int(given)
 
 
 def compile_function(function: Function) -> Function:

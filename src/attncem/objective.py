@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.capture import TOLERANCE, Beside, Step, compile_function, forget_compiled
+from attncem.capture import TOLERANCE, Beside, Step, compile_function, forget_compiled, worth_compiling
 from attncem.config.run import RunConfig
 from attncem.data.batches import as_floats, draw_moves, move
 from attncem.engine import Engine, Monitor, Trainable, adam, set_rate, sgd
@@ -27,8 +27,6 @@ from attncem.surrogates.base import Batch
 from attncem.types import RunError, StepView, SurrogateOutput
 
 _RATIO_EVERY = {"cpu": 200, "cuda": 2000}
-_COMPILE_FROM = 50_000
-"""Steps from which compiling gains more time than it takes: about half a millisecond a step for about half a minute."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Objective:
     def _compiled_functions(self) -> dict[str, Functions]:
         """The step's parts compiled, where that was asked for or the run is long enough to gain by it."""
         fast = self.config.training.fast
-        if fast == "compile" or (fast == "auto" and self.num_steps >= _COMPILE_FROM):
+        if fast == "compile" or (fast == "auto" and worth_compiling(self.num_steps)):
             return {"compiled": self.functions.compiled()}
         if fast == "compile_surrogate":
             return {"surrogate compiled": self.functions.with_compiled_surrogate()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from typing import Self
 
 import torch
@@ -17,7 +18,7 @@ from attncem.attacks.convergence import steps_of, until_converged
 from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
-from attncem.capture import TOLERANCE, Step
+from attncem.capture import TOLERANCE, Function, Step, compile_function, forget_compiled, worth_compiling
 from attncem.config.attacks import BudgetOptions, DecoderOptions
 from attncem.engine import Average, Engine, Precision, Trainable, adamw, seeded, set_rate
 from attncem.metrics import mse, ssim
@@ -184,7 +185,8 @@ class DecoderTraining:
         self.steps_per_epoch = len(material.train) // _batch_size(self.options, len(material.train))
         modules = {"decoder": self.decoder, **({"average": self.average.module} if self.average else {})}
         self.recorded = Step(
-            self._descend,
+            partial(self._descend, self.function),
+            faster=self._compiled(goes_on=engine is not None),
             state=Trainable(modules, {"decoder": self.optimizer}).tensors,
             watched=list(self.decoder.parameters()),
             record=self.engine.device.type == "cuda",
@@ -197,6 +199,20 @@ class DecoderTraining:
             build = DECODERS[self.options.size]
             shapes = tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])
             return self.engine.place(build(*shapes))  # type: ignore[arg-type]
+
+    @property
+    def function(self) -> Function:
+        """What a step has of the decoder: it may be compiled."""
+        return self.decoder
+
+    def _compiled(self, *, goes_on: bool) -> dict[str, Function]:
+        """A step whose decoder is compiled, where its training is long enough; copies go on with what is compiled."""
+        steps = round(self.options.max_epochs * self.steps_per_epoch)
+        if self.engine.device.type != "cuda" or not worth_compiling(steps):
+            return {}
+        if not goes_on:
+            forget_compiled()
+        return {"compiled": partial(self._descend, compile_function(self.function))}
 
     def _new_optimizer(self) -> Optimizer:
         return adamw(self.decoder.parameters(), self.options.lr, self.options.weight_decay, self.engine.device)
@@ -219,14 +235,14 @@ class DecoderTraining:
         set_rate(self.optimizer, rate)
         self.recorded(*self.material.batch())
 
-    def _descend(self, released: Tensor, target: Tensor) -> None:
-        self.engine.descend(self._loss(released, target), [self.optimizer])
+    def _descend(self, decode: Function, released: Tensor, target: Tensor) -> None:
+        self.engine.descend(self._loss(decode, released, target), [self.optimizer])
         if self.average is not None:
             self.average.update(self.decoder)
 
-    def _loss(self, released: Tensor, target: Tensor) -> Tensor:
+    def _loss(self, decode: Function, released: Tensor, target: Tensor) -> Tensor:
         with self.engine.autocast():
-            images = self.decoder(released).float()
+            images = decode(released).float()
         loss = F.mse_loss(images, target)
         if self.options.loss == "mse_ssim":
             loss = loss + _SSIM_SHARE * (1 - ssim(images, target).mean())

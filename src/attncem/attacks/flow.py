@@ -13,6 +13,7 @@ from attncem.attacks.convergence import until_converged
 from attncem.attacks.decoder import DecoderAttack, DecoderTraining, Material
 from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.oracle import Oracle
+from attncem.capture import Function
 from attncem.config.attacks import DecoderOptions, FlowOptions
 from attncem.engine import Engine, seeded, set_rate
 from attncem.metrics import mse
@@ -146,10 +147,15 @@ class FlowTraining(DecoderTraining):
         released, x = self.material.batch()
         self.recorded(released, x, *self.material.drawn(x))
 
-    def _descend(self, released: Tensor, target: Tensor, *drawn: Tensor) -> None:
+    @property
+    def function(self) -> Function:
+        """The loss of the flow."""
         assert isinstance(self.decoder, FlowDecoder)
+        return self.decoder.loss
+
+    def _descend(self, decode: Function, released: Tensor, target: Tensor, *drawn: Tensor) -> None:
         with self.engine.autocast():
-            loss = self.decoder.loss(released, target, *drawn).mean()
+            loss = decode(released, target, *drawn).mean()
         self.engine.descend(loss, [self.optimizer])
         if self.average is not None:
             self.average.update(self.decoder)

@@ -13,6 +13,7 @@ from attncem.attacks.base import State
 from attncem.attacks.decoder import ConvergingDecoder, DecoderTraining, Material
 from attncem.attacks.decoding import Shape
 from attncem.attacks.oracle import Oracle
+from attncem.capture import Function
 from attncem.config.attacks import DecoderOptions, InformedOptions
 from attncem.engine import seeded
 from attncem.models.decoders import InformedDecoder
@@ -72,11 +73,15 @@ class InformedTraining(DecoderTraining):
         with seeded(material.device, material.seed, "decoder init"):
             return self.engine.place(_decoder(material.held_z.shape[1:], material.x.shape[1:], material.front_end))
 
-    def _loss(self, released: Tensor, target: Tensor) -> Tensor:
-        decoder = cast(InformedDecoder, self.decoder)
+    @property
+    def function(self) -> Function:
+        """The image, and the picture that the encoder has seen."""
+        return cast(InformedDecoder, self.decoder).both
+
+    def _loss(self, decode: Function, released: Tensor, target: Tensor) -> Tensor:
         with self.engine.autocast():
-            images, seen = decoder.both(released)
-        picture = decoder.front_end(target)
+            images, seen = decode(released)
+        picture = cast(InformedDecoder, self.decoder).front_end(target)
         off = F.mse_loss(seen, picture) / picture.square().mean().clamp_min(1e-6)
         loss: Tensor = F.mse_loss(images, target) + self.material.picture * off
         return loss

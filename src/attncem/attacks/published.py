@@ -87,7 +87,8 @@ class PublishedTraining(DecoderTraining):
 def _training_options(options: PublishedOptions) -> DecoderOptions:
     """What of it a decoder's training reads."""
     shared = options.model_dump(include={"batch_size", "lr", "weight_decay"})
-    return DecoderOptions(size="published", ema_decay=0, **shared)
+    budget = {"epochs": options.epochs, "max_epochs": options.epochs}
+    return DecoderOptions(size="published", ema_decay=0, **budget, **shared)
 
 
 def check_finite(module: nn.Module, name: str, lr: float) -> None:

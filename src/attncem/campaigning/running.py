@@ -71,7 +71,7 @@ def run_campaign(
     `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
     campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
     others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
-    such as "slot-*", only those are worked on, and what they need.
+    such as "slot-*", only those are worked on, in the order of the patterns, and what they need.
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
@@ -139,21 +139,20 @@ def _settle(asked: Asked, told: Progress) -> CampaignFolder:
     return CampaignFolder.adopt(asked.path, asked.campaign, asked.cells)
 
 
-def _named(asked: Asked, patterns: Sequence[str]) -> set[str]:
-    """The cells whose names fit a pattern; ConfigError where one fits none."""
+def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
+    """The cells whose names fit a pattern, those of the first one first; ConfigError where one fits none."""
     names = asked.names
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(f"--cells {pattern}: no cell is called so; attncem campaign plan lists their names")
-    return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    return list(dict.fromkeys(name for pattern in patterns for name in fnmatch.filter(names, pattern)))
 
 
-def _with_needs(folder: CampaignFolder, names: set[str]) -> set[str]:
-    """These cells and all that must be done before them; all cells where none is named."""
-    found, new = set[str](), names or {cell.id for cell in folder.plan.cells}
-    while new:
-        found |= new
-        new = {other for name in new for other in needs(folder.campaign, folder.plan, folder.cell(name))} - found
+def _with_needs(folder: CampaignFolder, names: Sequence[str]) -> list[str]:
+    """These cells and then all that must be done before them; all cells where none is named."""
+    found = list(names or (cell.id for cell in folder.plan.cells))
+    for name in found:  # it grows on the way
+        found += [other for other in needs(folder.campaign, folder.plan, folder.cell(name)) if other not in found]
     return found
 
 
@@ -177,8 +176,8 @@ class _Run:
     kind: type[Engine]
     options: EngineOptions
     told: Progress
-    chosen: set[str]
-    """The cells to work on."""
+    chosen: Sequence[str]
+    """The cells to work on, in this order."""
     waiting: dict[str, list[str]] = field(default_factory=dict)
     """The cells that each cell needs that is not begun."""
     running: dict[str, float] = field(default_factory=dict)
@@ -197,8 +196,11 @@ class _Run:
         for view in views:
             if view.state in ("done", "failed"):
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
-            elif view.cell.id in self.chosen:
-                self.waiting[view.cell.id] = needs(campaign, plan, view.cell)
+        self.waiting = {
+            name: needs(campaign, plan, self.folder.cell(name))
+            for name in self.chosen
+            if name not in self.done | self.failed
+        }
         self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
         self._say()
         stopped = False

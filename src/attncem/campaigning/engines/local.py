@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
 from typing import Any
 
 from attncem.campaign_folder import CampaignFolder
@@ -10,6 +11,14 @@ from attncem.campaigning.cell import work
 from attncem.campaigning.engines.base import Ended, Engine, EngineOptions
 from attncem.progress import Progress, silent
 from attncem.working import Workers
+
+
+def work_after_others(folder: Path, cell_id: str, progress: Progress) -> None:
+    """Work on a cell in a process that has worked on others, mostly with the same data."""
+    from attncem.data.readers import keep_last_read
+
+    keep_last_read()
+    work(folder, cell_id, progress)
 
 
 class LocalEngine(Engine):
@@ -22,7 +31,7 @@ class LocalEngine(Engine):
 
     def submit(self, cell_id: str) -> None:
         """Have a cell worked on as soon as a process is free."""
-        self._pending[self._workers.submit(work, self.folder.path, cell_id, tells=True)] = cell_id
+        self._pending[self._workers.submit(work_after_others, self.folder.path, cell_id, tells=True)] = cell_id
 
     def wait(self, seconds: float) -> list[Ended]:
         """The cells that have ended since."""
