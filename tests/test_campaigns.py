@@ -20,13 +20,14 @@ from attncem.campaigning.cell import work
 from attncem.campaigning.engines import ENGINES, EngineOptions
 from attncem.campaigning.equal_time import seconds_an_epoch, trial
 from attncem.campaigning.expansion import cell_id, expand, needs
+from attncem.campaigning.results import campaign_table, read_results, results_text
 from attncem.campaigning.running import CampaignResult
 from attncem.cli import main
 from attncem.config.campaigns import Campaign, load_campaign, packaged_campaigns
 from attncem.config.load import dump_config, load, load_config, packaged_configs
 from attncem.progress import silent
 from attncem.types import ConfigError, RunError
-from campaigns import InProcess, campaign, numbers, stamps
+from campaigns import SUITE, InProcess, campaign, numbers, stamps
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +289,47 @@ def test_cells_are_worked_on_in_the_order_of_the_patterns(tmp_path: Path, in_pro
     given = campaign(arms={"a": {}, "b": {}}, seeds=2)
     assert run(given, tmp_path / "c", cells=["b-s1", "*-s0", "*"]).done
     assert in_process == ["b-s1", "a-s0", "b-s0", "a-s1"]
+
+
+def test_results_are_kept_after_every_cell(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine that the folder is on may go away in the middle."""
+    out, kept, log = tmp_path / "tiny.json", list[int](), CampaignFolder.log
+
+    def logged(folder: CampaignFolder, event: str, **facts: Any) -> None:
+        if event in ("begun", "ended"):
+            kept.append(len(read_results(out).cells) if out.exists() else 0)
+        log(folder, event, **facts)
+
+    monkeypatch.setattr(CampaignFolder, "log", logged)
+    result = run(campaign(seeds=2), tmp_path / "c", results=out, options=EngineOptions(workers=1))
+    assert result.done and kept == [0, 1, 2, 3, 4]
+    assert out.read_text(encoding="utf-8") == results_text(campaign_table(tmp_path / "c", command_to=out.name))
+    out.unlink()
+    assert run(tmp_path / "c", results=out).done and len(read_results(out).cells) == 4, "also of what was done before"
+
+
+def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[str]) -> None:
+    wrong = tmp_path / "notes.json"
+    wrong.write_text("{}", encoding="utf-8")
+    with pytest.raises(RunError, match=r"notes\.json exists already and holds something else"):
+        run(campaign(), tmp_path / "c", results=wrong)
+    with pytest.raises(RunError, match="is no folder"):
+        run(campaign(), tmp_path / "c", results=tmp_path / "nowhere" / "tiny.json")
+    assert not in_process, "before any work"
+    out = tmp_path / "tiny.json"
+    assert run(campaign(), tmp_path / "c", results=out).done
+    before, said = out.read_bytes(), list[str]()
+
+    def told(*_: Any) -> None:
+        pass
+
+    told.line = said.append  # type: ignore[attr-defined]
+    other = campaign(audits=[{"suite": {**SUITE, "version": 2}}], arms={"more": {}})
+    result = run_campaign(other, out=tmp_path / "d", results=out, options=EngineOptions(workers=1), progress=told)
+    assert result.done and any("of another form of this campaign" in line for line in said)
+    assert out.read_bytes() == before, "told, and nothing is lost on either side"
 
 
 def test_a_reference_is_the_run_of_the_same_seed(tmp_path: Path, in_process: list[str]) -> None:

@@ -46,6 +46,14 @@ def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
     return table
 
 
+def check_results_file(campaign: str, file: Path) -> None:
+    """RunError where results of this campaign could not be written: before hours of work, not after them."""
+    if os.path.lexists(file):
+        _older(file, campaign)
+    elif not file.parent.is_dir():
+        raise RunError(f"{file.parent} is no folder: {file} cannot be written; choose another file")
+
+
 def results_text(table: CampaignTable) -> str:
     """The file's text: JSON with a line for every interval, so that a change of one is a change of one line."""
     data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}

@@ -16,6 +16,7 @@ from attncem.campaigning.costs import Cost, Forecast, spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import needs
 from attncem.campaigning.planning import Asked, Source, find, look, standing
+from attncem.campaigning.results import check_results_file, write_results
 from attncem.config.suggest import known
 from attncem.files import explain_os_error
 from attncem.progress import Progress, forget, shown, tell
@@ -64,6 +65,7 @@ def run_campaign(
     options: EngineOptions | None = None,
     retry: Sequence[str] | None = None,
     cells: Sequence[str] = (),
+    results: str | Path | None = None,
     progress: Progress | None = None,
 ) -> CampaignResult:
     """Train and audit every cell that is not done; what is finished is never made again.
@@ -72,6 +74,7 @@ def run_campaign(
     campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
     others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
     such as "slot-*", only those are worked on, in the order of the patterns, and what they need.
+    `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
@@ -86,7 +89,10 @@ def run_campaign(
         folder.clear_stop()
         _forgive(folder, retry)
         chosen = _with_needs(folder, named)
-        return _Run(folder, kind, options or default_options(folder), told, chosen).to_its_end()
+        keep = None if results is None else Path(results)
+        if keep is not None:
+            check_results_file(folder.campaign.name, keep)
+        return _Run(folder, kind, options or default_options(folder), told, chosen, keep).to_its_end()
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
@@ -178,6 +184,8 @@ class _Run:
     told: Progress
     chosen: Sequence[str]
     """The cells to work on, in this order."""
+    results: Path | None = None
+    """The file that has after every cell what was found so far."""
     waiting: dict[str, list[str]] = field(default_factory=dict)
     """The cells that each cell needs that is not begun."""
     running: dict[str, float] = field(default_factory=dict)
@@ -208,6 +216,7 @@ class _Run:
             with self.kind(self.folder, self.options, self.told) as engine:
                 stopped = self._work(engine)
         self.folder.clear_stop()
+        self._keep_results()  # of cells too that were done before
         self.folder.log("stopped" if stopped else "ended", done=len(self.done), failed=len(self.failed))
         return CampaignResult(self.folder, self.folder.views(), stopped)
 
@@ -247,6 +256,7 @@ class _Run:
             cost = replace(cost, seconds=max(took, cost.seconds))  # less where it was begun in an earlier go
             self.forecast.learn(self.arms[ended.cell_id], cost)
             self.folder.log("done", cell=ended.cell_id, seconds=round(cost.seconds, 3))
+            self._keep_results()
         else:
             self.failed.add(ended.cell_id)
             failure = self._failure(ended)
@@ -255,6 +265,15 @@ class _Run:
             tell(self.told, text("campaign.failed", cell=failure.id, stage=stage, reason=failure.reason))
             _check_room(self.folder.path)  # or every other cell would fail for want of it
         self._say()
+
+    def _keep_results(self) -> None:
+        """What was found so far, into the file that was given; where that fails it is told, and the cells go on."""
+        if self.results is None or not self.done:
+            return
+        try:
+            write_results(self.folder.path, self.results)
+        except RunError as error:
+            tell(self.told, str(error))
 
     def _failure(self, ended: Ended) -> Failure:
         """What the cell wrote down itself, or that its process could not."""

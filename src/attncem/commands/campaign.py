@@ -62,7 +62,12 @@ def _add_run(verbs: Verbs) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only cells of such names, e.g. 'slot-*'; may be repeated",
+        help="only cells of such names, e.g. 'slot-*'; may be repeated: in this order",
+    )
+    parser.add_argument(
+        "--results",
+        metavar="OUT.json",
+        help="after every cell write there what was found so far (attncem campaign results)",
     )
     add_engine(parser)
     parser.set_defaults(run=_run)
@@ -117,26 +122,19 @@ def _plan(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _run(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    return _run_on(known, _source(known.source), _overrides(rest), out=known.out, cells=known.cells)
+    asked = {"out": known.out, "cells": known.cells, "results": known.results}
+    return _run_on(known, _source(known.source), _overrides(rest), **asked)
 
 
 def _retry(known: argparse.Namespace, rest: Sequence[str]) -> int:
     return _run_on(known, _folder(known.folder), retry=known.cells)
 
 
-def _run_on(
-    known: argparse.Namespace,
-    source: str | Path,
-    overrides: Sequence[str] = (),
-    *,
-    out: str | None = None,
-    retry: Sequence[str] | None = None,
-    cells: Sequence[str] = (),
-) -> int:
+def _run_on(known: argparse.Namespace, source: str | Path, overrides: Sequence[str] = (), **asked: Any) -> int:
+    """Run a campaign with what the words ask of `run_campaign`."""
     from attncem.campaigning import run_campaign
 
-    asked: dict[str, Any] = {"out": out, "engine": known.engine, "retry": retry, "cells": cells}
-    result = run_campaign(source, overrides, options=engine_options(known), **asked)
+    result = run_campaign(source, overrides, engine=known.engine, options=engine_options(known), **asked)
     _show_result(result, open_console())
     return 3 if result.failed else 0
 
