@@ -422,6 +422,7 @@ def test_a_claim_that_no_slope_reaches_is_told_as_it_was_measured(
     assert re.search(measured, told) and equal not in told and "1.80" in told, told
     own = part(script.write_results.page(source), "## The claim")
     assert own.count("too little to correct") == 2 and "- reached" not in own
+    assert "Corrected to the mean accuracy" not in own, "nothing is"
     assert own.count("**not reached**") == own.count("(at another accuracy than a)") == 4
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attncem.attacks.base import OwnImages, Standardiser, State, divide
-from attncem.attacks.convergence import steps_of, until_converged
+from attncem.attacks.convergence import doubled, steps_of, until_converged
 from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.forecast import Seconds, timed
 from attncem.attacks.oracle import Oracle
@@ -66,14 +66,16 @@ class ConvergingDecoder(DecodingAttack):
         self._image_shape = oracle.image_shape
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
-        """From the time of a step: two budgets at least, and all of them at most."""
+        """From the time of a step: two budgets at least, and all of them at most, each with its validation."""
         options = self.training_options()
-        train = own - min(max(1, round(options.validation_fraction * own)), own - 1)
+        held = min(max(1, round(options.validation_fraction * own)), own - 1)
+        train, budgets = own - held, len(doubled(options.epochs, options.max_epochs))
         batch = _batch_size(options, train)
         learner = self.begin(trial, options.model_copy(update={"batch_size": batch, "least_steps": 1}), 0).copied()
         tried = _batch_size(learner.options, len(learner.material.train))
         step = timed(lambda: learner.step(options.lr)).times(batch / tried)
-        answer = step.times(images / batch / 3)  # a step goes through the network three times
+        answered = (images + held * min(2, budgets), images + held * budgets)
+        answer = step.times(*(count / batch / 3 for count in answered))  # a step goes through the network three times
         return step.times(*steps_of(options, max(1, train // batch))) + answer
 
 
