@@ -317,7 +317,7 @@ def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[
         run(campaign(), tmp_path / "c", results=wrong)
     with pytest.raises(RunError, match="is no folder"):
         run(campaign(), tmp_path / "c", results=tmp_path / "nowhere" / "tiny.json")
-    assert not in_process, "before any work"
+    assert not in_process and not (tmp_path / "c").exists(), "before any work"
     out = tmp_path / "tiny.json"
     assert run(campaign(), tmp_path / "c", results=out).done
     before, said = out.read_bytes(), list[str]()

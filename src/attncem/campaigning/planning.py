@@ -30,6 +30,14 @@ class Asked:
     existing: CampaignFolder | None
 
     @property
+    def name(self) -> str:
+        """Of the campaign."""
+        if self.campaign is None and self.existing is not None:
+            return self.existing.campaign.name
+        assert self.campaign is not None
+        return self.campaign.name
+
+    @property
     def names(self) -> list[str]:
         """Of all cells, those that the folder holds where no campaign is given."""
         if self.campaign is None and self.existing is not None:

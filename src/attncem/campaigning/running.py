@@ -78,7 +78,9 @@ def run_campaign(
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
-    named = _named(asked, cells)
+    named, keep = _named(asked, cells), None if results is None else Path(results)
+    if keep is not None:
+        check_results_file(asked.name, keep)
     _check_room(standing(asked.path))
     with ExitStack() as stack:
         with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
@@ -89,9 +91,6 @@ def run_campaign(
         folder.clear_stop()
         _forgive(folder, retry)
         chosen = _with_needs(folder, named)
-        keep = None if results is None else Path(results)
-        if keep is not None:
-            check_results_file(folder.campaign.name, keep)
         return _Run(folder, kind, options or default_options(folder), told, chosen, keep).to_its_end()
 
 
