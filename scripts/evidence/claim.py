@@ -189,8 +189,8 @@ def _accuracies(found: Found) -> str:
         within = "within" if abs(away) <= AGREE else "**not within**"
         told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
         lines.append(f"- {told}{_beyond(found.slope, arm.accuracy, away)}")
-    corrected = not found.slope.lines or found.equal.keys() != {"a"}
-    return "\n".join([*lines, *(["", _how(found.slope)] if corrected else [])])
+    nothing_corrected = found.equal.keys() == {"a"}
+    return "\n".join([*lines, *([] if nothing_corrected else ["", _how(found.slope)])])
 
 
 def _beyond(known: Slope, accuracy: float, away: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attncem.campaigning.claims import Effect
@@ -162,7 +163,7 @@ def _on_cifar(source: Source, claims: Claims, language: str, to_results: str) ->
 
 
 def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> str:
-    """The claim on other data, as it was measured; empty while an arm has no run, or only some of its seeds."""
+    """The claim on other data, or the front end's part of it; empty while an arm that is there lacks seeds."""
     said, found = SAID[language], find(source, claim)
     if found is None or not _with_all_seeds(found):
         return ""
@@ -177,9 +178,8 @@ def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> 
 
 def _equally(found: Found, part: str, language: str) -> str:
     """The same at the accuracy of a, where a slope reaches there."""
-    own = found.over(found.equal).get((part, "a"), {})
-    told = {name: _times(own[name], language) for name in ("mse", "structure") if name in own}
-    return SAID[language]["equally"].format(**told) if len(told) > 1 else ""
+    own = found.over(found.equal).get((part, "a"))
+    return SAID[language]["equally"].format(**_errors(own, language)) if own else ""
 
 
 def _with_all_seeds(found: Found) -> bool:
@@ -248,13 +248,8 @@ def _thin(found: Found, language: str, to_results: str) -> str:
     """Arm d over a, as it was measured: its accuracy is too far away to correct; empty while it is not there."""
     if "d" not in found.arms:
         return ""
-    own = found.over(found.arms)["d", "a"]
-    return SAID[language]["thin"].format(
-        points=_points(found, "d", "a"),
-        **{name: _times(own[name], language) for name in ("mse", "structure")},
-        file=stem(found.origin["d"]),
-        to_results=to_results,
-    )
+    values = _over_a(found, language, "d") | {"file": stem(found.origin["d"])}
+    return SAID[language]["thin"].format(**values, to_results=to_results)
 
 
 def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:
@@ -263,7 +258,7 @@ def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, 
     return {
         **_over_a(found, language, "c"),
         "points_b": _points(found, *other),
-        **{f"{name}_b": _times(own[name], language) for name in ("mse", "structure")},
+        **{f"{name}_b": told for name, told in _errors(own, language).items()},
     }
 
 
@@ -273,9 +268,14 @@ def _over_a(found: Found, language: str, part: str) -> dict[str, object]:
     return {
         "seeds": _seeds(found),
         "points": _points(found, part, "a"),
-        **{name: _times(own[name], language) for name in ("mse", "structure")},
+        **_errors(own, language),
         "file": stem(found.claim.campaign),
     }
+
+
+def _errors(own: Mapping[str, Effect], language: str) -> dict[str, str]:
+    """How many times as much of both errors."""
+    return {name: _times(own[name], language) for name in ("mse", "structure")}
 
 
 def _points(found: Found, part: str, other: str) -> str:

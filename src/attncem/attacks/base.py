@@ -120,8 +120,13 @@ class OwnImages:
         return torch.cat([self.release(part, generator) for part in index.split(batch)])
 
 
+def held_out(count: int, fraction: float) -> int:
+    """How many of so many images are held out to validate on: at least one, and not all."""
+    return min(max(1, round(fraction * count)), count - 1)
+
+
 def divide(count: int, fraction: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Indices of the attacker's training and validation images, at least one each."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    held = min(max(1, round(fraction * count)), count - 1)
+    held = held_out(count, fraction)
     return order[held:].to(device), order[:held].to(device)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.attacks.base import OwnImages, Standardiser, State, divide
+from attncem.attacks.base import OwnImages, Standardiser, State, divide, held_out
 from attncem.attacks.convergence import doubled, steps_of, until_converged
 from attncem.attacks.decoding import DecodingAttack, Shape
 from attncem.attacks.forecast import Seconds, timed
@@ -68,7 +68,7 @@ class ConvergingDecoder(DecodingAttack):
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
         """From the time of a step: two budgets at least, and all of them at most, each with its validation."""
         options = self.training_options()
-        held = min(max(1, round(options.validation_fraction * own)), own - 1)
+        held = held_out(own, options.validation_fraction)
         train, budgets = own - held, len(doubled(options.epochs, options.max_epochs))
         batch = _batch_size(options, train)
         learner = self.begin(trial, options.model_copy(update={"batch_size": batch, "least_steps": 1}), 0).copied()
@@ -237,8 +237,8 @@ class DecoderTraining:
         set_rate(self.optimizer, rate)
         self.recorded(*self.material.batch())
 
-    def _descend(self, decode: Function, released: Tensor, target: Tensor) -> None:
-        self.engine.descend(self._loss(decode, released, target), [self.optimizer])
+    def _descend(self, decode: Function, *given: Tensor) -> None:
+        self.engine.descend(self._loss(decode, *given), [self.optimizer])
         if self.average is not None:
             self.average.update(self.decoder)
 

@@ -153,12 +153,10 @@ class FlowTraining(DecoderTraining):
         assert isinstance(self.decoder, FlowDecoder)
         return self.decoder.loss
 
-    def _descend(self, decode: Function, released: Tensor, target: Tensor, *drawn: Tensor) -> None:
+    def _loss(self, decode: Function, released: Tensor, target: Tensor, *drawn: Tensor) -> Tensor:
         with self.engine.autocast():
-            loss = decode(released, target, *drawn).mean()
-        self.engine.descend(loss, [self.optimizer])
-        if self.average is not None:
-            self.average.update(self.decoder)
+            loss: Tensor = decode(released, target, *drawn).mean()
+        return loss
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:

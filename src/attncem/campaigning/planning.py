@@ -30,12 +30,11 @@ class Asked:
     existing: CampaignFolder | None
 
     @property
-    def name(self) -> str:
-        """Of the campaign."""
-        if self.campaign is None and self.existing is not None:
-            return self.existing.campaign.name
-        assert self.campaign is not None
-        return self.campaign.name
+    def about(self) -> Campaign:
+        """The campaign that is given, or else the folder's."""
+        about = self.campaign or (self.existing.campaign if self.existing is not None else None)
+        assert about is not None
+        return about
 
     @property
     def names(self) -> list[str]:
@@ -126,11 +125,9 @@ def look(asked: Asked) -> Outlook:
         added = [view.cell.id for view in views if view.cell.id not in before]
         left = [] if folder is None else sorted((before | set(folder.left())) - names)
     forecast = Forecast.of(views, [] if folder is None else folder.events())
-    about = campaign or (folder.campaign if folder is not None else None)
-    assert about is not None
     return Outlook(
-        name=about.name,
-        meaning=about.meaning,
+        name=asked.about.name,
+        meaning=asked.about.meaning,
         folder=asked.path,
         begun=folder is not None,
         cells=views,

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,26 @@ _DIGITS = 6
 """Digits after the point of a measure: far below its interval."""
 
 
-def write_results(folder: str | Path, out: str | Path) -> CampaignTable:
+@dataclass(frozen=True)
+class Read:
+    """What a finished cell found, and on which device each of its audits was made."""
+
+    result: CellResult
+    devices: list[str]
+
+
+Known = dict[str, Read]
+"""Finished cells by their names: they do not change, so who asks again and again reads each of them once."""
+
+
+def write_results(folder: str | Path, out: str | Path, known: Known | None = None) -> CampaignTable:
     """Write a campaign's results to a new file, or over an older file of results of the same campaign.
 
     Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere, or
     before the campaign grew. Where their options or audits were others, nothing is written.
     """
     file = Path(out)
-    table = campaign_table(folder, command_to=file.name)
+    table = campaign_table(folder, command_to=file.name, known=known)
     if os.path.lexists(file):
         table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)
     with explain_os_error(file, "the campaign is as it was; choose another file"):
@@ -118,8 +130,11 @@ def read_results(file: str | Path) -> CampaignTable:
     return read_record(CampaignTable, Path(file))
 
 
-def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> CampaignTable:
-    """What a campaign has found so far, cell by cell; RunError where that is nothing."""
+def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Known | None = None) -> CampaignTable:
+    """What a campaign has found so far, cell by cell; RunError where that is nothing.
+
+    Cells that are `known` are not read, the others become so.
+    """
     folder = CampaignFolder.open(path)
     views = folder.views()
     done = [view for view in views if view.state == "done"]
@@ -127,29 +142,31 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json") -> Campaig
         raise RunError(
             f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
         )
-    found = {view.cell.id: _audits(folder, view) for view in done}
+    known = {} if known is None else known
+    for view in done:
+        if view.cell.id not in known:
+            known[view.cell.id] = _read(folder, view)
+    found = [known[view.cell.id] for view in done]
     name = folder.campaign.name
     verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
-    asked = [
-        _asked(audit, [audits[place].plan.device for audits in found.values()])
-        for place, audit in enumerate(folder.campaign.audits)
-    ]
+    asked = [_asked(audit, [one.devices[place] for one in found]) for place, audit in enumerate(folder.campaign.audits)]
     return CampaignTable(
         campaign=name,
         meaning=folder.campaign.meaning,
         command=f"attncem {verb} {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
         audits=asked,
-        cells=[_cell(folder, view, found[view.cell.id]) for view in done],
+        cells=[one.result for one in found],
         sha256=folder.plan.sha256,
         versions=dict(folder.plan.versions),
         unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
     )
 
 
-def _audits(folder: CampaignFolder, view: CellView) -> list[AuditResult]:
-    """The audits of a cell, in the order in which the campaign asks for them."""
+def _read(folder: CampaignFolder, view: CellView) -> Read:
+    """A finished cell with its audits, in the order in which the campaign asks for them."""
     there = folder.finished(view.cell.id).audits
-    return [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+    audits = [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+    return Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
 
 
 def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:

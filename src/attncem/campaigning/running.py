@@ -16,7 +16,7 @@ from attncem.campaigning.costs import Cost, Forecast, spent
 from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigning.expansion import needs
 from attncem.campaigning.planning import Asked, Source, find, look, standing
-from attncem.campaigning.results import check_results_file, write_results
+from attncem.campaigning.results import Known, check_results_file, write_results
 from attncem.config.suggest import known
 from attncem.files import explain_os_error
 from attncem.progress import Progress, forget, shown, tell
@@ -80,7 +80,7 @@ def run_campaign(
     asked = find(source, overrides, out)
     named, keep = _named(asked, cells), None if results is None else Path(results)
     if keep is not None:
-        check_results_file(asked.name, keep)
+        check_results_file(asked.about.name, keep)
     _check_room(standing(asked.path))
     with ExitStack() as stack:
         with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
@@ -191,6 +191,8 @@ class _Run:
     """When each cell that is at work was begun."""
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
+    found: Known = field(default_factory=dict)
+    """What cells found that were written down."""
     forecast: Forecast = field(default_factory=Forecast)
     arms: dict[str, str] = field(default_factory=dict)
 
@@ -203,19 +205,16 @@ class _Run:
         for view in views:
             if view.state in ("done", "failed"):
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
-        self.waiting = {
-            name: needs(campaign, plan, self.folder.cell(name))
-            for name in self.chosen
-            if name not in self.done | self.failed
-        }
+        left = {view.cell.id: view.cell for view in views if view.state not in ("done", "failed")}
+        self.waiting = {name: needs(campaign, plan, left[name]) for name in self.chosen if name in left}
         self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
+        self._keep_results()
         self._say()
         stopped = False
         if self.waiting:
             with self.kind(self.folder, self.options, self.told) as engine:
                 stopped = self._work(engine)
         self.folder.clear_stop()
-        self._keep_results()  # of cells too that were done before
         self.folder.log("stopped" if stopped else "ended", done=len(self.done), failed=len(self.failed))
         return CampaignResult(self.folder, self.folder.views(), stopped)
 
@@ -270,7 +269,7 @@ class _Run:
         if self.results is None or not self.done:
             return
         try:
-            write_results(self.folder.path, self.results)
+            write_results(self.folder.path, self.results, self.found)
         except RunError as error:
             tell(self.told, str(error))
 

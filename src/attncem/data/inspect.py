@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attncem.data.folders import check_files, listing_notes
-from attncem.data.readers import FOLDER_SETS, RawData, read_dataset
+from attncem.data.readers import EMBEDDED, FOLDER_SETS, RawData, read_dataset
 from attncem.data.sources import SOURCES, missing_files, places
 from attncem.data.specs import DATASETS
 from attncem.types import DataError
 
-EMBEDDED = "fashion_mnist_mini"
 NOTHING = "-"
 MIXED = "mixed"
 MIXED_SIZE = 32
