@@ -311,8 +311,43 @@ def test_the_front_is_a_table_and_a_figure_of_the_same_bytes(script: Any, tmp_pa
         assert f">{name}<".encode() in drawn
     own = part(script.write_results.page(source), "## The front")
     assert own.count("\n| local_contrast s 1.5 |") == own.count("\n| none |") == 17
-    assert "gated 002, λ = 16" in own and "| on it |" in own and "| no |" in own
+    assert "gated 002, λ = 16" in own and "| on it, 100 % |" in own and "| no, 0 % |" in own
     assert "![Accuracy against the strongest attack's MSE](results-front.svg)" in own
+
+
+def test_the_front_sets_surrogates_beside_each_other_at_one_accuracy(script: Any, tmp_path: Path) -> None:
+    """All lie on one line of error over accuracy, twice as high behind a front end; gmm's larger λ does nothing."""
+
+    def fronts(arm: str, weight: float) -> dict[str, float]:
+        name, behind = arm.removeprefix("front-end-"), 2.0 if arm.startswith("front-end-") else 1.0
+        if name == "gmm":
+            return {"accuracy": 0.88, "times": behind * (1.1 if weight == 0.05 else 1.0)}
+        lost = 0.0 if not weight else 0.01 if weight in (1.4, 0.05, 0.15, 0.07, 4) else 0.02
+        return {"accuracy": 0.89 - lost, "times": behind * 1.2 ** (100 * lost)}
+
+    folder(tmp_path, made("front-cifar10", fronts, noise=0.0))
+    source = script.source.Source(tmp_path)
+    own = part(script.write_results.page(source), "## The front")
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in own.splitlines() if " | 2.00 |" in line}
+    assert set(rows) == {"kmeans", "gmm", "capacity", "gated", "gated-002", "slot", "slot-001", "hybrid"}
+    at = {name: (float(cells[0]), float(cells[3])) for name, cells in rows.items()}
+    assert at.pop("gmm") == (0.0165, 0.033), "of two weights at that accuracy the one that leaves more"
+    assert all(own == pytest.approx((0.018, 0.036), rel=0.03) for own in at.values()), "along the common slope"
+    assert re.search(r"MSE 0\.0165 to 0\.018\d without a front end, 0\.0330 to 0\.03[67]\d behind it", own)
+
+
+def test_the_thin_client_is_told_at_equal_accuracy_where_that_is_not_extrapolated(script: Any, tmp_path: Path) -> None:
+    def along(arm: str, weight: float) -> dict[str, float]:
+        away = 0.0 if weight in (0.05, 1.2) or (arm, weight) == ("kmeans", 2) else 0.02
+        return {"accuracy": 0.877 - away, "times": 1.2 ** (100 * away)}
+
+    claim = made("claim-cifar10", planted(1.8))
+    for accuracy, told in ((0.867, True), (0.850, False)):
+        thin = made("claim-thin-cifar10", planted(1.8, accuracy=accuracy))
+        folder(tmp_path, claim, thin, made("claim-selection-cifar10", along, noise=0.0))
+        page = script.write_results.page(script.source.Source(tmp_path))
+        (said,) = (line for line in page.splitlines() if line.startswith("- **Behind a thin, deep client"))
+        assert "as measured" in said and (", and at equal accuracy" in said) == told
 
 
 def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) -> None:

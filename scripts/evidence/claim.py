@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from attncem.campaigning.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
+from attncem.config.run import RunConfig
 from attncem.results.campaign_table import CampaignTable
 from evidence.source import Source, config_of, link, not_measured
 from evidence.words import (
@@ -34,7 +35,7 @@ AGREE = 0.002
 """How far mean accuracies may be apart and still be called equal."""
 CURVES = (
     *("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection"),
-    *("claim-selection-tiny-imagenet", "claim-selection-lfw"),
+    *("front-cifar10", "claim-selection-tiny-imagenet", "claim-selection-lfw"),
 )
 """Campaigns with settings at several weights, from which the slope is measured."""
 FARTHEST = 2.0
@@ -74,6 +75,16 @@ class Slope:
     def corrects(self, away: float) -> bool:
         """Whether an accuracy that is so far off can be corrected."""
         return bool(self.lines) and abs(away) <= FARTHEST * self.reach
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest accuracy of a setting at one of its weights."""
+        measured = [arm.accuracy for curve in self.curves for _, arm in curve]
+        return min(measured, default=math.inf), max(measured, default=-math.inf)
+
+    def covers(self, accuracy: float) -> bool:
+        """Whether it was measured on both sides of an accuracy."""
+        return self.ends[0] <= accuracy <= self.ends[1]
 
     def without_one(self, measure: str) -> list[float]:
         """The slope of a measure with each of the settings left out; nothing where there are fewer than three."""
@@ -128,10 +139,13 @@ def find(source: Source, claim: Claim) -> Found | None:
     main = source.table(claim.campaign)
     if main is None or "a" not in arms or len(arms) == 1:
         return None
-    like = config_of(origin["a"], arms["a"])
-    curves = {campaign: source.curves(campaign, like, balanced=claim.balanced) for campaign in CURVES}
-    known = Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
-    return Found(claim, main, arms, origin, known)
+    return Found(claim, main, arms, origin, slope(source, config_of(origin["a"], arms["a"]), balanced=claim.balanced))
+
+
+def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
+    """What is known of settings at several weights with the data, network and channel of a configuration."""
+    curves = {campaign: source.curves(campaign, like, balanced=balanced) for campaign in CURVES}
+    return Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
 
 
 # the section
@@ -197,10 +211,9 @@ def _beyond(known: Slope, accuracy: float, away: float) -> str:
     """What is said of an accuracy at which the slope was not measured, or so far off that it is not corrected."""
     if known.lines and not known.corrects(away):
         return f" λ moved accuracies by {100 * known.reach:.2f} points at most: **too little to correct this**."
-    measured = [arm.accuracy for curve in known.curves for _, arm in curve]
-    if not measured or min(measured) <= accuracy <= max(measured):
+    if not known.curves or known.covers(accuracy):
         return ""
-    ends = " to ".join(f"{100 * end:.1f}" for end in (min(measured), max(measured)))
+    ends = " to ".join(f"{100 * end:.1f}" for end in known.ends)
     return (
         f" The slope below was measured from {ends} %, so its correction is **extrapolated**; read it as measured too."
     )
@@ -209,11 +222,16 @@ def _beyond(known: Slope, accuracy: float, away: float) -> str:
 def _how(known: Slope) -> str:
     if not known.lines:
         return "No setting of these data was measured at several λ, so there is no slope, and nothing is corrected."
+    return f"Corrected to the mean accuracy of a, seed by seed: {worth(known)}; its own error is not in the intervals."
+
+
+def worth(known: Slope) -> str:
+    """What a point of accuracy is worth, and what that is known from."""
     told = f"{_percent(known, 'mse')} of the MSE and {_percent(known, 'structure')} of the structure error"
     files = ", ".join(map(link, known.campaigns))
     return (
-        f"Corrected to the mean accuracy of a, seed by seed: each point of accuracy is worth {told}. It is one slope "
-        f"for {len(known.curves)} settings at several λ each ({files}); its own error is not in the intervals."
+        f"each point of accuracy is worth {told}. It is one slope for {len(known.curves)} settings at several λ each "
+        f"({files})"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attncem.campaigning.claims import ACCURACY, Arm
 from attncem.reporting.campaign_plots import Ink, Plot, files
 
 
@@ -21,3 +22,9 @@ def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[
 
     plot = Plot(name, "Accuracy and the strongest attack's error", whole, size)
     return next(content for file, content in files(plot) if file.endswith(".svg"))
+
+
+def seeds(axes: Any, arm: Arm, color: str, marker: str) -> None:
+    """Every run of an arm as a small, pale point."""
+    accuracies = [100 * value for value in arm.values[ACCURACY]]
+    axes.plot(accuracies, arm.values["mse"], color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)

@@ -1,48 +1,62 @@
-"""The front: accuracy against what the attacker is left with, as a table and as a figure."""
+"""The front: accuracy against what the attacker is left with, as tables and as a figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
-from attncem.campaigning.claims import ACCURACY, Arm, arms_of
+from attncem.campaigning.choosing import Candidate, error_of, undominated
+from attncem.campaigning.claims import ACCURACY, Arm, arms_of, moved
 from attncem.reporting.campaign_plots import Ink
 from attncem.reporting.figures import marker_of
 from attncem.results.comparison import FrontPoint
-from attncem.statistics import pareto, seed_summary
-from evidence.drawing import accuracy_and_error
-from evidence.source import Source, config_of, not_measured
-from evidence.words import front_end, method, spread, table, title, whence
+from attncem.statistics import pareto
+from evidence.claim import Slope, slope, worth
+from evidence.drawing import accuracy_and_error, seeds
+from evidence.source import Source, config_of, not_measured, weight_of
+from evidence.words import front_end, method, number, spread, table, title, whence
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
 SHOWN = ("mse", "structure", "ssim")
 BEHIND = "front-end-"
 """How the names of arms with a front end begin."""
+AT = 0.88
+"""The accuracy at which surrogates are set beside each other: most have one λ on either side of it."""
 _STANDINGS = {"surely": "on it", "possibly": "perhaps", "not": "no"}
 
 
 def section(source: Source) -> str:
-    """The front's table below its figure, or that it is not measured yet."""
+    """The front's figure and tables, or that it is not measured yet."""
     found = source.table(CAMPAIGN)
     if found is None:
         return not_measured(CAMPAIGN)
     arms = arms_of(found)
-    standing = {name: point.standing for name, point in standings(arms).items()}
-    lines = []
-    for arm in sorted(arms, key=lambda one: -one.accuracy):
-        config = config_of(CAMPAIGN, arm)
-        numbers = [spread(name, arm.values[name]) for name in (ACCURACY, *SHOWN)]
-        lines.append([front_end(config), method(config), *numbers, _STANDINGS[standing[label(arm)]]])
-    head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
     told = (
         f"{whence(found, arms)}\n\n"
         f"![Accuracy against the strongest attack's MSE]({FIGURE})\n\n"
-        "*On the front* goes by accuracy and MSE and by the intervals of both ([Statistics](statistics.md#fronts)): "
-        "so few seeds leave most of it open.\n\n"
+        "*Small points are single runs, large ones their means; a line joins the two λ of a surrogate, the dashed one "
+        "the means that no other beats in both.*\n\n"
     )
-    return told + table(head, lines, left=2)
+    return told + "\n\n".join([*_at_equal_accuracy(source, arms), _all(arms)])
+
+
+def _all(arms: Sequence[Arm]) -> str:
+    """Every arm at every point, the most accurate first."""
+    places, lines = standings(arms), []
+    for arm in sorted(arms, key=lambda one: -one.accuracy):
+        config, place = config_of(CAMPAIGN, arm), places[label(arm)]
+        numbers = [spread(name, arm.values[name]) for name in (ACCURACY, *SHOWN)]
+        standing = f"{_STANDINGS[place.standing]}, {100 * place.share:.0f} %"
+        lines.append([front_end(config), method(config), *numbers, standing])
+    head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
+    return (
+        "All settings. *On the front* goes by accuracy and MSE and by the intervals of both, beside it in how many "
+        "resamples of the seeds ([Statistics](statistics.md#fronts)): so few seeds leave most of it open.\n\n"
+        + table(head, lines, left=2)
+    )
 
 
 def label(arm: Arm) -> str:
@@ -56,6 +70,59 @@ def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
     return {point.name: point for point in pareto(points)}
 
 
+# at equal accuracy
+
+
+def _at_equal_accuracy(source: Source, arms: Sequence[Arm]) -> list[str]:
+    """Every surrogate without and with a front end at one accuracy; nothing where no slope is known."""
+    known = slope(source, config_of(CAMPAIGN, arms[0]))
+    without, behind = (equal(arms, known, prefix) for prefix in ("", BEHIND))
+    both = [name for name in without if name in behind]
+    if not both:
+        return []
+    lines = [
+        [name, *_numbers(without[name]), *_numbers(behind[name]), *_times(without[name], behind[name])] for name in both
+    ]
+    measures = [title(name) for name in SHOWN]
+    head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
+    told = (
+        f"**At {100 * AT:g} % accuracy**, of each surrogate's two λ the one that leaves more there: "
+        f"MSE {_ends(without, both)} without a front end, {_ends(behind, both)} behind it. Means alone, as so few "
+        f"seeds are no test; moved there seed by seed: {worth(known)}."
+    )
+    return [told, table(head, lines)]
+
+
+def equal(arms: Sequence[Arm], known: Slope, prefix: str) -> dict[str, Arm]:
+    """By surrogate the arm, of all its weights, with the largest error at that accuracy; none for no surrogate."""
+    found: dict[str, Arm] = {}
+    for arm in arms:
+        if not weight_of(CAMPAIGN, arm) or arm.name.startswith(BEHIND) != bool(prefix):
+            continue
+        if known.corrects(arm.accuracy - AT):
+            there, name = moved(arm, AT, known.lines), arm.name.removeprefix(prefix)
+            found[name] = max([found[name], there], key=_error) if name in found else there
+    return found
+
+
+def _error(arm: Arm) -> float:
+    return error_of({name: fmean(arm.values[name]) for name in ("mse", "structure")})
+
+
+def _numbers(arm: Arm) -> list[str]:
+    return [number(name, fmean(arm.values[name])) for name in SHOWN]
+
+
+def _times(without: Arm, behind: Arm) -> list[str]:
+    return [f"{fmean(behind.values[name]) / fmean(without.values[name]):.2f}" for name in ("mse", "structure")]
+
+
+def _ends(arms: Mapping[str, Arm], names: Sequence[str]) -> str:
+    """The smallest and the largest MSE."""
+    errors = sorted(fmean(arms[name].values["mse"]) for name in names)
+    return f"{number('mse', errors[0])} to {number('mse', errors[-1])}"
+
+
 # the figure
 
 
@@ -65,33 +132,34 @@ def figure(source: Source) -> bytes | None:
     if found is None:
         return None
     arms = arms_of(found)
-    return accuracy_and_error("front", lambda axes, ink: _draw(axes, ink, arms), (8.4, 4.8))
+    return accuracy_and_error("front", lambda axes, ink: _draw(axes, ink, arms), (8.4, 5.4))
 
 
 def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
-    """A line for every surrogate through its weights, filled points behind a front end, with intervals over seeds."""
+    """A line for every surrogate through its weights, filled points behind a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
+    best = undominated(Candidate(label(arm), arm.accuracy, fmean(arm.values["mse"])) for arm in arms)
+    xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]
+    axes.plot(xs, ys, color=ink.muted, linewidth=1.0, linestyle="dashed", label="no other is better in both", zorder=1)
     for name, group in groupby(arms, key=lambda arm: arm.name):
         own, place = list(group), surrogates.index(name.removeprefix(BEHIND))
         _curve(axes, own, ink.of(place), marker_of(place), filled=name.startswith(BEHIND))
     for place, name in enumerate(surrogates):
-        axes.plot([], [], color=ink.of(place), marker=marker_of(place), linestyle="", markersize=5, label=name)
+        axes.plot([], [], color=ink.of(place), marker=marker_of(place), linestyle="", markersize=6, label=name)
     for filled, name in ((True, "with a front end"), (False, "without")):
         face = ink.muted if filled else "none"
-        axes.plot([], [], color=ink.muted, marker="o", markerfacecolor=face, linestyle="", markersize=5, label=name)
+        axes.plot([], [], color=ink.muted, marker="o", markerfacecolor=face, linestyle="", markersize=6, label=name)
 
 
 def _curve(axes: Any, arms: Sequence[Arm], color: str, marker: str, *, filled: bool) -> None:
-    spreads = [(seed_summary(arm.values[ACCURACY]), seed_summary(arm.values["mse"])) for arm in arms]
-    axes.errorbar(
-        [100 * x.mean for x, _ in spreads],
-        [y.mean for _, y in spreads],
-        xerr=[100 * (x.mean - x.low if x.low is not None else 0.0) for x, _ in spreads],
-        yerr=[y.mean - y.low if y.low is not None else 0.0 for _, y in spreads],
+    for arm in arms:
+        seeds(axes, arm, color, marker)
+    axes.plot(
+        [100 * arm.accuracy for arm in arms],
+        [fmean(arm.values["mse"]) for arm in arms],
         color=color,
         marker=marker,
-        markerfacecolor=color if filled else "none",
-        markersize=5,
+        markerfacecolor=color if filled else "white",
+        markersize=6,
         linewidth=0.8,
-        elinewidth=0.6,
     )

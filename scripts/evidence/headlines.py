@@ -57,7 +57,7 @@ SAID = {
         "share_differs": "Kmeans behind the same front end leaves {mse_b} the MSE, attention {mse_c} as much as that.",
         "thin": (
             "**Behind a thin, deep client of the same cost:** {points} points of accuracy from the baseline's kmeans, "
-            "the same leaves {mse} the MSE and {structure} the structure error, as measured; "
+            "the same leaves {mse} the MSE and {structure} the structure error, as measured{equally}; "
             "[`results/{file}.json`]({to_results}/{file}.json)."
         ),
         "less": " (without {count} of its rows)",
@@ -83,7 +83,7 @@ SAID = {
             "已有结果：CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子："
             "前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
             "最强攻击的 MSE 为其 {mse}，结构误差为 {structure}；"
-            "同一前端加 kmeans 相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}。"
+            "同一前端加 kmeans 相差 {points_b} 个百分点，分别为 {mse_b}和 {structure_b}。"
             "种子太少，不足以证明某种方法更好。"
             "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征；"
             "95 % 区间按种子计算，准确率未对齐；"
@@ -94,7 +94,7 @@ SAID = {
             "**内置图像，无需 GPU，每组 {seeds} 个随机种子**："
             "前端加注意力（σ 另选）的准确率与基线 kmeans 相差 {points} 个百分点，"
             "`{suite}` 中最强攻击（{runs} 次运行中有 {doubtful} 次未收敛）的 MSE 为其 {mse}，结构误差为 {structure}；"
-            "与同一前端加 kmeans 相比，相差 {points_b} 个百分点，分别为 {mse_b} 和 {structure_b}；"
+            "与同一前端加 kmeans 相比，相差 {points_b} 个百分点，分别为 {mse_b}和 {structure_b}；"
             "[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "elsewhere": (
@@ -107,7 +107,7 @@ SAID = {
         "claim-lfw": "人脸（LFW people，平衡准确率）",
         "part-b": " kmeans ",
         "part-c": "注意力",
-        "equally": "，在相同准确率下分别为 {mse} 和 {structure}",
+        "equally": "，在相同准确率下分别为 {mse}和 {structure}",
         "missing": "；该数据上的注意力尚未测量",
         "few": "，不足以检验",
         "doubt": "（{runs} 次运行中有 {doubtful} 次未收敛）",
@@ -115,7 +115,7 @@ SAID = {
         "share_differs": "同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}。",
         "thin": (
             "**换用计算量相同的细而深的客户端**：准确率与基线 kmeans 相差 {points} 个百分点，实测 MSE 为其 {mse}，"
-            "结构误差为 {structure}；[`results/{file}.json`]({to_results}/{file}.json)。"
+            "结构误差为 {structure}{equally}；[`results/{file}.json`]({to_results}/{file}.json)。"
         ),
         "less": "（未用其中 {count} 行）",
         "equal": "在相同准确率下",
@@ -245,11 +245,13 @@ def _share(found: Found, language: str) -> str:
 
 
 def _thin(found: Found, language: str, to_results: str) -> str:
-    """Arm d over a, as it was measured: its accuracy is too far away to correct; empty while it is not there."""
+    """Arm d over a, as measured, and at equal accuracy where nothing is extrapolated; empty while it is not there."""
     if "d" not in found.arms:
         return ""
     values = _over_a(found, language, "d") | {"file": stem(found.origin["d"])}
-    return SAID[language]["thin"].format(**values, to_results=to_results)
+    covered = found.slope.covers(found.arms["d"].accuracy)
+    equally = _equally(found, "d", language) if covered else ""
+    return SAID[language]["thin"].format(**values, equally=equally, to_results=to_results)
 
 
 def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:

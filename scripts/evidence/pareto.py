@@ -9,7 +9,7 @@ from attncem.reporting.campaign_plots import Ink
 from attncem.reporting.figures import marker_of
 from attncem.statistics import seed_summary
 from evidence.claim import Claim, Found, find
-from evidence.drawing import accuracy_and_error
+from evidence.drawing import accuracy_and_error, seeds
 from evidence.source import Source
 
 FIGURE = "results-claim.svg"
@@ -45,8 +45,7 @@ def _draw(axes: Any, ink: Ink, found: Found) -> None:
 
 def _arm(axes: Any, arm: Arm, name: str, color: str, marker: str) -> None:
     """Its seeds as small points, and their mean with its 95 % intervals."""
-    accuracies = [100 * value for value in arm.values[ACCURACY]]
-    axes.plot(accuracies, arm.values["mse"], color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)
-    x, y = seed_summary(accuracies), seed_summary(arm.values["mse"])
+    seeds(axes, arm, color, marker)
+    x, y = seed_summary([100 * value for value in arm.values[ACCURACY]]), seed_summary(arm.values["mse"])
     spread = {key: None if one.low is None else one.mean - one.low for key, one in (("xerr", x), ("yerr", y))}
     axes.errorbar([x.mean], [y.mean], color=color, marker=marker, linestyle="", markersize=6, label=name, **spread)
