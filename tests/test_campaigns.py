@@ -230,6 +230,23 @@ def test_a_failing_cell_is_written_down_and_the_others_go_on(tmp_path: Path, in_
     assert result.folder.failure("bad-s0") is None
 
 
+def test_a_part_of_what_failed_can_be_tried_again_alone(tmp_path: Path, in_process: list[str]) -> None:
+    data, out = str(tmp_path / "data"), tmp_path / "bad.json"
+    given = campaign(arms={"bad": {"set": {"data.root": data}}, "worse": {"set": {"data.root": data}}, "good": {}})
+    folder = run(given, tmp_path / "c", cells=["bad-*", "worse-*"]).folder
+    (tmp_path / "data").mkdir()
+    shutil.copy(Path(attncem.__file__).parent / "data" / "embedded" / "fashion_mnist_mini.npz", data)
+    words = ["campaign", "retry", str(folder.path), "--cells", "bad-*", "--results", str(out), "--workers", "1"]
+    assert main(words) == 3, "one is still failed"
+    assert {view.cell.id: view.state for view in folder.views()} == {
+        "bad-s0": "done",
+        "worse-s0": "failed",
+        "good-s0": "planned",
+    }
+    assert in_process == ["bad-s0", "worse-s0", "bad-s0"]
+    assert [cell.arm for cell in read_results(out).cells] == ["bad"]
+
+
 def test_a_failed_row_fails_the_cell_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attncem.attacks.floors import MeanImageFloor
 

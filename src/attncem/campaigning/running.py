@@ -73,7 +73,7 @@ def run_campaign(
     `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
     campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
     others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
-    such as "slot-*", only those are worked on, in the order of the patterns, and what they need.
+    such as "slot-*", only those are worked on or tried again, in the order of the patterns, and what they need.
     `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
     """
     kind = ENGINES[known("engine", engine, ENGINES)]
@@ -89,8 +89,8 @@ def run_campaign(
         told = stack.enter_context(shown(progress))
         folder = _settle(asked, told)
         folder.clear_stop()
-        _forgive(folder, retry)
         chosen = _with_needs(folder, named)
+        _forgive(folder, retry, chosen)
         return _Run(folder, kind, options or default_options(folder), told, chosen, keep).to_its_end()
 
 
@@ -161,15 +161,15 @@ def _with_needs(folder: CampaignFolder, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _forgive(folder: CampaignFolder, retry: Sequence[str] | None) -> None:
-    """Have failed cells tried again: those that are named, or all."""
+def _forgive(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collection[str]) -> None:
+    """Have failed cells tried again: those that are named, or all that are to be worked on."""
     if retry is None:
         return
     failed = {view.cell.id for view in folder.views() if view.state == "failed"}
     for name in retry:
         if folder.cell(name).id not in failed:
             raise ConfigError(f"{name} has not failed: there is nothing to try again")
-    for name in retry or failed:
+    for name in retry or failed.intersection(chosen):
         folder.forgive(name)
 
 

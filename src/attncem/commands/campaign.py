@@ -57,6 +57,12 @@ def _add_plan(verbs: Verbs) -> None:
 
 def _add_run(verbs: Verbs) -> None:
     parser = _new(verbs, "run", "Run every cell that is not done, several at once.", overrides=True)
+    _add_going_on(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_going_on(parser: VerbParser) -> None:
+    """What all take that work on cells: which, where what they find is written, and the engine."""
     parser.add_argument(
         "--cells",
         action="append",
@@ -70,7 +76,6 @@ def _add_run(verbs: Verbs) -> None:
         help="after every cell write there what was found so far (attncem campaign results)",
     )
     add_engine(parser)
-    parser.set_defaults(run=_run)
 
 
 def _add_folder_verbs(verbs: Verbs) -> None:
@@ -85,8 +90,8 @@ def _add_folder_verbs(verbs: Verbs) -> None:
         parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
         parser.set_defaults(run=run)
         if name == "retry":
-            parser.add_argument("cells", nargs="*", metavar="CELL", help="cells that failed (default: all of them)")
-            add_engine(parser)
+            parser.add_argument("failed", nargs="*", metavar="CELL", help="cells that failed (default: all of them)")
+            _add_going_on(parser)
         if name == "report":
             parser.add_argument("--out", metavar="FILE", help="HTML file (default: FOLDER/report.html)")
             parser.add_argument("--reference", metavar="ARM", help="what arms are tested against (default: the first)")
@@ -122,18 +127,18 @@ def _plan(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _run(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    asked = {"out": known.out, "cells": known.cells, "results": known.results}
-    return _run_on(known, _source(known.source), _overrides(rest), **asked)
+    return _run_on(known, _source(known.source), _overrides(rest), out=known.out)
 
 
 def _retry(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    return _run_on(known, _folder(known.folder), retry=known.cells)
+    return _run_on(known, _folder(known.folder), retry=known.failed)
 
 
 def _run_on(known: argparse.Namespace, source: str | Path, overrides: Sequence[str] = (), **asked: Any) -> int:
     """Run a campaign with what the words ask of `run_campaign`."""
     from attncem.campaigning import run_campaign
 
+    asked |= {"cells": known.cells, "results": known.results}
     result = run_campaign(source, overrides, engine=known.engine, options=engine_options(known), **asked)
     _show_result(result, open_console())
     return 3 if result.failed else 0
