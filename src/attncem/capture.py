@@ -27,11 +27,11 @@ VARIABLE = "ATTNCEM_COMPILE_FROM"
 """The environment may say another number: where many runs share a GPU, compiling is worth it sooner."""
 WARM_STEPS = 3
 """Steps run as they are written before one is recorded: they create optimiser state and library handles."""
-TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.25}
+TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.3}
 """How far the recorded step's update may be from the plain one's, relative to its size, by precision.
 
 Convolutions in 32 bits round to 10 bits of mantissa on a GPU: 0.028 was seen for batches of 16. A step without its
-penalty differs there by 0.06, one with other noise by 0.4. In bf16 rounding alone made up to 0.21, VGG11-BN compiled
+penalty differs there by 0.06, one with other noise by 0.4. In bf16 rounding alone made up to 0.22, VGG11-BN compiled
 on batches of 256; other noise makes 0.65 to 0.8 there, and the penalty of kmeans 0.35 where that of attention, 0.05, is
 lost in the rounding.
 """
