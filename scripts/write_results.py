@@ -55,7 +55,23 @@ def elsewhere(source: Source, there: claim.Claim) -> str:
 
 
 def page(source: Source) -> str:
-    """The whole page."""
+    """The whole page, with links to its parts after its headline."""
+    head, mark, rest = _body(source).partition("\n## ")
+    return f"{head}\n{contents(mark + rest)}\n{mark}{rest}"
+
+
+def contents(text: str) -> str:
+    """A line of links to the headings of the second level."""
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    return "On this page: " + " · ".join(f"[{one}](#{anchor(one)})" for one in headings)
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link, as GitHub names it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _body(source: Source) -> str:
     thin = "" if source.table(THIN) else f"Arm d, behind a thin client: {not_measured(THIN)}\n\n"
     drawn = f"![Accuracy against the strongest attack's MSE]({pareto.FIGURE})\n\n" if claim.find(source, CLAIM) else ""
     return f"""# Results

@@ -131,6 +131,15 @@ def test_the_page_links_to_files_that_are_there() -> None:
     assert links and all((ROOT / "docs" / link).exists() for link in links)
 
 
+def test_links_inside_the_page_lead_to_its_headings(script: Any) -> None:
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^##+ (.+)$", page, re.MULTILINE)
+    there = {script.write_results.anchor(one) for one in headings}
+    assert {"the-claim", "the-baselines-own-recipe", "tiny-imagenet-200-classes-resnet-20"} <= there
+    inside = re.findall(r"\]\(#([^)]+)\)", page)
+    assert set(inside) <= there and len(inside) > page.count("\n## ")
+
+
 def test_arms_that_were_chosen_are_those_of_the_claims_files(script: Any) -> None:
     """Once the selections are measured, nobody may forget to put what they say into the campaigns."""
     chosen = script.others.chosen(script.source.Source(ROOT / "results"))
