@@ -76,7 +76,7 @@ def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
 def _at_equal_accuracy(source: Source, arms: Sequence[Arm]) -> list[str]:
     """Every surrogate without and with a front end at one accuracy; nothing where no slope is known."""
     known = slope(source, config_of(CAMPAIGN, arms[0]))
-    without, behind = (equal(arms, known, prefix) for prefix in ("", BEHIND))
+    without, behind = (equal(arms, known, behind=one) for one in (False, True))
     both = [name for name in without if name in behind]
     if not both:
         return []
@@ -93,15 +93,14 @@ def _at_equal_accuracy(source: Source, arms: Sequence[Arm]) -> list[str]:
     return [told, table(head, lines)]
 
 
-def equal(arms: Sequence[Arm], known: Slope, prefix: str) -> dict[str, Arm]:
-    """By surrogate the arm, of all its weights, with the largest error at that accuracy; none for no surrogate."""
+def equal(arms: Sequence[Arm], known: Slope, *, behind: bool) -> dict[str, Arm]:
+    """By surrogate, with or without a front end, the arm of all its weights with the largest error at that accuracy."""
     found: dict[str, Arm] = {}
     for arm in arms:
-        if not weight_of(CAMPAIGN, arm) or arm.name.startswith(BEHIND) != bool(prefix):
-            continue
-        if known.corrects(arm.accuracy - AT):
-            there, name = moved(arm, AT, known.lines), arm.name.removeprefix(prefix)
-            found[name] = max([found[name], there], key=_error) if name in found else there
+        asked = weight_of(CAMPAIGN, arm) > 0 and arm.name.startswith(BEHIND) == behind
+        if asked and known.corrects(arm.accuracy - AT):
+            there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
+            found[name] = max(found.get(name, there), there, key=_error)
     return found
 
 
