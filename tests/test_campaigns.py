@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from attncem.campaign_folder import CampaignFolder, held
 from attncem.campaigning import costs, plan_campaign, run_campaign, stop_campaign
 from attncem.campaigning import running as running_module
 from attncem.campaigning.cell import work
-from attncem.campaigning.engines import ENGINES, EngineOptions
+from attncem.campaigning.engines import ENGINES, Ended, EngineOptions
 from attncem.campaigning.equal_time import seconds_an_epoch, trial
 from attncem.campaigning.expansion import cell_id, expand, needs
 from attncem.campaigning.results import campaign_table, read_results, results_text
@@ -40,6 +41,16 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def run(source: Any, out: Path | None = None, **options: Any) -> CampaignResult:
     return run_campaign(source, out=out, progress=silent, **{"options": EngineOptions(workers=1), **options})
+
+
+def lines_into(said: list[str]) -> Any:
+    """A progress that keeps the lines it is told."""
+
+    def told(*_: Any) -> None:
+        pass
+
+    told.line = said.append  # type: ignore[attr-defined]
+    return told
 
 
 # what a file may say
@@ -338,15 +349,60 @@ def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[
     out = tmp_path / "tiny.json"
     assert run(campaign(), tmp_path / "c", results=out).done
     before, said = out.read_bytes(), list[str]()
-
-    def told(*_: Any) -> None:
-        pass
-
-    told.line = said.append  # type: ignore[attr-defined]
     other = campaign(audits=[{"suite": {**SUITE, "version": 2}}], arms={"more": {}})
-    result = run_campaign(other, out=tmp_path / "d", results=out, options=EngineOptions(workers=1), progress=told)
+    result = run_campaign(
+        other, out=tmp_path / "d", results=out, options=EngineOptions(workers=1), progress=lines_into(said)
+    )
     assert result.done and any("of another form of this campaign" in line for line in said)
     assert out.read_bytes() == before, "told, and nothing is lost on either side"
+
+
+def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_process: list[str]) -> None:
+    said, given = list[str](), campaign(arms={"a": {}, "b": {}}, seeds=2)
+    run(given, tmp_path / "c", cells=["a-s0", "b-s0"])
+    log = tmp_path / "c" / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    took = [{**line, "seconds": 500.0 if line["cell"] == "b-s0" else 1.0} for line in lines if line["event"] == "done"]
+    log.write_text("".join(json.dumps(line) + "\n" for line in took), encoding="utf-8")
+    result = run_campaign(tmp_path / "c", within=5, options=EngineOptions(workers=1), progress=lines_into(said))
+    assert in_process == ["a-s0", "b-s0", "a-s1"] and result.stopped and not result.failed
+    assert said[-1] == "1 not begun: too little time is left"
+    assert {view.cell.id: view.state for view in result.cells}["b-s1"] == "planned"
+    result = run(tmp_path / "c", within=60)
+    assert result.done and not result.stopped
+
+
+def test_what_a_cell_has_cost_already_counts_towards_its_time(
+    tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(campaign(arms={"a": {}}, seeds=2), tmp_path / "c", cells=["a-s0"])
+    monkeypatch.setattr(running_module, "spent", lambda run: costs.Cost(400.0 if run.name == "a-s1" else 500.0))
+    monkeypatch.setattr(costs, "spent", lambda run: costs.Cost(500.0))
+    assert run(tmp_path / "c", within=1).stopped and in_process == ["a-s0"], "100 s are left of it"
+    assert run(tmp_path / "c", within=2).done
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
+def test_no_time_at_all_is_refused(minutes: float, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"within=.*: more than 0 minutes are needed"):
+        run(campaign(), tmp_path / "c", within=minutes)
+    assert not (tmp_path / "c").exists()
+
+
+def test_at_the_end_of_its_time_a_campaign_ends_whatever_is_at_work(tmp_path: Path) -> None:
+    class Slow(InProcess):
+        """Never done with a cell."""
+
+        def wait(self, seconds: float) -> list[Ended]:
+            time.sleep(0.05)
+            return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENGINES, "local", Slow)
+        result = run(campaign(), tmp_path / "c", within=0.005)
+    assert result.stopped and not result.done
+    assert json.loads((tmp_path / "c" / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1])["event"] == "stopped"
+    assert run(tmp_path / "c").done
 
 
 def test_a_reference_is_the_run_of_the_same_seed(tmp_path: Path, in_process: list[str]) -> None:
@@ -507,6 +563,7 @@ def test_the_command_runs_lists_and_tells(tmp_path: Path, capsys: pytest.Capture
         (["run", "demo", "training.epoch=1"], "did you mean training.epochs"),
         (["run", "demo", "--workers", "0", "--out", "OUT"], "workers=0"),
         (["run", "demo", "--cells", "nobody-*"], "no cell is called so"),
+        (["run", "demo", "--within", "0"], "within=0: more than 0 minutes"),
         (["status", "nowhere"], "nowhere is not a campaign's folder"),
         (["run", "."], "is not a campaign's folder"),
         (["import", "nowhere.zip", "x"], "nowhere.zip is missing"),

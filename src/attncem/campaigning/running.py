@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class CampaignResult:
-    """What became of a campaign. ``stopped`` says that somebody asked it to end before it was done."""
+    """What became of a campaign. ``stopped``: it was asked to end, or its time was over, before it was done."""
 
     folder: CampaignFolder
     cells: list[CellView]
@@ -66,6 +67,7 @@ def run_campaign(
     retry: Sequence[str] | None = None,
     cells: Sequence[str] = (),
     results: str | Path | None = None,
+    within: float | None = None,
     progress: Progress | None = None,
 ) -> CampaignResult:
     """Train and audit every cell that is not done; what is finished is never made again.
@@ -75,7 +77,10 @@ def run_campaign(
     others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
     such as "slot-*", only those are worked on or tried again, in the order of the patterns, and what they need.
     `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
+    `within` so many minutes it ends; a cell that would not be done by then, as far as is known, is not begun.
     """
+    if within is not None and not within > 0:
+        raise ConfigError(f"within={within:g}: more than 0 minutes are needed")
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
     named, keep = _named(asked, cells), None if results is None else Path(results)
@@ -91,7 +96,9 @@ def run_campaign(
         folder.clear_stop()
         chosen = _with_needs(folder, named)
         _forgive(folder, retry, chosen)
-        return _Run(folder, kind, options or default_options(folder), told, chosen, keep).to_its_end()
+        given = options or default_options(folder)
+        deadline = math.inf if within is None else time.monotonic() + 60 * within
+        return _Run(folder, kind, given, told, chosen, keep, deadline).to_its_end()
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
@@ -185,6 +192,8 @@ class _Run:
     """The cells to work on, in this order."""
     results: Path | None = None
     """The file that has after every cell what was found so far."""
+    deadline: float = math.inf
+    """When it ends, by the monotonic clock."""
     waiting: dict[str, list[str]] = field(default_factory=dict)
     """The cells that each cell needs that is not begun."""
     running: dict[str, float] = field(default_factory=dict)
@@ -194,6 +203,8 @@ class _Run:
     found: Known = field(default_factory=dict)
     """What cells found that were written down."""
     forecast: Forecast = field(default_factory=Forecast)
+    begun: dict[str, Cost] = field(default_factory=dict)
+    """What cells have cost that an earlier go has begun; known where there is a deadline."""
     arms: dict[str, str] = field(default_factory=dict)
 
     def to_its_end(self) -> CampaignResult:
@@ -207,6 +218,8 @@ class _Run:
                 (self.done if view.state == "done" else self.failed).add(view.cell.id)
         left = {view.cell.id: view.cell for view in views if view.state not in ("done", "failed")}
         self.waiting = {name: needs(campaign, plan, left[name]) for name in self.chosen if name in left}
+        if math.isfinite(self.deadline):
+            self.begun = {name: spent(self.folder.run_path(name)) for name in self.waiting}
         self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
         self._keep_results()
         self._say()
@@ -219,7 +232,7 @@ class _Run:
         return CampaignResult(self.folder, self.folder.views(), stopped)
 
     def _work(self, engine: Engine) -> bool:
-        """Hand out cells and take note of how they end; True: somebody asked to stop."""
+        """Hand out cells and take note of how they end; True: somebody asked to stop, or the time is over."""
         while True:
             for cell_id in self._ready():
                 self.waiting.pop(cell_id)
@@ -233,16 +246,33 @@ class _Run:
             elif any(map(self.folder.is_worked_on, self.waiting)):  # by what was left of an earlier go
                 time.sleep(_POLL)
             else:
-                return False
-            if self.folder.asked_to_stop:
+                return self._lacks_time()
+            if self.folder.asked_to_stop or time.monotonic() >= self.deadline:
                 return True
 
     def _ready(self) -> list[str]:
-        """Cells that can be begun now: there is room, what they need is done, and nobody else works on them."""
+        """Cells that can be begun now: there is room and time for them, and nobody else works on them."""
         room = self.options.workers - len(self.running)
-        free = (cell_id for cell_id, needed in self.waiting.items() if self.done.issuperset(needed))
-        ready = (cell_id for cell_id in free if not self.folder.is_worked_on(cell_id))
+        fitting = (cell_id for cell_id in self._free() if self._is_done_in_time(cell_id))
+        ready = (cell_id for cell_id in fitting if not self.folder.is_worked_on(cell_id))
         return [cell_id for _, cell_id in zip(range(room), ready, strict=False)]
+
+    def _free(self) -> Iterator[str]:
+        """Cells that wait for no other."""
+        return (cell_id for cell_id, needed in self.waiting.items() if self.done.issuperset(needed))
+
+    def _is_done_in_time(self, cell_id: str) -> bool:
+        """Whether a cell would be done before the deadline; before any is done that is not known, and it is tried."""
+        foretold = self.forecast.cell(self.arms[cell_id]) or Cost()
+        left = foretold.less(self.begun.get(cell_id, Cost())).seconds
+        return time.monotonic() + left < self.deadline
+
+    def _lacks_time(self) -> bool:
+        """Whether cells are left that would not be done in time; how many is told."""
+        left = sum(not self._is_done_in_time(cell_id) for cell_id in self._free())
+        if left:
+            tell(self.told, text("campaign.no_time", count=left))
+        return left > 0
 
     def _note(self, ended: Ended) -> None:
         """Write down how a cell ended."""

@@ -75,6 +75,12 @@ def _add_going_on(parser: VerbParser) -> None:
         metavar="OUT.json",
         help="after every cell write there what was found so far (attncem campaign results)",
     )
+    parser.add_argument(
+        "--within",
+        type=float,
+        metavar="MINUTES",
+        help="end after so many; begin no cell that would not be done by then",
+    )
     add_engine(parser)
 
 
@@ -138,7 +144,7 @@ def _run_on(known: argparse.Namespace, source: str | Path, overrides: Sequence[s
     """Run a campaign with what the words ask of `run_campaign`."""
     from attncem.campaigning import run_campaign
 
-    asked |= {"cells": known.cells, "results": known.results}
+    asked |= {"cells": known.cells, "results": known.results, "within": known.within}
     result = run_campaign(source, overrides, engine=known.engine, options=engine_options(known), **asked)
     _show_result(result, open_console())
     return 3 if result.failed else 0

@@ -29,6 +29,7 @@ CAMPAIGN: dict[str, str] = {
     "campaign.next.run": "next: attncem campaign run {folder}",
     "campaign.next.retry": "{count} failed; try again with: attncem campaign retry {folder}",
     "campaign.next.report": "next: attncem campaign report {folder}",
+    "campaign.no_time": "{count} not begun: too little time is left",
     "campaign.stopped": "stopped as asked; go on with: attncem campaign run {folder}",
     "campaign.ended": "{folder} has ended; go on with: attncem campaign run {folder}",
     "campaign.not_running": "{folder} is not running",

@@ -29,6 +29,7 @@ CAMPAIGN: dict[str, str] = {
     "campaign.next.run": "下一步：attncem campaign run {folder}",
     "campaign.next.retry": "{count} 个失败；重试：attncem campaign retry {folder}",
     "campaign.next.report": "下一步：attncem campaign report {folder}",
+    "campaign.no_time": "{count} 个未开始：剩余时间不足",
     "campaign.stopped": "已按要求停止；继续：attncem campaign run {folder}",
     "campaign.ended": "{folder} 已停止；继续：attncem campaign run {folder}",
     "campaign.not_running": "{folder} 没有在运行",
