@@ -1,4 +1,4 @@
-"""Processes that take work: Ctrl-C is for their parent alone."""
+"""Processes that take work: Ctrl-C is for their parent alone, and what failed leaves nothing behind for others."""
 
 from __future__ import annotations
 
@@ -19,6 +19,22 @@ def interrupted() -> tuple[int, bool]:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.2)  # so that every process gets a task
     return os.getpid(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def used(spoil: bool) -> int:
+    """The process's number; a spoilt one, as a GPU's error leaves it, can do nothing any more."""
+    if getattr(time, "spoilt", False) or spoil:
+        time.spoilt = True  # type: ignore[attr-defined]
+        raise RuntimeError("an illegal memory access was encountered")
+    return os.getpid()
+
+
+def test_a_failure_is_the_last_that_a_process_does() -> None:
+    with Workers(1, silent, "a test") as pool:
+        first, again = (pool.submit(used, False).result() for _ in range(2))
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            pool.submit(used, True).result()
+        assert first == again != pool.submit(used, False).result()
 
 
 def test_no_worker_gets_ctrl_c_the_first_neither() -> None:

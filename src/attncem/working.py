@@ -38,9 +38,9 @@ class WorkerEnded(RunError):
 class Workers:
     """Processes that take work and tell `progress`. A context manager: an error inside ends them at once.
 
-    Each process is served by a thread of this one, which starts it when there is work and again when it died. It holds
-    the reading end of a pipe whose writing end this process alone has: when that is closed, here or by the death of
-    this process in any way, it ends by itself.
+    Each process is served by a thread of this one, which starts it when there is work, and again when it died or its
+    work failed. It holds the reading end of a pipe whose writing end this process alone has: when that is closed, here
+    or by the death of this process in any way, it ends by itself.
     """
 
     def __init__(self, count: int, progress: Progress, whose: str) -> None:
@@ -85,6 +85,9 @@ class Workers:
         except (EOFError, OSError) as error:
             ended, self._own.process = getattr(self._own, "process", None), None
             raise WorkerEnded(self._whose, how_ended(ended[0], _END_SECONDS) if ended else str(error)) from error
+        if said.error is not None:  # its process ends
+            connection.close()
+            self._own.process = None
         return said.result()
 
     def _process(self) -> tuple[BaseProcess, Connection]:
@@ -140,11 +143,16 @@ class _Outcome:
 
 
 def _serve(tasks: Connection, watched: Connection) -> None:
-    """Do one task after the other, until nobody has any more."""
+    """Do one task after the other, until nobody has any more, or one fails.
+
+    After an error of a GPU nothing works in a process any more: what failed takes no other task with it.
+    """
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
     with suppress(EOFError, OSError):  # whoever asked has gone, in the middle of a word perhaps
-        while True:
-            tasks.send(_do(tasks.recv(), _Teller(tasks)))
+        outcome = _Outcome()
+        while outcome.error is None:
+            outcome = _do(tasks.recv(), _Teller(tasks))
+            tasks.send(outcome)
 
 
 def _do(task: _Task, teller: _Teller) -> _Outcome:
