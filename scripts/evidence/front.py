@@ -24,7 +24,7 @@ SHOWN = ("mse", "structure", "ssim")
 BEHIND = "front-end-"
 """How the names of arms with a front end begin."""
 AT = 0.88
-"""The accuracy at which surrogates are set beside each other: most have one λ on either side of it."""
+"""The accuracy at which surrogates are set beside each other: most settings lie within a point of it."""
 _STANDINGS = {"surely": "on it", "possibly": "perhaps", "not": "no"}
 
 
