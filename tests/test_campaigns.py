@@ -247,8 +247,12 @@ def test_a_part_of_what_failed_can_be_tried_again_alone(tmp_path: Path, in_proce
     folder = run(given, tmp_path / "c", cells=["bad-*", "worse-*"]).folder
     (tmp_path / "data").mkdir()
     shutil.copy(Path(attncem.__file__).parent / "data" / "embedded" / "fashion_mnist_mini.npz", data)
-    words = ["campaign", "retry", str(folder.path), "--cells", "bad-*", "--results", str(out), "--workers", "1"]
-    assert main(words) == 3, "one is still failed"
+    retry = ["campaign", "retry", str(folder.path)]
+    words = ["--cells", "bad-*", "--results", str(out), "--workers", "1"]
+    assert main([*retry, "worse-s0", *words]) == 2 and folder.failure("worse-s0") is not None, (
+        "what is not begun stays failed"
+    )
+    assert main([*retry, *words]) == 3, "one is still failed"
     assert {view.cell.id: view.state for view in folder.views()} == {
         "bad-s0": "done",
         "worse-s0": "failed",

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from attncem.campaigning.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
 from attncem.config.run import RunConfig
@@ -61,12 +62,12 @@ class Slope:
     campaigns: list[str]
     curves: list[Curve]
 
-    @property
+    @cached_property
     def lines(self) -> dict[str, float]:
         """The slope of every measure."""
         return slopes(self.curves)
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """The most that λ moved the accuracy of one setting by."""
         along = [[arm.accuracy for _, arm in curve] for curve in self.curves]
@@ -76,7 +77,7 @@ class Slope:
         """Whether an accuracy that is so far off can be corrected."""
         return bool(self.lines) and abs(away) <= FARTHEST * self.reach
 
-    @property
+    @cached_property
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest accuracy of a setting at one of its weights."""
         measured = [arm.accuracy for curve in self.curves for _, arm in curve]
@@ -86,11 +87,15 @@ class Slope:
         """Whether it was measured on both sides of an accuracy."""
         return self.ends[0] <= accuracy <= self.ends[1]
 
-    def without_one(self, measure: str) -> list[float]:
-        """The slope of a measure with each of the settings left out; nothing where there are fewer than three."""
+    @cached_property
+    def _lines_without_one(self) -> list[dict[str, float]]:
+        """The slopes with each of the settings left out; nothing where there are fewer than three."""
         parts = [[*self.curves[:at], *self.curves[at + 1 :]] for at in range(len(self.curves))]
-        found = [slopes(part).get(measure) for part in parts] if len(parts) > 2 else []
-        return [line for line in found if line is not None]
+        return [slopes(part) for part in parts] if len(parts) > 2 else []
+
+    def without_one(self, measure: str) -> list[float]:
+        """The slope of a measure with each of the settings left out, where it has one."""
+        return [lines[measure] for lines in self._lines_without_one if measure in lines]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from statistics import fmean
 from typing import Any
 
 from attncem.campaigning.choosing import Candidate, error_of, undominated
@@ -105,20 +104,20 @@ def equal(arms: Sequence[Arm], known: Slope, *, behind: bool) -> dict[str, Arm]:
 
 
 def _error(arm: Arm) -> float:
-    return error_of({name: fmean(arm.values[name]) for name in ("mse", "structure")})
+    return error_of({name: arm.mean(name) for name in ("mse", "structure")})
 
 
 def _numbers(arm: Arm) -> list[str]:
-    return [number(name, fmean(arm.values[name])) for name in SHOWN]
+    return [number(name, arm.mean(name)) for name in SHOWN]
 
 
 def _times(without: Arm, behind: Arm) -> list[str]:
-    return [f"{fmean(behind.values[name]) / fmean(without.values[name]):.2f}" for name in ("mse", "structure")]
+    return [f"{behind.mean(name) / without.mean(name):.2f}" for name in ("mse", "structure")]
 
 
 def _ends(arms: Mapping[str, Arm], names: Sequence[str]) -> str:
     """The smallest and the largest MSE."""
-    errors = sorted(fmean(arms[name].values["mse"]) for name in names)
+    errors = sorted(arms[name].mean("mse") for name in names)
     return f"{number('mse', errors[0])} to {number('mse', errors[-1])}"
 
 
@@ -137,7 +136,7 @@ def figure(source: Source) -> bytes | None:
 def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
     """A line for every surrogate through its weights, filled points behind a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
-    best = undominated(Candidate(label(arm), arm.accuracy, fmean(arm.values["mse"])) for arm in arms)
+    best = undominated(Candidate(label(arm), arm.accuracy, arm.mean("mse")) for arm in arms)
     xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]
     axes.plot(xs, ys, color=ink.muted, linewidth=1.0, linestyle="dashed", label="no other is better in both", zorder=1)
     for name, group in groupby(arms, key=lambda arm: arm.name):
@@ -155,7 +154,7 @@ def _curve(axes: Any, arms: Sequence[Arm], color: str, marker: str, *, filled: b
         seeds(axes, arm, color, marker)
     axes.plot(
         [100 * arm.accuracy for arm in arms],
-        [fmean(arm.values["mse"]) for arm in arms],
+        [arm.mean("mse") for arm in arms],
         color=color,
         marker=marker,
         markerfacecolor=color if filled else "white",

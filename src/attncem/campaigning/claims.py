@@ -38,10 +38,14 @@ class Arm:
     rows: Mapping[str, Sequence[float]]
     collapsed: tuple[int, ...] = ()
 
+    def mean(self, measure: str) -> float:
+        """Of a measure over the seeds."""
+        return plain.fmean(self.values[measure])
+
     @property
     def accuracy(self) -> float:
         """The mean over the seeds."""
-        return plain.fmean(self.values[ACCURACY])
+        return self.mean(ACCURACY)
 
     @property
     def measures(self) -> list[str]:
@@ -114,7 +118,7 @@ def slopes(curves: Sequence[Curve]) -> dict[str, float]:
 
 def _points(curve: Curve, measure: str) -> tuple[list[float], list[float], list[float]]:
     """Weights, mean accuracies and the logarithms of a measure's means along a setting's points."""
-    levels = [math.log(plain.fmean(arm.values[measure])) for _, arm in curve]
+    levels = [math.log(arm.mean(measure)) for _, arm in curve]
     return [weight for weight, _ in curve], [arm.accuracy for _, arm in curve], levels
 
 

@@ -176,6 +176,8 @@ def _forgive(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collec
     for name in retry:
         if folder.cell(name).id not in failed:
             raise ConfigError(f"{name} has not failed: there is nothing to try again")
+        if name not in chosen:
+            raise ConfigError(f"{name} is to be tried again, but is none of the cells that --cells names")
     for name in retry or failed.intersection(chosen):
         folder.forgive(name)
 
