@@ -376,6 +376,17 @@ def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_proc
     assert result.done and not result.stopped
 
 
+def test_a_cell_that_the_quickest_of_its_kind_says_fits_is_begun(tmp_path: Path, in_process: list[str]) -> None:
+    run(campaign(arms={"a": {}, "b": {}}, seeds=2), tmp_path / "c", cells=["a-s*"])
+    log = tmp_path / "c" / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    took = {"a-s0": 1000.0, "a-s1": 100.0}
+    told = [{**line, "seconds": took[line["cell"]]} for line in lines if line["event"] == "done"]
+    log.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
+    assert run(tmp_path / "c", within=1).stopped and in_process == ["a-s0", "a-s1"], "no cell took less than 100 s"
+    assert run(tmp_path / "c", within=2).done, "the mean is 550 s: nobody waits for the end beside work that may fit"
+
+
 def test_what_a_cell_has_cost_already_counts_towards_its_time(
     tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,10 +111,17 @@ class Forecast:
 
     def cell(self, arm: str) -> Cost | None:
         """What a cell of this arm costs; None until one is done."""
-        known = self._done.get(arm) or [cost for costs in self._done.values() for cost in costs]
+        known = self._known(arm)
         if not known:
             return None
         return Cost(fmean(cost.seconds for cost in known), round(fmean(cost.bytes for cost in known)))
+
+    def quickest(self, arm: str) -> Cost:
+        """The least that a cell of this arm has cost; nothing until one is done."""
+        return min(self._known(arm), key=lambda cost: cost.seconds, default=Cost())
+
+    def _known(self, arm: str) -> list[Cost]:
+        return self._done.get(arm) or [cost for costs in self._done.values() for cost in costs]
 
     def left(self, views: Sequence[CellView]) -> Cost | None:
         """What the cells will cost that are neither done nor given up; None until one is done."""
