@@ -195,24 +195,29 @@ def test_attacks_beside_each_other_on_the_gpu(tmp_path: Path) -> None:
         assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.02)
 
 
-def test_decoders_are_compiled_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+TRAINED_ROWS: dict[str, dict[str, Any]] = {
+    "small": {"name": "decoder", "epochs": 1, "max_epochs": 2},
+    "global": {"name": "decoder", "size": "global", "epochs": 1, "max_epochs": 2, "precision": "bf16-mixed"},
+    "informed": {"name": "informed", "epochs": 1, "max_epochs": 2},
+    "flow": {"name": "flow", "epochs": 1, "max_epochs": 1, "width": 16, "samples": 2, "steps": 2},
+    "published": {"name": "published", "epochs": 2, "batch_size": 64},
+}
+
+
+@pytest.mark.parametrize("row", TRAINED_ROWS)  # one a test: compiling one kind takes up to minutes
+def test_decoders_are_compiled_where_that_is_asked_for(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = attncem.train("demo", TINY, out=tmp_path / "run", progress=silent)
-    rows: dict[str, Any] = {
-        "small": {"name": "decoder", "epochs": 1, "max_epochs": 2},
-        "global": {"name": "decoder", "size": "global", "epochs": 1, "max_epochs": 2, "precision": "bf16-mixed"},
-        "informed": {"name": "informed", "epochs": 1, "max_epochs": 2},
-        "flow": {"name": "flow", "epochs": 1, "max_epochs": 1, "width": 16, "samples": 2, "steps": 2},
-        "published": {"name": "published", "epochs": 2, "batch_size": 64},
-    }
-    suite = {"name": "compiled", "version": 1, "meaning": "compiled", "rows": rows}
+    suite = {"name": "compiled", "version": 1, "meaning": "compiled", "rows": {row: TRAINED_ROWS[row]}}
     captured = attncem.audit(run, suite, out=tmp_path / "captured", progress=silent)
     modes, finished = list[str](), DecoderTraining.validate
     monkeypatch.setattr(DecoderTraining, "validate", lambda own: (modes.append(own.recorded.mode), finished(own))[1])
     monkeypatch.setenv("ATTNCEM_COMPILE_FROM", "0")
     compiled = attncem.audit(run, suite, out=tmp_path / "compiled", progress=silent)
     assert set(modes) == {"compiled"}
-    for one, other in zip(captured.attacks, compiled.attacks, strict=True):
-        assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.05), one.name
+    (one,), (other,) = captured.attacks, compiled.attacks
+    assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.05)
 
 
 @pytest.mark.parametrize("noise", ["fresh", "keyed"])
