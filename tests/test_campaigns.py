@@ -361,6 +361,18 @@ def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[
     assert out.read_bytes() == before, "told, and nothing is lost on either side"
 
 
+def test_progress_counts_the_cells_that_are_to_be_worked_on(tmp_path: Path, in_process: list[str]) -> None:
+    given, far = campaign(arms={"a": {}, "b": {}}, seeds=2), list[tuple[int, int]]()
+
+    def told(_: str, done: int, total: int, numbers: Any) -> None:
+        far.append((done, total))
+
+    for cells, first, last in (["b-*"], (0, 2), (2, 2)), ([], (2, 4), (4, 4)):
+        run_campaign(given, out=tmp_path / "c", cells=cells, options=EngineOptions(workers=1), progress=told)
+        assert (far[0], far[-1]) == (first, last)
+        far.clear()
+
+
 def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_process: list[str]) -> None:
     said, given = list[str](), campaign(arms={"a": {}, "b": {}}, seeds=2)
     run(given, tmp_path / "c", cells=["a-s0", "b-s0"])

@@ -312,11 +312,11 @@ class _Run:
         return self.folder.failure(ended.cell_id) or self.folder.fail(ended.cell_id, "process", str(ended.error))
 
     def _say(self) -> None:
-        """How far it is: done of all, and how many run, have failed, and how long it may take."""
+        """How far it is: done of those to work on, and how many run, have failed, and how long it may take."""
         numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
         if (left := self._minutes_left()) is not None:
             numbers["minutes left"] = left
-        self.told(self._stage, len(self.done), len(self.folder.plan.cells), numbers)
+        self.told(self._stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
 
     @property
     def _stage(self) -> str:
