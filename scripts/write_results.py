@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from evidence import claim, front, headlines, others, pareto, questions
+from evidence import beyond, claim, front, headlines, others, pareto, questions
 from evidence.source import Source, not_measured
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,7 +128,7 @@ People have unequal numbers of pictures, so the accuracy is the mean over people
 On validation images: a thin, deep client of the same multiply-accumulates (`thin_vgg11_bn`), a small adversarial
 penalty behind the front end, a front end with learned filters, and noise shaped by spatial frequency.
 
-{others.beyond_section(source)}
+{beyond.section(source)}
 
 ### Where the noise lies
 The demo's defended model with noise of the same strength σ: on all spatial frequencies alike, more of it on what is
@@ -138,7 +138,8 @@ fine in z (`tilt` below 0), more on what is coarse (`tilt` above 0; [channels](c
 
 ### Filters that are learned
 The demo's defended model with its front end as it is, with the filters of that front end learned (`learned_contrast`),
-and with both a small adversarial penalty beside the surrogate ([front ends](front-ends.md#a-front-end-that-learns)).
+with both a small adversarial penalty beside the surrogate, and with the fixed ones larger ones too
+([front ends](front-ends.md#a-front-end-that-learns)).
 
 {questions.section(source, "learned-demo", "fixed")}
 

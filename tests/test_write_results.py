@@ -39,6 +39,7 @@ def script() -> Iterator[Any]:
         patch.syspath_prepend(str(ROOT / "scripts"))
         names = (
             "write_results",
+            "evidence.beyond",
             "evidence.claim",
             "evidence.front",
             "evidence.others",
@@ -345,6 +346,25 @@ def test_the_front_sets_surrogates_beside_each_other_at_one_accuracy(script: Any
     assert re.search(r"MSE 0\.0165 to 0\.018\d without a front end, 0\.0330 to 0\.03[67]\d behind it", own)
 
 
+@pytest.mark.parametrize(
+    ("language", "told"), [("en", "leaves 1.50 to 2.00 times the MSE"), ("zh", "MSE 各为原来的 1.50 至 2.00 倍")]
+)
+def test_the_front_is_in_the_headline_once_it_is_complete(
+    script: Any, tmp_path: Path, language: str, told: str
+) -> None:
+    def fronts(arm: str, weight: float) -> dict[str, float]:
+        lost = 0.01 if weight in (0, 1.4, 0.05, 0.15, 0.07, 4) else 0.02
+        gain = 1.5 if arm == "front-end-gmm" else 2.0 if arm.startswith("front-end-") else 1.0
+        return {"accuracy": 0.89 - lost, "times": gain * 1.2 ** (100 * lost)}
+
+    for drop in (0, 1):
+        source = script.source.Source(folder(tmp_path, made("front-cifar10", fronts, noise=0.0, drop=drop)))
+        claims = script.write_results.TOLD
+        said = script.headlines.headline(source, claims, language, to_results="results", to_page=None)
+        assert (told in said) == (drop == 0)
+        assert drop or ("3 seeds each" in said and "each of 8 surrogates" in said) or language == "zh"
+
+
 def test_the_thin_client_is_told_at_equal_accuracy_where_that_is_not_extrapolated(script: Any, tmp_path: Path) -> None:
     def along(arm: str, weight: float) -> dict[str, float]:
         away = 0.0 if weight in (0.05, 1.2) or (arm, weight) == ("kmeans", 2) else 0.02
@@ -375,6 +395,32 @@ def test_the_baselines_row_and_what_may_come_after(script: Any, tmp_path: Path) 
     assert "gated, λ = 0.05, adversarial 0.05" in beyond and "| thin-s1.5-gated | 0.002 |" in beyond
     assert "| local_contrast s 1.5 | gated, λ = 0.05, noise of tilt 0.5 |" in beyond
     assert "not measured yet: `attncem campaign run shaped-demo`" in part(page, "### Where the noise lies")
+
+
+def test_what_may_come_after_stands_beside_the_baseline_at_the_same_accuracy(script: Any, tmp_path: Path) -> None:
+    accuracies = {"thin": 0.862, "thin-s1.5": 0.872, "thin-kmeans": 0.89}
+
+    def plant(arm: str, weight: float) -> dict[str, float]:
+        """Baseline: 1 times at 87.7 % (λ 2), 1.5 at 86.7 (3), 2 at 85.7 (4), 4 at 83.7 (6)."""
+        if arm == "kmeans":
+            return {"accuracy": 0.857 - 0.01 * (weight - 4), "times": 2.0 + weight - 4}
+        return {"accuracy": accuracies.get(arm, 0.5), "times": {"thin": 3.5, "thin-s1.5": 5.0}.get(arm, 9.0)}
+
+    beyond = made("beyond-cifar10", plant, noise=0.0)
+    lost = [replace(cell, warnings=["near_chance"]) if cell.arm == "thin-s1.5" else cell for cell in beyond.cells]
+    chosen = made("claim-selection-cifar10", selection, noise=0.0)
+    for cells, names in ((beyond.cells, ["thin-s1.5", "thin"]), (lost, ["thin"])):
+        source = script.source.Source(folder(tmp_path, replace(beyond, cells=cells), chosen))
+        found = script.beyond.beside_baseline(source)
+        own = [one for one in found if one.campaign == "beyond-cifar10"]
+        assert [one.arm.name for one in own] == names, "the others are beyond the baseline's accuracies"
+        assert own[-1].times == pytest.approx({"mse": 2.0, "structure": 2.0}), "1.75 between 1.5 and 2"
+        assert {(one.arm.name, one.part) for one in found if one.part} == {("s1.5-slot", "c"), ("s1.5-kmeans", "b")}
+        assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
+    said = part(script.write_results.page(source), "## What may come after")
+    assert "between its own λ of 2, 3, 4, 6 (83.70 to 87.70 %" in said and "Means of 2 seeds an arm" in said
+    assert "| thin_vgg11_bn | none | none | 86.20 | 2.00 | 2.00 |  |" in said
+    assert script.beyond.beside_baseline(script.source.Source(tmp_path / "nothing")) == []
 
 
 def test_on_other_data_a_setting_whose_every_run_collapsed_has_no_weight(script: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -39,7 +40,7 @@ def section(source: Source) -> str:
         "*Small points are single runs, large ones their means; a line joins the two λ of a surrogate, the dashed one "
         "the means that no other beats in both.*\n\n"
     )
-    return told + "\n\n".join([*_at_equal_accuracy(source, arms), _all(arms)])
+    return told + "\n\n".join([*_at_equal_accuracy(source), _all(arms)])
 
 
 def _all(arms: Sequence[Arm]) -> str:
@@ -72,22 +73,47 @@ def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
 # at equal accuracy
 
 
-def _at_equal_accuracy(source: Source, arms: Sequence[Arm]) -> list[str]:
-    """Every surrogate without and with a front end at one accuracy; nothing where no slope is known."""
+@dataclass(frozen=True)
+class Sides:
+    """Every surrogate at one accuracy: without a front end, and behind it."""
+
+    known: Slope
+    without: Mapping[str, Arm]
+    behind: Mapping[str, Arm]
+
+    def times(self, measure: str) -> list[float]:
+        """How many times as much each surrogate leaves behind the front end."""
+        return [self.behind[name].mean(measure) / self.without[name].mean(measure) for name in self.without]
+
+
+def sides(source: Source) -> Sides | None:
+    """The surrogates that are known at that accuracy on both sides; None where there is none."""
+    found = source.table(CAMPAIGN)
+    if found is None:
+        return None
+    arms = arms_of(found)
     known = slope(source, config_of(CAMPAIGN, arms[0]))
     without, behind = (equal(arms, known, behind=one) for one in (False, True))
     both = [name for name in without if name in behind]
-    if not both:
+    return Sides(known, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
+
+
+def _at_equal_accuracy(source: Source) -> list[str]:
+    """Every surrogate without and with a front end at one accuracy; nothing where no slope is known."""
+    found = sides(source)
+    if found is None:
         return []
+    times = [[f"{one:.2f}" for one in found.times(measure)] for measure in ("mse", "structure")]
     lines = [
-        [name, *_numbers(without[name]), *_numbers(behind[name]), *_times(without[name], behind[name])] for name in both
+        [name, *_numbers(found.without[name]), *_numbers(found.behind[name]), *own]
+        for name, *own in zip(found.without, *times, strict=True)
     ]
     measures = [title(name) for name in SHOWN]
     head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
     told = (
         f"**At {100 * AT:g} % accuracy**, of each surrogate's two λ the one that leaves more there: "
-        f"MSE {_ends(without, both)} without a front end, {_ends(behind, both)} behind it. Means alone, as so few "
-        f"seeds are no test; moved there seed by seed: {worth(known)}."
+        f"MSE {_ends(found.without)} without a front end, {_ends(found.behind)} behind it. Means alone, as so few "
+        f"seeds are no test; moved there seed by seed: {worth(found.known)}."
     )
     return [told, table(head, lines)]
 
@@ -111,14 +137,10 @@ def _numbers(arm: Arm) -> list[str]:
     return [number(name, arm.mean(name)) for name in SHOWN]
 
 
-def _times(without: Arm, behind: Arm) -> list[str]:
-    return [f"{behind.mean(name) / without.mean(name):.2f}" for name in ("mse", "structure")]
-
-
-def _ends(arms: Mapping[str, Arm], names: Sequence[str]) -> str:
+def _ends(arms: Mapping[str, Arm]) -> str:
     """The smallest and the largest MSE."""
-    errors = sorted(arms[name].mean("mse") for name in names)
-    return f"{number('mse', errors[0])} to {number('mse', errors[-1])}"
+    errors = [arm.mean("mse") for arm in arms.values()]
+    return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
 
 
 # the figure

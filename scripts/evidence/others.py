@@ -1,4 +1,4 @@
-"""The other parts of the page: how arms were chosen, the baseline's own recipe, what may come after, and the demo."""
+"""The other parts of the page: how arms were chosen, the baseline's own recipe, and the demo."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def selection_section(source: Source, selection: Selection, taken: Mapping[str, 
     if found is None or at is None:
         return not_measured(selection.campaign)
     parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
-    lines = [[*_at(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
+    lines = [[*told_match(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
     told = (
         f"At the accuracy of arm a there, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error there, "
         "and whether λ lies within what was tried."
@@ -148,7 +148,7 @@ def selection_section(source: Source, selection: Selection, taken: Mapping[str, 
     return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "taken as"], lines)])
 
 
-def _at(one: Choice) -> list[str]:
+def told_match(one: Choice) -> list[str]:
     """A setting at the accuracy of arm a."""
     own = one.matched
     return [own.name, f"{own.weight:g}", f"{own.error:.4f}", "yes" if own.within else "no"]
@@ -164,30 +164,18 @@ def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> st
     for arm in arms:
         config = config_of(campaign, arm)
         own = [spread(name, arm.values[name]) for name in SHOWN]
-        lines.append([config.model.name, front_end(config), _told(config), *own])
+        lines.append([config.model.name, front_end(config), named(config), *own])
     head = ["network", "front end", "surrogate", *(title(name, balanced=balanced) for name in SHOWN)]
     collapsed = sum(len(arm.collapsed) for arm in arms)
     told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
     return f"{whence(found, arms)}\n\n{table(head, lines, left=3)}{told}"
 
 
-def _told(config: RunConfig) -> str:
+def named(config: RunConfig) -> str:
     """The surrogate with λ, the penalties beside it, and how noise that is not white is shaped."""
     penalties = [f"{one.name} {one.weight:g}" for one in config.penalties]
     noises = [f"noise of tilt {one.tilt:g}" for one in config.channel if isinstance(one, ShapedOptions)]
     return ", ".join([method(config), *penalties, *noises])
-
-
-def beyond_section(source: Source) -> str:
-    """What may come after the claim, brought to the accuracy of arm a."""
-    found = source.table(BEYOND)
-    if found is None:
-        return not_measured(BEYOND)
-    lines = [_at(one) for one in choices(source, campaign=BEYOND)]
-    if not lines:
-        return points(BEYOND, found)
-    told = "At the accuracy of arm a on validation images, as above:"
-    return "\n\n".join([points(BEYOND, found), told, table(["setting", "λ", "error", "within"], lines)])
 
 
 def baseline_section(source: Source) -> str:
