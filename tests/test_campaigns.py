@@ -53,6 +53,13 @@ def lines_into(said: list[str]) -> Any:
     return told
 
 
+def have_taken(log: Path, seconds: dict[str, float]) -> None:
+    """A campaign's log that says how long its cells took, and nothing else."""
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    done = [{**line, "seconds": seconds[line["cell"]]} for line in lines if line["event"] == "done"]
+    log.write_text("".join(json.dumps(line) + "\n" for line in done), encoding="utf-8")
+
+
 # what a file may say
 
 
@@ -376,10 +383,7 @@ def test_progress_counts_the_cells_that_are_to_be_worked_on(tmp_path: Path, in_p
 def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_process: list[str]) -> None:
     said, given = list[str](), campaign(arms={"a": {}, "b": {}}, seeds=2)
     run(given, tmp_path / "c", cells=["a-s0", "b-s0"])
-    log = tmp_path / "c" / "log.jsonl"
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    took = [{**line, "seconds": 500.0 if line["cell"] == "b-s0" else 1.0} for line in lines if line["event"] == "done"]
-    log.write_text("".join(json.dumps(line) + "\n" for line in took), encoding="utf-8")
+    have_taken(tmp_path / "c" / "log.jsonl", {"a-s0": 1.0, "b-s0": 500.0})
     result = run_campaign(tmp_path / "c", within=5, options=EngineOptions(workers=1), progress=lines_into(said))
     assert in_process == ["a-s0", "b-s0", "a-s1"] and result.stopped and not result.failed
     assert said[-1] == "1 not begun: too little time is left"
@@ -390,11 +394,7 @@ def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_proc
 
 def test_a_cell_that_the_quickest_of_its_kind_says_fits_is_begun(tmp_path: Path, in_process: list[str]) -> None:
     run(campaign(arms={"a": {}, "b": {}}, seeds=2), tmp_path / "c", cells=["a-s*"])
-    log = tmp_path / "c" / "log.jsonl"
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    took = {"a-s0": 1000.0, "a-s1": 100.0}
-    told = [{**line, "seconds": took[line["cell"]]} for line in lines if line["event"] == "done"]
-    log.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
+    have_taken(tmp_path / "c" / "log.jsonl", {"a-s0": 1000.0, "a-s1": 100.0})
     assert run(tmp_path / "c", within=1).stopped and in_process == ["a-s0", "a-s1"], "no cell took less than 100 s"
     assert run(tmp_path / "c", within=2).done, "the mean is 550 s: nobody waits for the end beside work that may fit"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncem.campaigning.claims import Arm, arms_of
+from attncem.campaigning.choosing import error_of
+from attncem.campaigning.claims import ACCURACY, Arm, Curve, arms_of
 from attncem.statistics import error_at
-from evidence.others import BEYOND, SELECTION, choices, chosen, named, points, told_match
-from evidence.source import Source, config_of, link, not_measured
+from evidence.others import BEYOND, SELECTION, SETTING, choices, chosen, named, points, setting, told_match
+from evidence.source import Source, config_of, link, not_measured, weight_of
 from evidence.words import front_end, number, seeds_of, table, title
 
 MEASURES = {"mse": "MSE", "structure": "structure error"}
@@ -27,8 +27,8 @@ class Beside:
 
     @property
     def gain(self) -> float:
-        """The geometric mean over the measures, as in the rule of choosing."""
-        return math.sqrt(math.prod(self.times.values()))
+        """Over both measures, as in the rule of choosing."""
+        return error_of(self.times)
 
 
 def section(source: Source) -> str:
@@ -45,11 +45,16 @@ def section(source: Source) -> str:
     return "\n\n".join(parts)
 
 
-def baseline(source: Source) -> list[Arm]:
+def baseline(source: Source) -> Curve:
     """The baseline's kmeans at all its λ, on the same images and under the same attacks."""
-    tables = [source.table(campaign) for campaign in (SELECTION.campaign, BEYOND)]
-    arms = [arm for found in tables if found is not None for arm in arms_of(found)]
-    return [arm for arm in arms if arm.name == SELECTION.reference]
+    return [(weight_of(campaign, arm), arm) for campaign, arm in _arms(source) if arm.name == SELECTION.reference]
+
+
+def _arms(source: Source) -> Iterator[tuple[str, Arm]]:
+    """What was tried, and what the arms of the claim were chosen from, each with its campaign."""
+    for campaign in (SELECTION.campaign, BEYOND):
+        if found := source.table(campaign):
+            yield from ((campaign, arm) for arm in arms_of(found))
 
 
 def beside_baseline(source: Source) -> list[Beside]:
@@ -59,29 +64,27 @@ def beside_baseline(source: Source) -> list[Beside]:
     """
     curve, parts = baseline(source), {one.matched.name: part for part, one in chosen(source).items()}
     made = []
-    for campaign in (SELECTION.campaign, BEYOND):
-        found = source.table(campaign)
-        for arm in [] if found is None else arms_of(found):
-            tried = arm.name in parts if campaign == SELECTION.campaign else arm.name != SELECTION.reference
-            if tried and not arm.collapsed and (times := _times(arm, curve)):
-                made.append(Beside(campaign, arm, times, parts.get(arm.name, "")))
+    for campaign, arm in _arms(source):
+        asked = arm.name in parts if campaign == SELECTION.campaign else arm.name != SELECTION.reference
+        if asked and not arm.collapsed and (times := _times(arm, curve)):
+            made.append(Beside(campaign, arm, times, parts.get(arm.name, "")))
     return sorted(made, key=lambda one: -one.gain)
 
 
-def _times(arm: Arm, curve: Sequence[Arm]) -> dict[str, float] | None:
+def _times(arm: Arm, curve: Curve) -> dict[str, float] | None:
     """An arm's mean errors over the baseline's, by a straight line between the two λ around its accuracy."""
     if not curve:
         return None
-    accuracies = [one.accuracy for one in curve]
-    there = {name: error_at(accuracies, [one.mean(name) for one in curve], arm.accuracy) for name in MEASURES}
+    accuracies = [one.accuracy for _, one in curve]
+    there = {name: error_at(accuracies, [one.mean(name) for _, one in curve], arm.accuracy) for name in MEASURES}
     if not all(one.values for one in there.values()):
         return None
     return {name: arm.mean(name) / one.values[0] for name, one in there.items()}
 
 
-def _told(curve: Sequence[Arm], beside: Sequence[Beside]) -> str:
-    weights = ", ".join(f"{arm.point['training.penalty_weight']:g}" for arm in curve)
-    ends = [number("accuracy", end(arm.accuracy for arm in curve)) for end in (min, max)]
+def _told(curve: Curve, beside: Sequence[Beside]) -> str:
+    weights = ", ".join(f"{weight:g}" for weight, _ in curve)
+    ends = [number(ACCURACY, end(arm.accuracy for _, arm in curve)) for end in (min, max)]
     best = beside[0]
     gains = " and ".join(f"{best.times[name]:.2f} times the {word}" for name, word in MEASURES.items())
     return (
@@ -98,11 +101,11 @@ def _told(curve: Sequence[Arm], beside: Sequence[Beside]) -> str:
 def _table(beside: Sequence[Beside]) -> str:
     lines = []
     for one in beside:
-        config, times = config_of(one.campaign, one.arm), [f"{one.times[name]:.2f}" for name in MEASURES]
-        setting = [config.model.name, front_end(config), named(config)]
-        lines.append([*setting, number("accuracy", one.arm.accuracy), *times, f"**{one.part}**" if one.part else ""])
-    head = ["network", "front end", "surrogate", title("accuracy"), *(f"{word}, times" for word in MEASURES.values())]
-    return table([*head, "setting of"], lines, left=3)
+        own = [number(ACCURACY, one.arm.accuracy), *(f"{one.times[name]:.2f}" for name in MEASURES)]
+        part = f"**{one.part}**" if one.part else ""
+        lines.append([*setting(config_of(one.campaign, one.arm)), *own, part])
+    head = [*SETTING, title(ACCURACY), *(f"{word}, times" for word in MEASURES.values()), "setting of"]
+    return table(head, lines, left=len(SETTING))
 
 
 def _setting(one: Beside) -> str:

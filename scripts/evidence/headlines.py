@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from attncem.campaigning.claims import Effect, arms_of
+from attncem.campaigning.claims import Arm, Effect, arms_of
 from attncem.config.campaigns import load_campaign
 from attncem.config.suites import load_suite
 from evidence import front
@@ -172,7 +172,7 @@ def _on_cifar(source: Source, claims: Claims, language: str, to_results: str) ->
         values = _claimed(found, language) | {"share": _share(found, language)}
         return [said["claim"].format(**values, to_results=to_results), _thin(found, language, to_results)]
     if known := [one for one in (find(source, claims.earlier), found) if one is not None and one.whole]:
-        most = max(known, key=_seeds)
+        most = max(known, key=lambda one: _seeds(one.arms.values()))
         return [said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results)]
     return [said["nothing"]]
 
@@ -186,11 +186,10 @@ def _front(source: Source, language: str, to_results: str) -> str:
     spans = {name: said["span"].format(low=f"{min(own):.2f}", high=f"{max(own):.2f}") for name, own in times.items()}
     return said["front"].format(
         **spans,
-        seeds=min(len(arm.seeds) for arm in arms),
+        **_converged(arms),
+        seeds=_seeds(arms),
         at=f"{100 * front.AT:g}",
         count=len(found.without),
-        doubtful=sum(arm.unreliable for arm in arms),
-        runs=len(table.cells),
         file=stem(front.CAMPAIGN),
         to_results=to_results,
     )
@@ -202,7 +201,7 @@ def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> 
     if found is None or not _with_all_seeds(found):
         return ""
     part = "c" if found.whole else "b"
-    values = _over_a(found, language, part) | _converged(found)
+    values = _over_a(found, language, part) | _converged(found.arms.values())
     values |= {"few": "" if is_told(found) else said["few"], "data": said[claim.campaign], "what": said[f"part-{part}"]}
     doubt = said["doubt"].format(**values) if values["doubtful"] else ""
     missing = "" if found.whole else said["missing"]
@@ -227,14 +226,13 @@ def _in_small(source: Source, claim: Claim, language: str, to_results: str) -> s
     found = find(source, claim)
     if found is None or not is_told(found):
         return ""
-    values = _compared(found, language, ("c", "b")) | _converged(found)
+    values = _compared(found, language, ("c", "b")) | _converged(found.arms.values())
     suite = found.table.audits[0].suite or "quick"
     return SAID[language]["small"].format(**values, suite=suite, to_results=to_results)
 
 
-def _converged(found: Found) -> dict[str, object]:
+def _converged(arms: Collection[Arm]) -> dict[str, object]:
     """How many runs there are, and of how many the audit calls its strongest attack unreliable."""
-    arms = found.arms.values()
     return {"doubtful": sum(arm.unreliable for arm in arms), "runs": sum(len(arm.seeds) for arm in arms)}
 
 
@@ -245,9 +243,9 @@ def is_told(found: Found) -> bool:
     return all(one.answer != "too_few_seeds" for one in found.judged("c", "a").values())
 
 
-def _seeds(found: Found) -> int:
+def _seeds(arms: Collection[Arm]) -> int:
     """Seeds that every arm has."""
-    return min(len(arm.seeds) for arm in found.arms.values())
+    return min(len(arm.seeds) for arm in arms)
 
 
 def _claimed(found: Found, language: str) -> dict[str, object]:
@@ -255,7 +253,7 @@ def _claimed(found: Found, language: str) -> dict[str, object]:
     missed = sum(not one.reached for one in goals)
     told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
     return {
-        "seeds": _seeds(found),
+        "seeds": _seeds(found.arms.values()),
         "at": said["equal"] if "c" in found.equal else said["measured"].format(points=_points(found, "c", "a")),
         "suite": found.table.audits[0].suite or "standard",
         "less": said["less"].format(count=left_out) if (left_out := _left_out(found.claim.campaign)) else "",
@@ -302,7 +300,7 @@ def _over_a(found: Found, language: str, part: str) -> dict[str, object]:
     """A part over a as it was measured."""
     own = found.over(found.arms)[part, "a"]
     return {
-        "seeds": _seeds(found),
+        "seeds": _seeds(found.arms.values()),
         "points": _points(found, part, "a"),
         **_errors(own, language),
         "file": stem(found.claim.campaign),

@@ -20,6 +20,7 @@ WEIGHT = 2.0
 ATTENTION = ("gated", "slot", "hybrid")
 """Surrogates that attend; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
+SETTING = ("network", "front end", "surrogate")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
     ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
@@ -164,11 +165,16 @@ def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> st
     for arm in arms:
         config = config_of(campaign, arm)
         own = [spread(name, arm.values[name]) for name in SHOWN]
-        lines.append([config.model.name, front_end(config), named(config), *own])
-    head = ["network", "front end", "surrogate", *(title(name, balanced=balanced) for name in SHOWN)]
+        lines.append([*setting(config), *own])
+    head = [*SETTING, *(title(name, balanced=balanced) for name in SHOWN)]
     collapsed = sum(len(arm.collapsed) for arm in arms)
     told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
-    return f"{whence(found, arms)}\n\n{table(head, lines, left=3)}{told}"
+    return f"{whence(found, arms)}\n\n{table(head, lines, left=len(SETTING))}{told}"
+
+
+def setting(config: RunConfig) -> list[str]:
+    """Network, front end, and what the client was trained with, as `SETTING` heads them."""
+    return [config.model.name, front_end(config), named(config)]
 
 
 def named(config: RunConfig) -> str:
