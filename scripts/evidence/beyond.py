@@ -92,7 +92,7 @@ def _told(curve: Curve, beside: Sequence[Beside]) -> str:
         f"({ends[0]} to {ends[1]} %; {link(SELECTION.campaign)} and {link(BEYOND)}), the largest gain first: "
         f"{gains} for {_setting(best)}. Means of {seeds_of([one.arm for one in beside])} on validation images, "
         "under the ridge and the global decoder alone: no test, and no claim. A client that was trained against a "
-        "decoder may have learned to fool decoders of its kind; the claim's arms meet every row of `standard`. "
+        "decoder may have learned to fool decoders of its kind; the claim's arms meet `standard` but for three rows. "
         "The settings of b, c and d stand among them: what six seeds say of those, above, shows how far two carry. "
         "Settings that are more accurate than the baseline with the least of these λ are left out."
     )
