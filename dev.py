@@ -2,7 +2,7 @@
 """Everything a developer or a curious user runs, with the standard library only.
 
     python3 dev.py demo [options of `attncem demo`]   train, attack and compare four models
-    python3 dev.py test [--slow] [pytest arguments]   check, then the tests (--slow: only the slow ones)
+    python3 dev.py test [--slow] [pytest arguments]   check and the tests at once (--slow: only the slow ones)
     python3 dev.py check                              ruff format, ruff lint, mypy strict
 
 The first call makes .venv from pyproject.toml and constraints.txt; later calls reuse it.
@@ -10,19 +10,29 @@ The first call makes .venv from pyproject.toml and constraints.txt; later calls 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+CHECKS = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
+MEMORY = Path("/dev/shm")
+"""Where a file system in memory is, on Linux: the tests sync thousands of small files."""
+MEMORY_NEEDED = 2 * 2**30
+"""Bytes that must be free in memory for the files of the tests."""
 
 
 def run(*command: str | Path, quiet: bool = False) -> int:
@@ -77,19 +87,40 @@ def _pinned_torch() -> str:
 def check() -> int:
     """Format, lint, types."""
     environment("dev")
-    commands = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
-    return max(run(BIN / name, *rest) for name, *rest in commands)
+    return max(run(BIN / name, *rest) for name, *rest in CHECKS)
+
+
+def check_quietly() -> tuple[int, str]:
+    """The exit code of the checks and all that they print."""
+    words = [[str(BIN / name), *rest] for name, *rest in CHECKS]
+    done = [subprocess.run(it, cwd=ROOT, capture_output=True, text=True, check=False) for it in words]
+    return max(it.returncode for it in done), "".join(it.stdout + it.stderr for it in done)
+
+
+@contextlib.contextmanager
+def files_of_tests() -> Iterator[Path]:
+    """A new folder for the files of the tests, in memory where there is room, removed at the end."""
+    in_memory = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
+    folder = Path(tempfile.mkdtemp(prefix="attncem-tests-", dir=MEMORY if in_memory else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test(arguments: list[str]) -> int:
-    """The checks and the quick tests; with --slow the slow tests instead."""
+    """The quick tests and, at the same time, the checks; with --slow the slow tests alone."""
     environment("dev")
     slow = "--slow" in arguments
     rest = [word for word in arguments if word != "--slow"]
-    code = 0 if slow or rest else check()
     chosen = ("-m", "slow", "--timeout=1200") if slow else ("-m", "not slow")
-    workers = () if any(word.startswith("-n") for word in rest) else ("-n", "2")
-    return run(PYTHON, "-m", "pytest", *workers, *chosen, *rest) or code
+    workers = () if any(word.startswith("-n") for word in rest) else ("-n", "2", "--dist", "loadfile")
+    with ThreadPoolExecutor(1) as pool, files_of_tests() as folder:
+        checks = None if slow or rest else pool.submit(check_quietly)
+        code = run(PYTHON, "-m", "pytest", f"--basetemp={folder / 'pytest'}", *workers, *chosen, *rest)
+        checks_code, output = checks.result() if checks else (0, "")
+    print(output, end="")
+    return code or checks_code
 
 
 def demo(arguments: list[str]) -> int:

@@ -99,25 +99,67 @@ def test_an_environment_that_cannot_be_made_is_not_stamped(
     assert list((project / ".venv").iterdir()) == []
 
 
+PARALLEL = ["-n", "2", "--dist", "loadfile"]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ["-n", "2", "-m", "not slow"]),
-        (["--slow"], ["-n", "2", "-m", "slow", "--timeout=1200"]),
+        ([], [*PARALLEL, "-m", "not slow"]),
+        (["--slow"], [*PARALLEL, "-m", "slow", "--timeout=1200"]),
         (["-n0", "tests/test_dev.py"], ["-m", "not slow", "-n0", "tests/test_dev.py"]),
     ],
 )
 def test_test_chooses_the_tests(
-    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]
+    dev: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: list[str],
 ) -> None:
     calls: list[list[str]] = []
     monkeypatch.setattr(dev, "environment", lambda group: None)
-    monkeypatch.setattr(dev, "check", lambda: 3)
+    monkeypatch.setattr(dev, "check_quietly", lambda: (3, "a line is too long\n"))
     monkeypatch.setattr(dev, "run", lambda *given: calls.append([str(word) for word in given]) or 0)
     code = dev.test(words)
     assert calls[0][1:3] == ["-m", "pytest"]
-    assert calls[0][3:] == expected
+    assert calls[0][3].startswith("--basetemp=")
+    assert calls[0][4:] == expected
     assert code == (0 if words else 3), "without arguments the checks count too"
+    assert capsys.readouterr().out == ("" if words else "a line is too long\n")
+
+
+def test_the_checks_are_run_to_the_end_and_print_all(
+    dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dev, "ROOT", tmp_path)
+    monkeypatch.setattr(dev, "BIN", Path(sys.executable).parent)
+    python = Path(sys.executable).name
+    scripts = ("import sys; print('one'); sys.exit(2)", "print('two')", "import sys; sys.exit('three')")
+    monkeypatch.setattr(dev, "CHECKS", [(python, "-S", "-c", script) for script in scripts])
+    assert dev.check_quietly() == (2, "one\ntwo\nthree\n")
+
+
+def test_files_of_tests_lie_in_memory_where_there_is_room(
+    dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    for folder in (memory, disk):
+        folder.mkdir()
+    monkeypatch.setattr(dev.tempfile, "tempdir", str(disk))
+    monkeypatch.setattr(dev, "MEMORY", memory)
+    monkeypatch.setattr(dev, "MEMORY_NEEDED", 0)
+    with dev.files_of_tests() as first, dev.files_of_tests() as second:
+        (first / "file").touch()
+        assert first != second and {first.parent, second.parent} == {memory}
+    monkeypatch.setattr(dev, "MEMORY_NEEDED", 2**80)
+    with dev.files_of_tests() as folder:
+        assert folder.parent == disk
+    monkeypatch.setattr(dev, "MEMORY", tmp_path / "nowhere")
+    with pytest.raises(KeyboardInterrupt), dev.files_of_tests() as folder:
+        assert folder.parent == disk
+        raise KeyboardInterrupt
+    assert [*memory.iterdir(), *disk.iterdir()] == []
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 0), (["help"], 0), (["--help"], 0), (["frobnicate"], 2)])
