@@ -11,10 +11,16 @@ import pytest
 import torch
 
 from browsing import Opened, open_page, start_browser
+from budget import Budget
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script starts what it does not wait for
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else no process of a test could be interrupted
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the quick tests that take too long at the end."""
+    config.pluginmanager.register(Budget(), "budget of quick tests")
 
 
 @pytest.fixture(scope="session")
