@@ -12,12 +12,11 @@ OPTIONS = describe_options()
 KEYS = known_keys(option_tree(RunConfig))
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: f"{option.when or 'always'}:{option.key}")
-def test_every_option_says_what_it_is(option):
-    assert option.meaning
-    assert option.default
-    assert option.type
-    assert "\n" not in option.meaning
+def test_every_option_says_what_it_is():
+    assert len(OPTIONS) > 300
+    silent = [option for option in OPTIONS if not (option.meaning and option.default and option.type)]
+    assert silent == []
+    assert [option for option in OPTIONS if "\n" in option.meaning] == []
 
 
 def test_every_known_key_is_described():

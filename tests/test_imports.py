@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import attncem
 
@@ -130,6 +129,7 @@ def imports(tree: ast.AST, *, top_level_only: bool = False) -> Iterator[str]:
             yield from imports(node, top_level_only=top_level_only)
 
 
+@cache
 def parse(name: str) -> ast.Module:
     return ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
 
@@ -157,9 +157,8 @@ def test_every_file_has_a_floor() -> None:
     assert homes == set(FLOORS), "give a new module its floor, and take a removed one out"
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "__init__"])
-def test_a_module_imports_only_from_lower_floors(name: str) -> None:
-    assert problems_of(name, parse(name)) == []
+def test_a_module_imports_only_from_lower_floors() -> None:
+    assert [problem for name in FILES if name != "__init__" for problem in problems_of(name, parse(name))] == []
 
 
 def test_the_root_imports_nothing_of_the_package_by_itself() -> None:
@@ -191,12 +190,15 @@ def test_a_broken_floor_is_found() -> None:
     assert problems_of("models/a", ast.parse("from attncem.runs import free_path")) != [], "same floor, other folder"
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in FILES if any(n == w or (w[-1] == "/" and n.startswith(w)) for w in WITHOUT_TORCH)]
-)
-def test_torch_is_not_imported_at_module_level(name: str) -> None:
-    roots = {module.split(".")[0] for module in imports(parse(name), top_level_only=True)}
-    assert not roots & {"torch", "lightning_fabric", "safetensors"}
+def test_torch_is_not_imported_at_module_level() -> None:
+    names = [name for name in FILES if lies_in(name, WITHOUT_TORCH)]
+    roots = {name: {module.split(".")[0] for module in imports(parse(name), top_level_only=True)} for name in names}
+    assert [name for name in names if roots[name] & {"torch", "lightning_fabric", "safetensors"}] == []
+
+
+def lies_in(name: str, homes: tuple[str, ...]) -> bool:
+    """Whether a file is one of the homes, or lies in one that is a folder."""
+    return any(name == home or (home.endswith("/") and name.startswith(home)) for home in homes)
 
 
 def test_the_list_without_torch_names_files() -> None:
@@ -236,13 +238,13 @@ JUDGING = (
 """The half that judges models."""
 
 
-def judges(name: str) -> bool:
-    return any(name == home or (home.endswith("/") and name.startswith(home)) for home in JUDGING)
-
-
-@pytest.mark.parametrize("name", list(filter(judges, FILES)))
-def test_files_and_functions_of_the_judging_half_stay_small(name: str) -> None:
-    tree = parse(name)
-    assert len((PACKAGE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 400
+def long_functions(tree: ast.Module) -> list[str]:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    assert [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 50] == []
+    return [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 50]
+
+
+def test_files_and_functions_of_the_judging_half_stay_small() -> None:
+    names = [name for name in FILES if lies_in(name, JUDGING)]
+    lines = {name: len((PACKAGE / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in names}
+    assert [it for it in lines.items() if it[1] > 400] == []
+    assert [(name, function) for name in names for function in long_functions(parse(name))] == []

@@ -214,10 +214,16 @@ def test_warnings_of_a_training_are_told_whole(cause: str) -> None:
     assert english_in(said) == []
 
 
-@pytest.mark.parametrize("key", [key for key in catalogue("en") if key.startswith(RETOLD)])
-def test_every_sentence_of_results_is_known_again(key: str) -> None:
+def test_every_sentence_of_results_is_known_again() -> None:
+    keys = [key for key in catalogue("en") if key.startswith(RETOLD)]
+    assert len(keys) > 80
+    assert [key for key in keys if not is_known_again(key, keys)] == []
+
+
+def is_known_again(key: str, keys: list[str]) -> bool:
+    """Whether a sentence is told in Chinese by its own text, or that of a key with the same English."""
     english = catalogue("en")
     values = {name: 7 if spec else "name" for name, spec in fields(english[key])}
-    alike = [other for other in english if other.startswith(RETOLD) and english[other] == english[key]]
+    alike = [other for other in keys if english[other] == english[key]]
     with speaking("zh"):
-        assert retold(written(key, **values)) in [text(other, **values) for other in alike]
+        return retold(written(key, **values)) in [text(other, **values) for other in alike]

@@ -40,11 +40,10 @@ NUMBERS = {"epoch": 7.0, "running": 2.0, "failed": 1.0, "minutes left": 3.5, "tr
 # names
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_packaged_row_has_a_title_in_every_language(name: str) -> None:
-    assert row_title(name) == name, "in English it is the name itself"
+def test_a_packaged_row_has_a_title_in_every_language() -> None:
+    assert [row_title(name) for name in ROWS] == ROWS, "in English it is the name itself"
     with speaking("zh"):
-        assert CHINESE.search(row_title(name))
+        assert [name for name in ROWS if not CHINESE.search(row_title(name))] == []
 
 
 def test_no_two_rows_have_the_same_title() -> None:
@@ -82,14 +81,21 @@ def test_findings_name_rows_by_their_titles_and_runs_by_their_names() -> None:
 # stages
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_stages_are_shown_in_the_language_spoken(stage: str) -> None:
-    assert stage_title(stage) == stage
+def test_stages_are_shown_in_the_language_spoken() -> None:
+    assert [stage_title(stage) for stage in STAGES] == list(STAGES)
     with speaking("zh"):
-        said = stage_title(stage)
-    words = re.sub(r"demo-gated|grid|GAN|SSIM|Fisher", "", said)
-    assert CHINESE.search(said) and not re.search(r"[A-Za-z]{2,}|: ", words), said
-    assert re.findall(r"\d+\.\d+|14|28|5000", said) == re.findall(r"\d+\.\d+|14|28|5000", stage), "numbers stay"
+        titles = {stage: stage_title(stage) for stage in STAGES}
+    assert [it for it in titles.items() if not is_chinese(it[1])] == []
+    assert [it for it in titles.items() if numbers_in(it[0]) != numbers_in(it[1])] == [], "numbers stay"
+
+
+def is_chinese(title: str) -> bool:
+    words = re.sub(r"demo-gated|grid|GAN|SSIM|Fisher", "", title)
+    return bool(CHINESE.search(title)) and not re.search(r"[A-Za-z]{2,}|: ", words)
+
+
+def numbers_in(title: str) -> list[str]:
+    return re.findall(r"\d+\.\d+|14|28|5000", title)
 
 
 @pytest.mark.parametrize("stage", ["training of mine", "mine", "audit of mine: my row: my part"])
