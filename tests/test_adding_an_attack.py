@@ -62,7 +62,7 @@ def test_every_block_of_the_page_is_a_step() -> None:
 
 def test_the_page_makes_an_attack_that_passes_the_testers(project: Path) -> None:
     follow(PAGE, project)
-    done = run_testers(project, *TESTERS, "-k", "white_box or left_out", "-m", "not slow")
+    done = run_testers(project, *TESTERS, "-k", "white_box or left_out or imports", "-m", "not slow")
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) > 20, done.stdout

@@ -274,18 +274,28 @@ WITHOUT: dict[Need, dict[str, Any]] = {
 """What an adversary is without who lacks what an attack may need."""
 
 
-@pytest.fixture(scope="module")
-def leaky() -> dict[str, Attack]:
-    """Every case fitted once on the leaky identity encoder, without noise."""
-    oracle = make_oracle(LEAKY, server=Templates(*AUXILIARY))
-    return {name: fitted(options, oracle) for name, options in CASES.items()}
+class FittedCases(dict[str, Attack]):
+    """Every case fitted on one oracle, each when it is first asked for."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        super().__init__()
+        self._oracle = oracle
+
+    def __missing__(self, name: str) -> Attack:
+        self[name] = fitted(CASES[name], self._oracle)
+        return self[name]
 
 
 @pytest.fixture(scope="module")
-def noisy() -> dict[str, Attack]:
-    """Every case fitted once on the leaky identity encoder with noise."""
-    oracle = make_oracle(LEAKY, noise_std=0.1, server=Templates(*AUXILIARY))
-    return {name: fitted(options, oracle) for name, options in CASES.items()}
+def leaky() -> FittedCases:
+    """Every case fitted at most once on the leaky identity encoder, without noise."""
+    return FittedCases(make_oracle(LEAKY, server=Templates(*AUXILIARY)))
+
+
+@pytest.fixture(scope="module")
+def noisy() -> FittedCases:
+    """Every case fitted at most once on the leaky identity encoder with noise."""
+    return FittedCases(make_oracle(LEAKY, noise_std=0.1, server=Templates(*AUXILIARY)))
 
 
 def test_no_attack_is_left_out() -> None:
