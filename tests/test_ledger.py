@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncem import files as files_module
 from attncem import ledger as ledger_module
 from attncem.auditing import audit
 from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
@@ -122,6 +123,69 @@ def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
     assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
 
 
+def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced and what gets its name, in order: "all", "sync PATH", "name PATH"."""
+    events: list[str] = []
+    fsync, sync_all, replace_file = os.fsync, files_module._sync_file_system, Path.replace
+
+    def watched_fsync(descriptor: int) -> None:
+        events.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink()}")
+        fsync(descriptor)
+
+    def watched_sync_all(folder: Path) -> bool:
+        events.append("all")
+        return sync_all(folder)
+
+    def watched_replace(file: Path, target: Path) -> Path:
+        events.append(f"name {target}")
+        return replace_file(file, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(files_module, "_sync_file_system", watched_sync_all)
+    monkeypatch.setattr(Path, "replace", watched_replace)
+    return events
+
+
+def row_with_files(whole: AuditResult) -> tuple[Ledger, Row, RowFiles]:
+    """The strongest row of an audit with its scores, pictures and state."""
+    ledger = Ledger.open(Path(whole.folder))
+    row = next(it for it in whole.rows if it.name == whole.strongest)
+    pictures = {picture.image: ledger.picture(picture.image) for picture in row.pictures}
+    return ledger, row, RowFiles(ledger.scores(row.name), pictures, b"state")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and other systems sync one by one")
+def test_the_files_of_a_row_are_synced_once_before_the_row_is_written(
+    whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, row, files = row_with_files(whole)
+    copied = Ledger(Path(shutil.copytree(ledger.path, tmp_path / "audit")), ledger.plan)
+    events = watch_syncs(monkeypatch)
+    copied.write(row, files)
+    last = f"name {copied.path / 'decoder-small.json'}"
+    before, after = events[: events.index(last)], events[events.index(last) + 1 :]
+    assert len(files.pictures or ()) > 3
+    assert [event.startswith("name ") for event in before[:-2]] == [True] * (len(files.pictures or ()) + 2)
+    assert before[-2] == "all" and before[-1].startswith(f"sync {copied.path}/.partial-"), "the row's own bytes"
+    assert after == [f"sync {copied.path}"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_where_no_file_system_can_be_synced_every_file_of_a_row_is(
+    whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, row, files = row_with_files(whole)
+    copied = Ledger(Path(shutil.copytree(ledger.path, tmp_path / "audit")), ledger.plan)
+    monkeypatch.setattr(files_module, "_sync_file_system", lambda folder: False)
+    events = watch_syncs(monkeypatch)
+    copied.write(row, files)
+    before = events[: events.index(f"name {copied.path / 'decoder-small.json'}")]
+    named = {event.removeprefix("name ") for event in before if event.startswith("name ")}
+    synced = {event.removeprefix("sync ") for event in before if event.startswith("sync ")}
+    assert len(named) == len(files.pictures or ()) + 2
+    assert named | {str(copied.path), str(copied.path / "pictures")} <= synced
+
+
 @pytest.mark.parametrize("fails_at", ["npz", "json", "png", "safetensors"])
 def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
     run: Path, whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
@@ -132,9 +196,9 @@ def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
         if path.name.startswith("ridge") and path.suffix == f".{fails_at}":
             raise OSError(28, "No space left on device")
 
-    def bytes_until_full(path: Path, data: bytes) -> None:
+    def bytes_until_full(path: Path, data: bytes, *, sync: bool = True) -> None:
         check_room(path)
-        write_atomic(path, data)
+        write_atomic(path, data, sync=sync)
 
     def records_until_full(path: Path, record: Record) -> None:
         check_room(path)

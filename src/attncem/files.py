@@ -6,12 +6,14 @@ Every file and folder follows the umask, except what `write_private` writes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import json
 import math
 import os
 import secrets
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -62,11 +64,15 @@ def read_if_there(path: Path) -> bytes | None:
 # writing
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the whole new one, never a part."""
-    with _written_beside(path, data) as temporary:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file so that a reader sees the old one or the whole new one, never a part.
+
+    Without `sync` a power failure may lose it until `sync_files` was called.
+    """
+    with _written_beside(path, data, sync=sync) as temporary:
         temporary.replace(path)
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
 def write_new(path: Path, data: bytes) -> None:
@@ -85,22 +91,23 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+def _written_beside(path: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
     """The whole new file in the same folder under a passing name, which is gone at the end."""
     temporary = partial_path(path.parent)
     try:
         with temporary.open("xb") as handle:
-            _write_through(handle, data)
+            _write_through(handle, data, sync=sync)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _write_through(handle: Any, data: bytes) -> None:
+def _write_through(handle: Any, data: bytes, *, sync: bool = True) -> None:
     """Write and wait until the data is on the disk."""
     handle.write(data)
     handle.flush()
-    os.fsync(handle.fileno())
+    if sync:
+        os.fsync(handle.fileno())
 
 
 def name_new(temporary: Path, path: Path) -> None:
@@ -133,6 +140,31 @@ def sync_folder(folder: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not known to this file system
             raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_files(files: Collection[Path]) -> None:
+    """Wait until files and their names are on the disk: with one call where the system has it, else one by one."""
+    folders = {file.parent for file in files}
+    disks = {folder.stat().st_dev: folder for folder in folders}
+    if all(_sync_file_system(folder) for folder in disks.values()):
+        return
+    for file in files:
+        with file.open("rb+") as handle:
+            os.fsync(handle.fileno())
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _sync_file_system(folder: Path) -> bool:
+    """Wait until all that was written to the file system of a folder is on the disk; False where this cannot be had."""
+    syncfs = getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
+        return False
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return bool(syncfs(descriptor) == 0)
     finally:
         os.close(descriptor)
 

@@ -25,7 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.config.suites import row_file
-from attncem.files import PARTIAL, explain_os_error, locked, read_bytes, read_record, write_atomic, write_record
+from attncem.files import (
+    PARTIAL,
+    explain_os_error,
+    locked,
+    read_bytes,
+    read_record,
+    sync_files,
+    write_atomic,
+    write_record,
+)
 from attncem.results.audit import AuditPlan, AuditResult, Row
 from attncem.results.averaging import Averaging
 from attncem.results.joining import bases, join
@@ -109,16 +118,26 @@ class Ledger:
         return [read_record(Row, file) for file in files if file.exists()]
 
     def write(self, row: Row, files: RowFiles) -> None:
-        """Write a row at once: its files first, the row itself last. Of states only the strongest attack's stays."""
+        """Write a row at once: its files first, the row itself last. Of states only the strongest attack's stays.
+
+        The row alone makes its files count, so they are synced together, once, before it is written.
+        """
         state_file = self._file(row.name, "safetensors")
+        written: list[Path] = []
+
+        def put(file: Path, data: bytes) -> None:
+            write_atomic(file, data, sync=False)
+            written.append(file)
+
         with explain_os_error(self.path, _ADVICE):
             for name, data in (files.pictures or {}).items():
-                write_atomic(self.path / PICTURES / name, data)
+                put(self.path / PICTURES / name, data)
             if files.scores is not None:
-                write_atomic(self._file(row.name, "npz"), _npz(files.scores))
+                put(self._file(row.name, "npz"), _npz(files.scores))
             leads = self._joined([*(old for old in self.rows() if old.name != row.name), row]).strongest == row.name
             if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
-                write_atomic(state_file, files.state)
+                put(state_file, files.state)
+            sync_files(written)
             write_record(self._file(row.name, "json"), row)
             for file in self.path.glob("*.safetensors") if leads else ():
                 if file != state_file:
