@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,12 @@ def _tables(runs: Sequence[RunView], methods: Sequence[Method], audited: Sequenc
 
 def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
     """The page as text; everything from the runs is escaped, in Markdown what would begin a tag."""
-    plain = template.endswith(".md.j2")
+    return _environment(template.endswith(".md.j2")).get_template(template).render(context) + "\n"
+
+
+@cache
+def _environment(plain: bool) -> Environment:
+    """What the templates of pages, or of Markdown, are compiled with, once in a process."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=not plain,
@@ -167,7 +173,7 @@ def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
         "sentences": joined,
     }
     environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}
-    return environment.get_template(template).render(context) + "\n"
+    return environment
 
 
 def _without_tags(value: object) -> str:
