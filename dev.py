@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""A file is one worker's, in the order of tests/conftest.py: the longest first."""
 CHECKS = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
 MEMORY = Path("/dev/shm")
 """Where a file system in memory is, on Linux: the tests sync thousands of small files."""
@@ -114,7 +116,7 @@ def test(arguments: list[str]) -> int:
     slow = "--slow" in arguments
     rest = [word for word in arguments if word != "--slow"]
     chosen = ("-m", "slow", "--timeout=1200") if slow else ("-m", "not slow")
-    workers = () if any(word.startswith("-n") for word in rest) else ("-n", "2", "--dist", "loadfile")
+    workers = () if any(word.startswith("-n") for word in rest) else ("-n", "2", *BY_FILE)
     with ThreadPoolExecutor(1) as pool, files_of_tests() as folder:
         checks = None if slow or rest else pool.submit(check_quietly)
         code = run(PYTHON, "-m", "pytest", f"--basetemp={folder / 'pytest'}", *workers, *chosen, *rest)

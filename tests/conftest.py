@@ -13,6 +13,14 @@ import torch
 from browsing import Opened, open_page, start_browser
 from budget import Budget
 
+LONGEST = (
+    *("test_attacks", "test_surrogates", "test_campaign_kills", "test_engines", "test_demonstration"),
+    *("test_adding_an_attack", "test_attack_laws", "test_campaigns", "test_training", "test_reporting"),
+    *("test_auditing", "test_chinese_pages", "test_adding_a_surrogate", "test_campaign_report", "test_write_results"),
+    *("test_campaign_browser", "test_cli", "test_benchmarks", "test_models", "test_card", "test_kills", "test_resume"),
+)
+"""Test files of more than about ten seconds, quick or slow."""
+
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script starts what it does not wait for
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else no process of a test could be interrupted
@@ -21,6 +29,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script sta
 def pytest_configure(config: pytest.Config) -> None:
     """Name the quick tests that take too long at the end."""
     config.pluginmanager.register(Budget(), "budget of quick tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files, so that two workers end at about the same time."""
+    rank = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture(scope="session")

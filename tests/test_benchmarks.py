@@ -36,6 +36,7 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(torch.device("cpu"), tmp_path, tiny=True)
 
 
+@pytest.mark.slow
 def test_the_tiny_form_measures_every_part(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     words = [sys.executable, "-m", "benchmarks", "--tiny", "--device", "cpu", "--out", str(out)]

@@ -99,7 +99,7 @@ def test_an_environment_that_cannot_be_made_is_not_stamped(
     assert list((project / ".venv").iterdir()) == []
 
 
-PARALLEL = ["-n", "2", "--dist", "loadfile"]
+PARALLEL = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,7 @@ def test_images_smaller_than_the_small_image() -> None:
     assert decoder(torch.randn(2, 4, 2, 2)).shape == (2, 1, 6, 12)
 
 
+@pytest.mark.slow
 def test_a_global_decoder_finds_what_the_feature_keeps_far_away() -> None:
     """One corner of the feature holds the brightness of the whole image; the published decoder's reach is too short."""
     generator = torch.Generator().manual_seed(4)

@@ -73,9 +73,22 @@ from made_runs import (
 )
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    return [make_run(tmp_path, name) for name in NUMBERS]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three runs that no test may change."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [make_run(folder, name) for name in NUMBERS]
+
+
+@pytest.fixture(scope="module")
+def page_of_runs(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of the three runs."""
+    return read(runs, tmp_path_factory.mktemp("page"))
+
+
+def plain_words(page: str) -> str:
+    """The text of a page with single spaces."""
+    return " ".join(" ".join(Page(page).text).split())
 
 
 def read(runs: list[Path], folder: Path) -> str:
@@ -83,7 +96,7 @@ def read(runs: list[Path], folder: Path) -> str:
 
 
 def words_of(runs: list[Path], folder: Path) -> str:
-    return " ".join(" ".join(Page(read(runs, folder)).text).split())
+    return plain_words(read(runs, folder))
 
 
 class Page(HTMLParser):
@@ -132,8 +145,8 @@ def test_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_page_tells_the_story(runs: list[Path], tmp_path: Path) -> None:
-    text = read(runs, tmp_path)
+def test_page_tells_the_story(page_of_runs: str) -> None:
+    text = page_of_runs
     page = Page(text)
     words = " ".join(" ".join(page.text).split())
     assert not page.open
@@ -154,8 +167,8 @@ def test_page_tells_the_story(runs: list[Path], tmp_path: Path) -> None:
     assert f"of the weights epoch-00009 (fingerprint {FINGERPRINT[:12]}): 1000 evaluation images" in words
 
 
-def test_every_measure_has_its_column_and_its_meaning(runs: list[Path], tmp_path: Path) -> None:
-    words = words_of(runs, tmp_path)
+def test_every_measure_has_its_column_and_its_meaning(page_of_runs: str) -> None:
+    words = plain_words(page_of_runs)
     for name, metric in METRICS.items():
         direction = f"{metric.unit}, {metric.private}" if metric.unit else metric.private
         assert f"{catalogue(f'measure.{name}')} {direction} = more private" in words
@@ -163,8 +176,8 @@ def test_every_measure_has_its_column_and_its_meaning(runs: list[Path], tmp_path
     assert set(HEADLINE) <= METRICS.keys()
 
 
-def test_page_is_self_contained(runs: list[Path], tmp_path: Path) -> None:
-    text = read(runs, tmp_path)
+def test_page_is_self_contained(page_of_runs: str) -> None:
+    text = page_of_runs
     page = Page(text)
     assert page.addresses
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in page.addresses)
@@ -177,8 +190,8 @@ def test_page_is_self_contained(runs: list[Path], tmp_path: Path) -> None:
     assert all(address[1:] in page.ids for address in page.addresses if address.startswith("#"))
 
 
-def test_page_shows_only_the_strongest_attack_without_script(runs: list[Path], tmp_path: Path) -> None:
-    text = read(runs, tmp_path)
+def test_page_shows_only_the_strongest_attack_without_script(page_of_runs: str) -> None:
+    text = page_of_runs
     strips = re.findall(r'<div class="strip" data-attack="([^"]+)"( data-strongest)?( hidden)?>', text)
     assert {name for name, _, hidden in strips if not hidden} == {"decoder small"}
     assert {name for name, strongest, hidden in strips if hidden and not strongest} == {"ridge"}
@@ -507,8 +520,8 @@ def test_the_page_shows_what_is_protected(tmp_path: Path) -> None:
     assert "Below 25 % left most was recovered, from 75 % on it is largely protected" in words
 
 
-def test_older_audits_are_shown_without_what_they_lack(runs: list[Path], tmp_path: Path) -> None:
-    page = Page(read(runs, tmp_path))
+def test_older_audits_are_shown_without_what_they_lack(page_of_runs: str) -> None:
+    page = Page(page_of_runs)
     assert "protected" not in page.ids
     assert "#protected" not in page.addresses
     assert protection.summary(make_audit(), "none", {}) == ""
@@ -810,8 +823,8 @@ def test_points_of_the_figure(tmp_path: Path) -> None:
     assert drawing.title == "ridge" and drawing.note == "×: with jitter"
 
 
-def test_nothing_is_said_where_nothing_asks_again(runs: list[Path], tmp_path: Path) -> None:
-    assert "Asking again" not in words_of(runs, tmp_path)
+def test_nothing_is_said_where_nothing_asks_again(runs: list[Path], page_of_runs: str) -> None:
+    assert "Asking again" not in plain_words(page_of_runs)
     assert figures.asking_curves(entries(load_runs(runs))) == []
 
 
@@ -840,8 +853,8 @@ def test_errors_are_shown_in_human_units(tmp_path: Path) -> None:
     assert said in console.export_text()
 
 
-def test_audits_without_units_say_nothing_of_them(runs: list[Path], tmp_path: Path) -> None:
-    words = words_of(runs, tmp_path)
+def test_audits_without_units_say_nothing_of_them(page_of_runs: str) -> None:
+    words = plain_words(page_of_runs)
     assert "thumbnail, principal components" not in words
     assert catalogue("report.reading.units.text") not in words
 
