@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem import files as files_module
 from attncem import ledger as ledger_module
 from attncem.auditing import audit
 from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
@@ -126,7 +125,7 @@ def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
 def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is synced and what gets its name, in order: "all", "sync PATH", "name PATH"."""
     events: list[str] = []
-    fsync, sync_all, replace_file = os.fsync, files_module._sync_file_system, Path.replace
+    fsync, sync_all, replace_file = os.fsync, ledger_module._sync_file_system, Path.replace
 
     def watched_fsync(descriptor: int) -> None:
         events.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink()}")
@@ -141,7 +140,7 @@ def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return replace_file(file, target)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
-    monkeypatch.setattr(files_module, "_sync_file_system", watched_sync_all)
+    monkeypatch.setattr(ledger_module, "_sync_file_system", watched_sync_all)
     monkeypatch.setattr(Path, "replace", watched_replace)
     return events
 
@@ -176,7 +175,7 @@ def test_where_no_file_system_can_be_synced_every_file_of_a_row_is(
 ) -> None:
     ledger, row, files = row_with_files(whole)
     copied = Ledger(Path(shutil.copytree(ledger.path, tmp_path / "audit")), ledger.plan)
-    monkeypatch.setattr(files_module, "_sync_file_system", lambda folder: False)
+    monkeypatch.setattr(ledger_module, "_sync_file_system", lambda folder: False)
     events = watch_syncs(monkeypatch)
     copied.write(row, files)
     before = events[: events.index(f"name {copied.path / 'decoder-small.json'}")]

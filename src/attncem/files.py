@@ -6,14 +6,12 @@ Every file and folder follows the umask, except what `write_private` writes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import json
 import math
 import os
 import secrets
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -67,7 +65,7 @@ def read_if_there(path: Path) -> bytes | None:
 def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write a file so that a reader sees the old one or the whole new one, never a part.
 
-    Without `sync` a power failure may lose it until `sync_files` was called.
+    Without `sync` a power failure may lose it until it is synced.
     """
     with _written_beside(path, data, sync=sync) as temporary:
         temporary.replace(path)
@@ -140,31 +138,6 @@ def sync_folder(folder: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not known to this file system
             raise
-    finally:
-        os.close(descriptor)
-
-
-def sync_files(files: Collection[Path]) -> None:
-    """Wait until files and their names are on the disk: with one call where the system has it, else one by one."""
-    folders = {file.parent for file in files}
-    disks = {folder.stat().st_dev: folder for folder in folders}
-    if all(_sync_file_system(folder) for folder in disks.values()):
-        return
-    for file in files:
-        with file.open("rb+") as handle:
-            os.fsync(handle.fileno())
-    for folder in folders:
-        sync_folder(folder)
-
-
-def _sync_file_system(folder: Path) -> bool:
-    """Wait until all that was written to the file system of a folder is on the disk; False where this cannot be had."""
-    syncfs = getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
-    if syncfs is None:
-        return False
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        return bool(syncfs(descriptor) == 0)
     finally:
         os.close(descriptor)
 

@@ -10,11 +10,14 @@ ROW.safetensors     what the strongest attack had learned
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
+import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +34,7 @@ from attncem.files import (
     locked,
     read_bytes,
     read_record,
-    sync_files,
+    sync_folder,
     write_atomic,
     write_record,
 )
@@ -137,7 +140,7 @@ class Ledger:
             leads = self._joined([*(old for old in self.rows() if old.name != row.name), row]).strongest == row.name
             if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
                 put(state_file, files.state)
-            sync_files(written)
+            _sync_files(written)
             write_record(self._file(row.name, "json"), row)
             for file in self.path.glob("*.safetensors") if leads else ():
                 if file != state_file:
@@ -226,6 +229,31 @@ def _image_scores(arrays: dict[str, NDArray[Any]]) -> ImageScores:
     if not numbers or any(it.shape != index.shape for it in arrays.values()):
         raise ValueError("it does not hold one number of each measure for each image")
     return ImageScores(index.astype(np.int64), arrays)
+
+
+def _sync_files(files: Collection[Path]) -> None:
+    """Wait until files and their names are on the disk: with one call where the system has it, else one by one."""
+    folders = {file.parent for file in files}
+    disks = {folder.stat().st_dev: folder for folder in folders}
+    if all(_sync_file_system(folder) for folder in disks.values()):
+        return
+    for file in files:
+        with file.open("rb+") as handle:
+            os.fsync(handle.fileno())
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _sync_file_system(folder: Path) -> bool:
+    """Wait until all that was written to the file system of a folder is on the disk; False where this cannot be had."""
+    syncfs = getattr(ctypes.CDLL(None), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
+        return False
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return bool(syncfs(descriptor) == 0)
+    finally:
+        os.close(descriptor)
 
 
 def plan_id(suite: str, threat: str, evaluation: str, facts: Mapping[str, Any]) -> str:
