@@ -70,7 +70,7 @@ SLOW = {
     "published",
     "decoder global",
 }
-"""More than 3 s each; the shared tester asks in seconds that they beat the class mean on the same encoder."""
+"""More than 3 s each. The shared tester asks less, a part of the class mean, of one form of each attack."""
 
 
 @pytest.mark.parametrize(
