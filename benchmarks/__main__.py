@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 import attncem
-from attncem.engine import describe_device, limited_threads, resolve_device
-from attncem.files import read_json, write_json
-from attncem.types import AttncemError, RunError
+from attncem.base.types import AttncemError, RunError
+from attncem.records.files import read_json, write_json
+from attncem.training.engine import describe_device, limited_threads, resolve_device
 from benchmarks.audits import audits
 from benchmarks.baseline import baseline
 from benchmarks.classes import classes

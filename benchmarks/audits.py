@@ -8,12 +8,12 @@ from typing import cast
 import torch
 
 import attncem
-from attncem.attacks.decoder import DecoderTraining, Material
-from attncem.config.attacks import DecoderOptions, OptimisationOptions, PublishedOptions
-from attncem.config.suites import RowOptions, Suite, packaged_suites
-from attncem.engine import Engine, fastest_convolutions
+from attncem.base.progress import silent
+from attncem.config.options.attacks import DecoderOptions, OptimisationOptions, PublishedOptions
+from attncem.config.options.suites import RowOptions, Suite, packaged_suites
+from attncem.judging.attacks.decoder import DecoderTraining, Material
 from attncem.models.decoders import DECODERS
-from attncem.progress import silent
+from attncem.training.engine import Engine, fastest_convolutions
 from benchmarks.common import Row, Setting, Table, free_memory, milliseconds
 
 IMAGES = 10_000

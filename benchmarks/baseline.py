@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.optim import SGD
 from torch.utils.data import DataLoader, Dataset
 
-from attncem.build import build_model
-from attncem.config.run import RunConfig
+from attncem.config.options.run import RunConfig
 from attncem.data.readers import RawData, read_dataset
 from attncem.data.splits import split_data
 from attncem.models.split import SplitModel
-from attncem.surrogates.clusters import ROUNDING
+from attncem.training.build import build_model
+from attncem.training.surrogates.clusters import ROUNDING
 from benchmarks.common import EPOCH_IMAGES, NOISE_STD, Case, Row, Setting, Table, free_memory, synchronise
 from benchmarks.epochs import measure_epochs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from attncem.surrogates import SURROGATES
+from attncem.training.surrogates import SURROGATES
 from benchmarks.common import FEW_IMAGES, Case, Row, Setting, Table
 from benchmarks.epochs import measure_step
 

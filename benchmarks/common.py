@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attncem.capture import WARM_STEPS
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.engine import fastest_convolutions, limited_threads
-from attncem.training import _Trainer
+from attncem.config.loading.load import load_config
+from attncem.config.options.run import RunConfig
+from attncem.training.capture import WARM_STEPS
+from attncem.training.engine import fastest_convolutions, limited_threads
+from attncem.training.train import _Trainer
 
 Row = dict[str, Any]
 NOISE_STD = 0.025

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 import attncem
-from attncem.progress import silent
-from attncem.surrogates import SURROGATES
+from attncem.base.progress import silent
+from attncem.training.surrogates import SURROGATES
 from benchmarks.common import EPOCH_IMAGES, Case, Row, Setting, Table, add_ratios, free_memory, milliseconds, ready
 
 _numbers = itertools.count()

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.config.attacks import GreyOptions
-from attncem.config.load import dump_config, load_config
-from attncem.config.run import RunConfig
-from attncem.config.suites import Suite
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import dump_config, load_config
+from attncem.config.options.attacks import GreyOptions
+from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import Suite
+from attncem.records.runs import RunDirectory
 from benchmarks.common import EPOCH_IMAGES, FEW_IMAGES, Case, Row, Setting, Table, free_memory
 
 SEEDS = (0, 1, 2, 3)

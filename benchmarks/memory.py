@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from attncem.surrogates import SURROGATES
+from attncem.training.surrogates import SURROGATES
 from benchmarks.common import Case, Row, Setting, Table, bytes_kept, free_memory, ready, synchronise
 
 MEGABYTE = 1e6

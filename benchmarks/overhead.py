@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attncem.capture import WARM_STEPS, Step
-from attncem.surrogates import SURROGATES
+from attncem.training.capture import WARM_STEPS, Step
+from attncem.training.surrogates import SURROGATES
 from benchmarks.common import NOISE_STD, Row, Setting, Table, free_memory, milliseconds
 
 Shape = tuple[int, int, int]

@@ -6,9 +6,9 @@ import os
 import statistics
 
 import attncem
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.config.loading.load import load_config
+from attncem.config.options.run import RunConfig
 from benchmarks.common import Case, Setting, Table
 
 

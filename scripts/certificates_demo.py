@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import attncem
-from attncem.results.audit import AuditResult
+from attncem.records.audit import AuditResult
 
 CONFIGS = ("demo-none", "demo-kmeans", "demo")
 KEYS = ("value", "limit", "unit", "kind", "direction", "vacuous", "by", "assumptions")

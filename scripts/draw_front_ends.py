@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from skimage import data
 
+from attncem.base.types import DatasetSpec
 from attncem.data.readers import read_dataset
 from attncem.models.front_ends import FRONT_ENDS, as_seen
-from attncem.types import DatasetSpec
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "standardise": {},

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from attncem.ledger import Ledger
-from attncem.reporting.load import RunView, load_run
+from attncem.records.ledger import Ledger
+from attncem.reporting.runs.load import RunView, load_run
 
 ROWS = {"demo-none": "no defence", "demo-kmeans": "baseline (CEM)", "demo-gated": "front end +\ngated attention"}
 """What is drawn, from the least to the most protected."""

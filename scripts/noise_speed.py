@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from attncem import noise
-from attncem.channels import FILLS
+from attncem.models import noise
+from attncem.models.channels import FILLS
 
 COUNT = 1_000_000
 ROUNDS = 31

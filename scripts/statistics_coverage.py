@@ -18,9 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.files import write_json
-from attncem.results.comparison import LEVEL
-from attncem.statistics import adjust, bootstrap_mean, compare_arms, pareto, seed_summary, smallest_p, welch_interval
+from attncem.records.comparison import LEVEL
+from attncem.records.files import write_json
+from attncem.records.statistics import (
+    adjust,
+    bootstrap_mean,
+    compare_arms,
+    pareto,
+    seed_summary,
+    smallest_p,
+    welch_interval,
+)
 
 COMMAND = "python scripts/statistics_coverage.py results/statistics_coverage.json"
 TRIALS = 10_000

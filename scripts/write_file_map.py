@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/architecture.md"
 PLACE = re.compile(r"(?<=<!-- files -->\n).*?(?=\n<!-- end files -->)", re.DOTALL)
 FOLDERS = {
-    "src/attncem/configs/": "packaged configurations; the first line of each is its command",
-    "src/attncem/suites/": "packaged audit suites",
-    "src/attncem/campaigns/": "packaged campaigns",
+    "src/attncem/config/packaged/runs/": "packaged configurations; the first line of each is its command",
+    "src/attncem/config/packaged/suites/": "packaged audit suites",
+    "src/attncem/config/packaged/campaigns/": "packaged campaigns",
     "scripts/evidence/": "the parts of docs/results.md, which `scripts/write_results.py` writes from results/ alone",
     "benchmarks/": "how fast it is: `python -m benchmarks` writes JSON and tables; one file a part",
     "tests/": "one file a source file; contracts/ runs every entry of every table",

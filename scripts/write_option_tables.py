@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attncem.config.base import Options
-from attncem.config.campaigns import ArmOptions, Campaign, CampaignAudit
-from attncem.config.describe import options_table
+from attncem.config.loading.describe import options_table
+from attncem.config.options.base import Options
+from attncem.config.options.campaigns import ArmOptions, Campaign, CampaignAudit
 
 NAMES = ("surrogates.md", "front-ends.md", "campaigns.md")
 PAGES = [Path(__file__).parent.parent / "docs" / name for name in NAMES]

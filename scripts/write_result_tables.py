@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attncem.campaigning.choosing import Candidate, choose, error_of
-from attncem.campaigning.expansion import expand
-from attncem.campaigning.results import read_results
-from attncem.config.campaigns import load_campaign
-from attncem.config.run import RunConfig
-from attncem.metrics import METRICS
-from attncem.results.campaign_table import CampaignTable, CellResult
-from attncem.texts import text
+from attncem.base.texts import text
+from attncem.campaigns.choosing import Candidate, choose, error_of
+from attncem.campaigns.expansion import expand
+from attncem.campaigns.results import read_results
+from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign_table import CampaignTable, CellResult
+from attncem.records.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")

@@ -92,7 +92,7 @@ its time, and `decoder global` was stronger than each of them on each of the fou
 {drawn}{thin}{claim.section(source, CLAIM, goals=True)}
 
 ### How the arms were chosen
-On validation images, by a rule that is code (`campaigning/choosing.py`): λ at which a setting has the accuracy of
+On validation images, by a rule that is code (`campaigns/choosing.py`): λ at which a setting has the accuracy of
 arm a, within those that were tried; of attention the setting with the largest geometric mean of MSE and structure error
 there; b is kmeans behind its front end, d the same behind the thin client ([below](#what-may-come-after)).
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning.cell import work
-from attncem.campaigning.engines import Ended, Engine, EngineOptions
-from attncem.progress import Progress, silent
+from attncem.base.progress import Progress, silent
+from attncem.campaigns.cell import work
+from attncem.campaigns.engines import Ended, Engine, EngineOptions
+from attncem.records.campaign_folder import CampaignFolder
 
 SUITE = {
     "name": "tiny",

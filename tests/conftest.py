@@ -55,8 +55,8 @@ def small_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) ->
     made: dict[str, Path] = {}
 
     def make(config: str = "demo", **overrides: Any) -> Path:
-        from attncem.progress import silent
-        from attncem.training import train
+        from attncem.base.progress import silent
+        from attncem.training.train import train
 
         key = f"{config} {overrides}"
         if key not in made:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from attncem.types import AttncemError
+from attncem.base.types import AttncemError
 
 SECONDS = 3.0
 """Processor time that one input may take; most take some milliseconds."""

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning.expansion import expand
-from attncem.config.campaigns import Campaign
-from attncem.config.load import load
-from attncem.config.suites import row_file
-from attncem.ledger import JOINED, PLAN
-from attncem.metrics import METRICS
-from attncem.results.audit import AuditPlan, AuditResult, Picture, Row, Score, Subject, Verdict
-from attncem.results.campaign import Cell, Finished
-from attncem.results.explanation import Gate
-from attncem.results.joining import join
-from attncem.results.portrait import PORTRAIT, ClassPortrait, Cloud, Face, Portrait
-from attncem.results.threats import THREATS
-from attncem.types import SCHEMA_VERSION
+from attncem.base.types import SCHEMA_VERSION
+from attncem.campaigns.expansion import expand
+from attncem.config.loading.load import load
+from attncem.config.options.campaigns import Campaign
+from attncem.config.options.suites import row_file
+from attncem.config.threats import THREATS
+from attncem.records.audit import AuditPlan, AuditResult, Picture, Row, Score, Subject, Verdict
+from attncem.records.campaign import Cell, Finished
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.explanation import Gate
+from attncem.records.joining import join
+from attncem.records.ledger import JOINED, PLAN
+from attncem.records.metrics import METRICS
+from attncem.records.portrait import PORTRAIT, ClassPortrait, Cloud, Face, Portrait
 
 CLASSES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 FLOORS = {"grey": 0.0712, "mean image": 0.0655, "class mean": 0.0521}

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from attncem.config.load import dump_config, load_config
-from attncem.fingerprints import fingerprint
-from attncem.health import PATIENCE
-from attncem.ledger import ImageScores, Ledger, RowFiles
-from attncem.results.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Score, Subject, Verdict
-from attncem.results.joining import join
-from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory
+from attncem.config.loading.load import dump_config, load_config
+from attncem.config.threats import THREATS
+from attncem.records.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Score, Subject, Verdict
+from attncem.records.fingerprints import fingerprint
+from attncem.records.joining import join
+from attncem.records.ledger import ImageScores, Ledger, RowFiles
+from attncem.records.runs import RunDirectory
+from attncem.training.health import PATIENCE
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 CLASSES = ["circle", "square", "cross", "star"]

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.build import RunData
+from attncem.base.types import DatasetSpec
 from attncem.data.batches import DeviceData
 from attncem.data.splits import Split
-from attncem.opening import OpenRun, open_encoder
-from attncem.types import DatasetSpec
+from attncem.judging.opening import OpenRun, open_encoder
+from attncem.training.build import RunData
 
 SIZE, NUM_CLASSES = 12, 4
 SPEC = DatasetSpec("pictures", (1, SIZE, SIZE), NUM_CLASSES, (0.5,), (0.5,))

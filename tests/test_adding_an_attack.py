@@ -18,9 +18,9 @@ import json, sys
 from pathlib import Path
 import torch
 import attncem
-from attncem.cli import main
-from attncem.files import hash_file
-from attncem.progress import silent
+from attncem.cli.main import main
+from attncem.records.files import hash_file
+from attncem.base.progress import silent
 
 torch.set_num_threads(1)
 out, overrides = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -67,7 +67,8 @@ def test_the_page_makes_an_attack_that_passes_the_testers(project: Path) -> None
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) > 20, done.stdout
     assert run_python(project, "scripts/write_file_map.py").returncode == 0
-    assert "\nsrc/attncem/attacks/white_box.py " in (project / "docs/architecture.md").read_text(encoding="utf-8")
+    plan = (project / "docs/architecture.md").read_text(encoding="utf-8")
+    assert "\nsrc/attncem/judging/attacks/white_box.py " in plan
 
 
 def test_the_page_makes_an_attack_that_audits_a_run(project: Path, tiny: dict[str, Any]) -> None:

@@ -12,20 +12,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks import ATTACKS
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.config.attacks import (
+from attncem.config.options.attacks import (
     GanOptions,
     ImagePriorOptions,
     MeanImageOptions,
     PublishedOptions,
     RewhiteningOptions,
 )
-from attncem.config.channels import GaussianOptions
-from attncem.metrics import mse
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
+from attncem.records.metrics import mse
 from contracts.test_attacks import (
     CASES,
     LEAKY,

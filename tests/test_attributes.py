@@ -12,23 +12,23 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from attncem.auditing import Case, audit, measure
-from attncem.cli import main
-from attncem.config.data import DataOptions
-from attncem.config.load import load
-from attncem.config.probes import AttributeLeakageOptions
-from attncem.config.suites import Suite, load_suite
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, DataError
+from attncem.cli.main import main
+from attncem.config.loading.load import load
+from attncem.config.options.data import DataOptions
+from attncem.config.options.probes import AttributeLeakageOptions
+from attncem.config.options.suites import Suite, load_suite
+from attncem.config.threats import THREATS
 from attncem.data.attributes import attributes_hash, read_attributes
 from attncem.data.groups import GROUPS, group_of_each
 from attncem.data.readers import read_dataset
 from attncem.data.specs import DATASETS
-from attncem.opening import open_encoder
-from attncem.probes.label_leakage import answers
-from attncem.progress import silent
-from attncem.reporting.tables import other_numbers
-from attncem.results.audit import Row
-from attncem.results.threats import THREATS
-from attncem.types import ConfigError, DataError
+from attncem.judging.auditing import Case, audit, measure
+from attncem.judging.opening import open_encoder
+from attncem.judging.probes.label_leakage import answers
+from attncem.records.audit import Row
+from attncem.reporting.runs.tables import other_numbers
 from probing import Constant, subject
 
 MINI = DataOptions(name="fashion_mnist_mini")

@@ -15,35 +15,35 @@ from PIL import Image
 from torch import Tensor, nn
 
 import attncem
-from attncem import metrics
-from attncem.attacks import ATTACKS, floors
-from attncem.attacks.base import Attack, OwnImages
-from attncem.attacks.oracle import Oracle
-from attncem.auditing import Case, audit, judges, measure
-from attncem.auditing.measuring import _as_row
-from attncem.build import load_data
-from attncem.config.attacks import (
+from attncem.base.pictures import png, png_text
+from attncem.base.progress import silent
+from attncem.base.seeding import make_generator
+from attncem.base.types import ConfigError, NotApplicable, RunError
+from attncem.config.options.attacks import (
     ClassMeanOptions,
     GreyOptions,
     MeanImageOptions,
     NearestNeighbourOptions,
     RidgeOptions,
 )
-from attncem.config.base import Options
-from attncem.config.suites import Suite
-from attncem.judges import Certificate, Probe
-from attncem.ledger import Ledger
-from attncem.metrics import mse, psnr, ssim
-from attncem.opening import open_encoder, open_run
-from attncem.pictures import png, png_text
-from attncem.progress import silent
-from attncem.results.audit import PERFECT, AuditResult, Row, Verdict
-from attncem.results.bounds import Bound
-from attncem.results.findings import finding
-from attncem.results.threats import THREATS, ThreatModel
-from attncem.runs import RunDirectory
-from attncem.seeding import make_generator
-from attncem.types import ConfigError, NotApplicable, RunError
+from attncem.config.options.base import Options
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS, ThreatModel
+from attncem.judging.attacks import ATTACKS, floors
+from attncem.judging.attacks.base import Attack, OwnImages
+from attncem.judging.auditing import Case, audit, judges, measure
+from attncem.judging.auditing.measuring import _as_row
+from attncem.judging.judges import Certificate, Probe
+from attncem.judging.opening import open_encoder, open_run
+from attncem.judging.oracle import Oracle
+from attncem.records import metrics
+from attncem.records.audit import PERFECT, AuditResult, Row, Verdict
+from attncem.records.bounds import Bound
+from attncem.records.findings import finding
+from attncem.records.ledger import Ledger
+from attncem.records.metrics import mse, psnr, ssim
+from attncem.records.runs import RunDirectory
+from attncem.training.build import load_data
 from editing import copy_run
 
 

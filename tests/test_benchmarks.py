@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import benchmarks.__main__ as command
+from attncem.base.types import SCHEMA_VERSION
 from attncem.data.readers import read_dataset
 from attncem.data.splits import split_data
-from attncem.surrogates import SURROGATES, build_surrogate
-from attncem.surrogates.kmeans import KMeansCEM
-from attncem.types import SCHEMA_VERSION
+from attncem.training.surrogates import SURROGATES, build_surrogate
+from attncem.training.surrogates.kmeans import KMeansCEM
 from benchmarks.baseline import BaselineLoop
 from benchmarks.common import EPOCH_IMAGES, NOISE_STD, Setting, Table, add_ratios, bytes_kept, write_cifar10
 from benchmarks.floor import work_milliseconds

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from attncem import training
-from attncem.build import build_model, build_surrogate_for, check, load_data
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, RunError
+from attncem.config.loading.load import load_config
+from attncem.config.options.run import RunConfig
 from attncem.data.specs import DATASETS
+from attncem.judging.opening import open_run
 from attncem.models.front_ends import build_front_end
 from attncem.models.split import SplitModel
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.surrogates import SURROGATES
-from attncem.training import train
-from attncem.types import ConfigError, RunError
+from attncem.training import train as training
+from attncem.training.build import build_model, build_surrogate_for, check, load_data
+from attncem.training.surrogates import SURROGATES
+from attncem.training.train import train
 
 CPU = torch.device("cpu")
 MINI = DATASETS["fashion_mnist_mini"]

@@ -10,24 +10,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks.ridge import RidgeAttack
-from attncem.auditing import Case, audit, measure
-from attncem.auditing.kept import strongest_kept
-from attncem.channels import build_channel
-from attncem.cli import main
-from attncem.config.channels import GaussianOptions
-from attncem.config.load import load
-from attncem.config.probes import ByPictureOptions
-from attncem.config.suites import Suite
-from attncem.ledger import Ledger
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.config.loading.load import load
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.options.probes import ByPictureOptions
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.ridge import RidgeAttack
+from attncem.judging.auditing import Case, audit, measure
+from attncem.judging.auditing.kept import strongest_kept
+from attncem.judging.opening import open_run
+from attncem.judging.probes.by_picture import features_of
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.opening import open_run
-from attncem.probes.by_picture import features_of
-from attncem.progress import silent
-from attncem.reporting.tables import other_numbers
-from attncem.results.audit import AuditResult, Row
-from attncem.results.threats import THREATS
-from attncem.types import ConfigError
+from attncem.records.audit import AuditResult, Row
+from attncem.records.ledger import Ledger
+from attncem.reporting.runs.tables import other_numbers
 from probing import LEAKY, NUM_CLASSES, Constant, subject
 
 PROBE = {"name": "reidentification_by_picture", "candidates": 50}

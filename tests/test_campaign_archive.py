@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem.campaign_folder import CampaignFolder, held
-from attncem.campaigning import run_campaign
-from attncem.campaigning import thinning as thinning_module
-from attncem.campaigning.archive import LISTING, export_campaign
-from attncem.campaigning.engines import ENGINES, EngineOptions
-from attncem.campaigning.thinning import MOST_LINES, thinned_metrics
-from attncem.campaigning.unpacking import import_campaign
-from attncem.pictures import png
-from attncem.progress import silent
+from attncem.base.pictures import png
+from attncem.base.progress import silent
+from attncem.base.types import RunError
+from attncem.campaigns import run_campaign
+from attncem.campaigns import thinning as thinning_module
+from attncem.campaigns.archive import LISTING, export_campaign
+from attncem.campaigns.engines import ENGINES, EngineOptions
+from attncem.campaigns.thinning import MOST_LINES, thinned_metrics
+from attncem.campaigns.unpacking import import_campaign
+from attncem.records.campaign_folder import CampaignFolder, held
 from attncem.reporting import report
-from attncem.types import RunError
 from campaigns import InProcess, campaign, numbers, stamps
 
 ONE = EngineOptions(workers=1)
@@ -86,7 +86,7 @@ def test_results_travel_without_weights_scores_and_keys(finished: Path, tmp_path
 def test_a_campaign_moved_in_the_middle_goes_on_without_repeating(
     tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import attncem.campaigning.cell as cell_module
+    import attncem.campaigns.cell as cell_module
 
     given = campaign(set={**campaign()["set"], "training.epochs": 4}, seeds=1)
     whole = tmp_path / "whole"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attncem.reporting.campaign import write_campaign_report, write_tables
+from attncem.reporting.campaign.page import write_campaign_report, write_tables
 from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page
 from made_campaigns import ARMS, Made, make_campaign
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning import run_campaign
-from attncem.campaigning.engines import ENGINES, EngineOptions
-from attncem.cli import main
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.campaigns import run_campaign
+from attncem.campaigns.engines import ENGINES, EngineOptions
+from attncem.cli.main import main
+from attncem.records.campaign_folder import CampaignFolder
 from campaigns import InProcess, campaign, numbers, stamps
 from test_demonstration import marked, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-SCRIPT = "import sys; from attncem.cli import main; sys.exit(main(sys.argv[1:]))"
+SCRIPT = "import sys; from attncem.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def started(words: list[str], mark: str) -> subprocess.Popen[str]:

@@ -18,17 +18,18 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.cli import main
-from attncem.files import read_json
-from attncem.reporting import campaign_plots, campaign_tables
-from attncem.reporting.campaign import all_tables, verdict, write_campaign_report, write_figures, write_tables
-from attncem.reporting.campaign_load import CampaignView, _labels, load_campaign
-from attncem.reporting.campaign_numbers import against, counterpart, effects, front, is_better
-from attncem.reporting.campaign_wall import walls
+from attncem.base.types import RunError
+from attncem.cli.main import main
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.files import read_json
+from attncem.reporting.campaign import plots as campaign_plots
+from attncem.reporting.campaign import tables as campaign_tables
+from attncem.reporting.campaign.load import CampaignView, _labels, load_campaign
+from attncem.reporting.campaign.numbers import against, counterpart, effects, front, is_better
+from attncem.reporting.campaign.page import all_tables, verdict, write_campaign_report, write_figures, write_tables
+from attncem.reporting.campaign.wall import walls
 from attncem.reporting.figures import HEALTH, Drawing
 from attncem.reporting.table_formats import Column, Item, Table, as_csv, as_latex, as_markdown
-from attncem.types import RunError
 from made_campaigns import ARMS, ATTACKS, CLASSES, Made, make_campaign
 from test_reporting import Page
 
@@ -110,7 +111,7 @@ def test_the_same_folder_gives_the_same_bytes(finished: Path, html: str, tmp_pat
 def test_it_needs_no_torch_and_no_score_files(finished: Path, tmp_path: Path) -> None:
     assert not list(finished.rglob("*.npz"))
     code = (
-        "import sys; from attncem.reporting.campaign import write_campaign_report;"
+        "import sys; from attncem.reporting.campaign.page import write_campaign_report;"
         f"write_campaign_report({str(finished)!r}, {str(tmp_path / 'r.html')!r}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -353,7 +354,7 @@ def test_the_wall_shows_the_same_images_for_every_arm(view: CampaignView) -> Non
 
 
 def test_a_wall_too_large_is_cut_and_says_so(view: CampaignView, monkeypatch: Any) -> None:
-    monkeypatch.setattr("attncem.reporting.campaign_wall._BYTES", 30_000)
+    monkeypatch.setattr("attncem.reporting.campaign.wall._BYTES", 30_000)
     (wall,) = walls(view, KIND)
     taken = sum(len(shot.image or "") for row in wall.rows for shot in row.shots)
     assert taken < 30_000
@@ -372,7 +373,7 @@ def test_before_the_defence_is_the_undefended_arm_or_the_pixels(
 
 
 def test_portraits_without_room_are_counted(finished: Path, tmp_path: Path, monkeypatch: Any, light: None) -> None:
-    monkeypatch.setattr("attncem.reporting.campaign_data._PORTRAITS", 80_000)
+    monkeypatch.setattr("attncem.reporting.campaign.data._PORTRAITS", 80_000)
     data = data_of(html := page_of(finished, tmp_path))
     labels = [item["label"] for item in data["portraits"]]
     assert len(labels) + data["portraits_left_out"] == 5 and data["portraits_left_out"] > 0

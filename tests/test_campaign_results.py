@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning.cell import work
-from attncem.campaigning.expansion import digest, expand
-from attncem.campaigning.results import campaign_table, read_results, results_text, write_results
-from attncem.cli import main
-from attncem.config.campaigns import load_campaign
-from attncem.metrics import METRICS
-from attncem.progress import silent
-from attncem.types import RunError
+from attncem.base.progress import silent
+from attncem.base.types import RunError
+from attncem.campaigns.cell import work
+from attncem.campaigns.expansion import digest, expand
+from attncem.campaigns.results import campaign_table, read_results, results_text, write_results
+from attncem.cli.main import main
+from attncem.config.options.campaigns import load_campaign
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.metrics import METRICS
 
 RESULTS = Path(__file__).parent.parent / "results"
 TINY: dict[str, Any] = {

@@ -14,20 +14,20 @@ import pytest
 import yaml
 
 import attncem
-from attncem.campaign_folder import CampaignFolder, held
-from attncem.campaigning import costs, plan_campaign, run_campaign, stop_campaign
-from attncem.campaigning import running as running_module
-from attncem.campaigning.cell import work
-from attncem.campaigning.engines import ENGINES, Ended, EngineOptions
-from attncem.campaigning.equal_time import seconds_an_epoch, trial
-from attncem.campaigning.expansion import cell_id, expand, needs
-from attncem.campaigning.results import campaign_table, read_results, results_text
-from attncem.campaigning.running import CampaignResult
-from attncem.cli import main
-from attncem.config.campaigns import Campaign, load_campaign, packaged_campaigns
-from attncem.config.load import dump_config, load, load_config, packaged_configs
-from attncem.progress import silent
-from attncem.types import ConfigError, RunError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, RunError
+from attncem.campaigns import costs, plan_campaign, run_campaign, stop_campaign
+from attncem.campaigns import running as running_module
+from attncem.campaigns.cell import work
+from attncem.campaigns.engines import ENGINES, Ended, EngineOptions
+from attncem.campaigns.equal_time import seconds_an_epoch, trial
+from attncem.campaigns.expansion import cell_id, expand, needs
+from attncem.campaigns.results import campaign_table, read_results, results_text
+from attncem.campaigns.running import CampaignResult
+from attncem.cli.main import main
+from attncem.config.loading.load import dump_config, load, load_config, packaged_configs
+from attncem.config.options.campaigns import Campaign, load_campaign, packaged_campaigns
+from attncem.records.campaign_folder import CampaignFolder, held
 from campaigns import SUITE, InProcess, campaign, numbers, stamps
 
 
@@ -270,7 +270,7 @@ def test_a_part_of_what_failed_can_be_tried_again_alone(tmp_path: Path, in_proce
 
 
 def test_a_failed_row_fails_the_cell_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attncem.attacks.floors import MeanImageFloor
+    from attncem.judging.attacks.floors import MeanImageFloor
 
     def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("no luck")
@@ -452,7 +452,7 @@ def test_equal_time_scales_the_epochs_once(
         manifest = CampaignFolder.open(tmp_path / "c").run_path("kmeans-s0") / "manifest.json"
         return float(json.loads(manifest.read_text())["training_seconds"]) / 4
 
-    monkeypatch.setattr("attncem.campaigning.equal_time.seconds_an_epoch", seconds)
+    monkeypatch.setattr("attncem.campaigns.equal_time.seconds_an_epoch", seconds)
     result = run(campaign(equal_time_to="kmeans", seeds=2), tmp_path / "c")
     assert result.done
     assert measured == ["none-s0"], "measured for the first seed alone"

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-import attncem.capture as capture
-from attncem.build import build_model
-from attncem.capture import Beside
-from attncem.config.load import load_config
+import attncem.training.capture as capture
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
 from attncem.data.specs import DATASETS
 from attncem.models.decoders import GlobalDecoder
 from attncem.models.front_ends import FRONT_ENDS
-from attncem.types import ConfigError
+from attncem.training.build import build_model
+from attncem.training.capture import Beside
 
 
 @dataclass

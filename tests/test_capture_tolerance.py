@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import attncem
-from attncem.capture import TOLERANCE, WARM_STEPS, Step, _copies, _relative_difference
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.training.capture import TOLERANCE, WARM_STEPS, Step, _copies, _relative_difference
 
 LARGEST_SEEN = 0.028
 """Between the compiled and the plain step of these batches on an H200, where convolutions round to 10 bits."""

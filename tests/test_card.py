@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from attncem.auditing import audit
-from attncem.cli import main
-from attncem.config.suites import load_suite
-from attncem.files import read_record
-from attncem.opening import open_encoder
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.base.texts import text
+from attncem.base.types import RunError
+from attncem.cli.main import main
+from attncem.config.options.suites import load_suite
+from attncem.judging.auditing import audit
+from attncem.judging.opening import open_encoder
+from attncem.records.audit import AuditResult
+from attncem.records.bounds import Bound
+from attncem.records.card import PrivacyCard
+from attncem.records.certificates import certificate_findings
+from attncem.records.files import read_record
 from attncem.reporting import privacy_card, report
 from attncem.reporting.card import NAMES
-from attncem.reporting.certificates import describe, leakage
-from attncem.results.audit import AuditResult
-from attncem.results.bounds import Bound
-from attncem.results.card import PrivacyCard
-from attncem.results.certificates import certificate_findings
-from attncem.texts import text
-from attncem.types import RunError
+from attncem.reporting.runs.certificates import describe, leakage
 from probing import LEAKY
 
 CERTIFICATES = [
@@ -79,7 +79,7 @@ def test_surrogate_bound(name: str, small_run: Callable[..., Path]) -> None:
 def test_a_surrogate_that_flatters_is_named(
     small_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("attncem.certificates.surrogate.FLATTERS", 0.5)
+    monkeypatch.setattr("attncem.judging.certificates.surrogate.FLATTERS", 0.5)
     result = audit(small_run("demo-kmeans"), "certificates", only=["surrogate_leakage"], out=tmp_path, progress=silent)
     (found,) = [item for item in result.findings if item.code == "surrogate_flatters"]
     assert found.about == "leakage by the surrogate" and "the penalty flattered" in found.text
@@ -104,7 +104,7 @@ def test_a_channel_without_noise_has_no_certificate(small_run: Callable[..., Pat
 @pytest.mark.slow
 def test_the_demos_certificates_take_seconds(tmp_path: Path) -> None:
     """All three models in 20 s of a processor; training them for two epochs changes no size."""
-    from attncem.training import train
+    from attncem.training.train import train
 
     spent = 0.0
     for name in ("demo-none", "demo-kmeans", "demo"):

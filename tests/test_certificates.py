@@ -12,16 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attncem.auditing import Case, measure
-from attncem.certificates.accountant import most_within
-from attncem.certificates.fano import largest_hit_rate
-from attncem.certificates.images import Components
-from attncem.certificates.leakage import Coding
-from attncem.certificates.local_privacy import smallest_epsilon
-from attncem.certificates.mixture import Judged, fit_cells, gaussian_nats, laplace_nats
-from attncem.certificates.shannon import least_error, neighbour_entropy, normal_entropy
-from attncem.config.attacks import RidgeOptions
-from attncem.config.certificates import (
+from attncem.config.options.attacks import RidgeOptions
+from attncem.config.options.certificates import (
     AccountantOptions,
     EvidenceOptions,
     FanoOptions,
@@ -29,11 +21,19 @@ from attncem.config.certificates import (
     LeakageOptions,
     ShannonOptions,
 )
-from attncem.config.channels import LocalDPOptions
-from attncem.results.audit import Row
-from attncem.results.bounds import Bound
-from attncem.results.threats import THREATS, with_releases
-from attncem.statistics import bootstrap_mean, mean_limit
+from attncem.config.options.channels import LocalDPOptions
+from attncem.config.threats import THREATS, with_releases
+from attncem.judging.auditing import Case, measure
+from attncem.judging.certificates.accountant import most_within
+from attncem.judging.certificates.fano import largest_hit_rate
+from attncem.judging.certificates.images import Components
+from attncem.judging.certificates.leakage import Coding
+from attncem.judging.certificates.local_privacy import smallest_epsilon
+from attncem.judging.certificates.mixture import Judged, fit_cells, gaussian_nats, laplace_nats
+from attncem.judging.certificates.shannon import least_error, neighbour_entropy, normal_entropy
+from attncem.records.audit import Row
+from attncem.records.bounds import Bound
+from attncem.records.statistics import bootstrap_mean, mean_limit
 from toys import Toy
 
 TOYS = st.builds(

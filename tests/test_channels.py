@@ -8,18 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem import noise
-from attncem.channels import (
-    SYSTEM,
-    Channel,
-    ChannelChain,
-    GaussianChannel,
-    IdentityChannel,
-    Secrets,
-    Source,
-    build_channel,
-)
-from attncem.config.channels import (
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import dump_config, load_config
+from attncem.config.options.channels import (
     ChannelOptions,
     DropoutOptions,
     GaussianOptions,
@@ -31,8 +22,17 @@ from attncem.config.channels import (
     gaussian_mechanism_delta,
     gaussian_mechanism_std,
 )
-from attncem.config.load import dump_config, load_config
-from attncem.types import ConfigError
+from attncem.models import noise
+from attncem.models.channels import (
+    SYSTEM,
+    Channel,
+    ChannelChain,
+    GaussianChannel,
+    IdentityChannel,
+    Secrets,
+    Source,
+    build_channel,
+)
 
 KEY = b"k" * 32
 KEYED = GaussianOptions(noise_std=1.0, noise="keyed")

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attncem.cli import main
-from attncem.config.suites import packaged_suites
-from attncem.files import read_record
+from attncem.base.texts import VARIABLE, speaking, written
+from attncem.cli.main import main
+from attncem.config.options.suites import packaged_suites
+from attncem.records.bounds import Bound
+from attncem.records.card import PrivacyCard
+from attncem.records.explanation import FeatureTile, FeatureView
+from attncem.records.files import read_record
 from attncem.reporting import compare, fonts, print_comparison, print_explanation, print_summary, privacy_card, report
-from attncem.reporting.campaign import write_campaign_report, write_figures, write_tables
-from attncem.reporting.campaign_load import load_campaign
-from attncem.reporting.campaign_plots import inline, saved, trade_offs
-from attncem.reporting.campaign_plots import printed as printed_figure
-from attncem.reporting.explanation import write_explanation
-from attncem.results.bounds import Bound
-from attncem.results.card import PrivacyCard
-from attncem.results.explanation import FeatureTile, FeatureView
-from attncem.texts import VARIABLE, speaking, written
+from attncem.reporting.campaign.load import load_campaign
+from attncem.reporting.campaign.page import write_campaign_report, write_figures, write_tables
+from attncem.reporting.campaign.plots import inline, saved, trade_offs
+from attncem.reporting.campaign.plots import printed as printed_figure
+from attncem.reporting.explain.page import write_explanation
 from made_campaigns import ARMS, Made, make_campaign
 from test_reporting import (
     KEPT,
@@ -222,7 +222,7 @@ def test_figures_without_a_font_are_in_english(
     campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fonts, "further", lambda word: None)
-    monkeypatch.setattr("attncem.reporting.campaign_plots.plots", only_trade_off)
+    monkeypatch.setattr("attncem.reporting.campaign.plots.plots", only_trade_off)
     words = ["campaign", "report", str(campaign), "--out", str(tmp_path / "p.html"), "--figures", str(tmp_path / "f")]
     assert main([*words, "--lang", "zh"]) == 0
     assert "没有安装中文字体" in capsys.readouterr().out
@@ -233,7 +233,7 @@ def test_figures_without_a_font_are_in_english(
 
 @pytest.mark.skipif(fonts.further("zh") is None, reason="no font with Chinese letters is installed")
 def test_figures_with_a_font_are_in_chinese(campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncem.reporting.campaign_plots.plots", only_trade_off)
+    monkeypatch.setattr("attncem.reporting.campaign.plots.plots", only_trade_off)
     files = {file.suffix: file.read_bytes() for file in write_figures(campaign, tmp_path / "f", lang="zh")}
     assert "准确率" in files[".svg"].decode()
     named = {name.partition(b"+")[2] for name in re.findall(rb"/BaseFont /(\S+)", files[".pdf"])}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncem.campaigning.choosing import LEVELS, Candidate, Tried, choose, error_of, match, undominated
+from attncem.campaigns.choosing import LEVELS, Candidate, Tried, choose, error_of, match, undominated
 
 NUMBERS = st.floats(0, 1, allow_subnormal=False)
 CANDIDATES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12).map(

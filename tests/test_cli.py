@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.cli import main
-from attncem.config.describe import COMMON, describe_options
-from attncem.config.load import load_config, packaged_configs
+from attncem.base.progress import silent
+from attncem.cli.main import main
+from attncem.config.loading.describe import COMMON, describe_options
+from attncem.config.loading.load import load_config, packaged_configs
 from attncem.data.sources import SOURCES
 from attncem.data.specs import DATASETS
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
+from attncem.records.runs import RunDirectory
+from attncem.training.train import train
 
 VERBS = ("train", "audit", "report", "card", "predict", "explain", "demo", "data", "runs", "config")
 WITH_OVERRIDES = ("train", "demo", "config")
@@ -80,7 +80,7 @@ def test_help_is_fast() -> None:
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["audit", "--help"], ["config", "--schema"]])
 def test_torch_is_not_imported_for_what_needs_no_computation(words: list[str]) -> None:
     python(
-        "import sys\nfrom attncem.cli import main\n"
+        "import sys\nfrom attncem.cli.main import main\n"
         f"try:\n    main({words!r})\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
         "assert 'torch' not in sys.modules"
     )
@@ -88,7 +88,7 @@ def test_torch_is_not_imported_for_what_needs_no_computation(words: list[str]) -
 
 @pytest.mark.parametrize("words", [["train", "seeed=1"], ["data"], ["runs"], ["config", "--list"]])
 def test_torch_is_not_imported_for_mistakes_and_lists(words: list[str]) -> None:
-    python(f"import sys\nfrom attncem.cli import main\nmain({words!r})\nassert 'torch' not in sys.modules")
+    python(f"import sys\nfrom attncem.cli.main import main\nmain({words!r})\nassert 'torch' not in sys.modules")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -353,9 +353,9 @@ def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     for home, words, said in (
-        ("attncem.listing.describe_runs", ["runs"], "attncem: interrupted\n"),
-        ("attncem.training.train", ["train"], "go on later with: attncem train --resume RUN"),
-        ("attncem.auditing.audit", ["audit", "x"], "the same command goes on with the others"),
+        ("attncem.records.listing.describe_runs", ["runs"], "attncem: interrupted\n"),
+        ("attncem.training.train.train", ["train"], "go on later with: attncem train --resume RUN"),
+        ("attncem.judging.auditing.audit", ["audit", "x"], "the same command goes on with the others"),
     ):
         monkeypatch.setattr(home, interrupted)
         shown = run_cli(*words)
@@ -475,7 +475,7 @@ def test_memory_that_runs_out_is_explained(run_cli: Any, monkeypatch: pytest.Mon
     def exhausted(*given: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("attncem.listing.describe_runs", exhausted)
+    monkeypatch.setattr("attncem.records.listing.describe_runs", exhausted)
     shown = run_cli("runs")
     assert shown.code == 2
     assert shown.err.startswith("attncem: error: out of memory (")
@@ -486,6 +486,6 @@ def test_other_errors_of_ours_keep_their_traceback(run_cli: Any, monkeypatch: py
     def broken(*given: Any, **options: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("attncem.listing.describe_runs", broken)
+    monkeypatch.setattr("attncem.records.listing.describe_runs", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         run_cli("runs")

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.base import Surrogate
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.base import Surrogate
 
 both = pytest.mark.parametrize("name", ["kmeans", "gmm"])
 Z, Y = torch.randn(15, 4, generator=torch.Generator().manual_seed(0)), torch.arange(15) % 3

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from attncem.cli import main
-from attncem.config.load import dump_config, load_config
-from attncem.fingerprints import fingerprint
-from attncem.ledger import ImageScores, Ledger, RowFiles
+from attncem.base.record import read
+from attncem.base.types import ConfigError, RunError
+from attncem.cli.main import main
+from attncem.config.loading.load import dump_config, load_config
+from attncem.config.threats import THREATS
+from attncem.records.audit import AuditPlan, Row, Score, Subject, Verdict
+from attncem.records.fingerprints import fingerprint
+from attncem.records.ledger import ImageScores, Ledger, RowFiles
+from attncem.records.run_comparison import CommonAudit, RunsComparison
+from attncem.records.runs import RunDirectory
+from attncem.records.statistics import bootstrap_mean, compare_arms, compare_images
 from attncem.reporting import compare, print_comparison
-from attncem.results.audit import AuditPlan, Row, Score, Subject, Verdict
-from attncem.results.record import read
-from attncem.results.run_comparison import CommonAudit, RunsComparison
-from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory
-from attncem.statistics import bootstrap_mean, compare_arms, compare_images
-from attncem.types import ConfigError, RunError
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGES = 300

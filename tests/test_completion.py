@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from attncem.cli import _parser, main
-from attncem.commands.shells import SCRIPTS, VerbWords
-from attncem.config.describe import describe_options
-from attncem.config.load import packaged_configs
-from attncem.results.threats import THREATS
+from attncem.cli.main import _parser, main
+from attncem.cli.verbs.shells import SCRIPTS, VerbWords
+from attncem.config.loading.describe import describe_options
+from attncem.config.loading.load import packaged_configs
+from attncem.config.threats import THREATS
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="no bash here")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.attacks import ATTACKS
-from attncem.cli import main
-from attncem.conditions import Checked, Condition, check, parse_conditions
-from attncem.metrics import METRICS
-from attncem.progress import silent
-from attncem.results.audit import AuditResult, Row, Score, Verdict
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.conditions import Checked, Condition, check, parse_conditions
+from attncem.records.audit import AuditResult, Row, Score, Verdict
+from attncem.records.metrics import METRICS
 
 SCORES = {
     "mse": Score(0.020, 0.018, 0.022, 0.005, 0.060, [0.010, None, 0.030], 0.019),

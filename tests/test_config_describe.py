@@ -2,11 +2,11 @@
 
 import pytest
 
-from attncem.config.describe import COMMON, chosen_options, describe_options, format_help
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.config.suggest import known_keys, option_tree
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.describe import COMMON, chosen_options, describe_options, format_help
+from attncem.config.loading.load import load_config
+from attncem.config.loading.suggest import known_keys, option_tree
+from attncem.config.options.run import RunConfig
 
 OPTIONS = describe_options()
 KEYS = known_keys(option_tree(RunConfig))

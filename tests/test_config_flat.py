@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attncem.config.flat import flat_options
-from attncem.config.load import load_config
+from attncem.config.loading.flat import flat_options
+from attncem.config.loading.load import load_config
 
 
 def test_options_are_flat_by_the_keys_that_people_write() -> None:

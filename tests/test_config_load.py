@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import attncem.config
-from attncem.config.load import (
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import (
     Loaded,
     config_schema,
     dump_config,
     load_config,
     packaged_configs,
 )
-from attncem.config.run import RunConfig
-from attncem.config.yaml_text import parse_yaml
-from attncem.types import ConfigError
+from attncem.config.loading.yaml_text import parse_yaml
+from attncem.config.options.run import RunConfig
 
 KMEANS = {"surrogate": {"name": "kmeans", "num_clusters": 7, "var_threshold": 0.25}}
 
@@ -242,7 +242,7 @@ def test_packaged_configs(tmp_path):
 
 
 def test_torch_is_not_imported():
-    code = "import sys, attncem.config.load, attncem.config.describe; print('torch' in sys.modules)"
+    code = "import sys, attncem.config.loading.load, attncem.config.loading.describe; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncem.config.load import load_config
-from attncem.config.overrides import parse_cli_overrides
-from attncem.config.run import RunConfig
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.loading.overrides import parse_cli_overrides
+from attncem.config.options.run import RunConfig
 
 KMEANS = {"surrogate": {"name": "kmeans", "num_clusters": 7, "var_threshold": 0.25}}
 

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import ConfigDict, Field
 
-from attncem.config.base import Options
-from attncem.config.describe import describe_options, format_help
-from attncem.config.load import Loaded, dump_config, load
-from attncem.config.overrides import parse_cli_overrides
-from attncem.config.run import RunConfig
-from attncem.config.suggest import option_tree, union_members
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.describe import describe_options, format_help
+from attncem.config.loading.load import Loaded, dump_config, load
+from attncem.config.loading.overrides import parse_cli_overrides
+from attncem.config.loading.suggest import option_tree, union_members
+from attncem.config.options.base import Options
+from attncem.config.options.run import RunConfig
 
 
 class Oak(Options):

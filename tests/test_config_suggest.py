@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from attncem.config.load import load_config
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
 
 
 def message(source=None, *overrides: str) -> str:

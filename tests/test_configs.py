@@ -9,22 +9,22 @@ import torch
 from PIL import Image
 
 import attncem
-from attncem.build import build_model, build_penalties, build_surrogate_for, check
-from attncem.config.attention import (
+from attncem.base.types import StepView
+from attncem.config.loading.load import load_config, packaged_configs
+from attncem.config.options.attention import (
     GATED_VARIANTS,
     HYBRID_VARIANTS,
     SLOT_VARIANTS,
     GatedOptions,
     SlotOptions,
 )
-from attncem.config.load import load_config, packaged_configs
 from attncem.data.readers import dataset_spec
 from attncem.data.specs import DATASETS
-from attncem.engine import Engine
-from attncem.surrogates import SURROGATES
-from attncem.types import StepView
+from attncem.training.build import build_model, build_penalties, build_surrogate_for, check
+from attncem.training.engine import Engine
+from attncem.training.surrogates import SURROGATES
 
-FOLDER = Path(attncem.__file__).parent / "configs"
+FOLDER = Path(attncem.__file__).parent / "config/packaged/runs"
 FILES = sorted(FOLDER.rglob("*.yaml"))
 RUN_NAMES = {"demo": "demo-gated"}
 """Where the run is not called like its file: the demo's three runs stand side by side in one report."""

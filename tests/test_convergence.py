@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from attncem.attacks.convergence import WARMUP_STEPS, Converged, until_converged
-from attncem.config.attacks import BudgetOptions
-from attncem.types import TrainingError
+from attncem.base.types import TrainingError
+from attncem.config.options.attacks import BudgetOptions
+from attncem.judging.attacks.convergence import WARMUP_STEPS, Converged, until_converged
 
 Said = tuple[str, float, float, Mapping[str, float]]
 Script = Sequence[float | tuple[float, float]]

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import attncem
-from attncem.attacks.decoder import DecoderTraining
-from attncem.capture import WARM_STEPS, Step, no_host_reads
-from attncem.channels import CHANNELS
-from attncem.config.attacks import (
+from attncem.base.progress import silent
+from attncem.base.types import DatasetSpec
+from attncem.config.options.attacks import (
     DecoderOptions,
     FamilyOptions,
     FlowOptions,
@@ -23,13 +22,14 @@ from attncem.config.attacks import (
     PublishedOptions,
     RidgeOptions,
 )
-from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
-from attncem.config.suites import Suite
+from attncem.config.options.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.options.suites import Suite
+from attncem.judging.attacks.decoder import DecoderTraining
+from attncem.models.channels import CHANNELS
 from attncem.models.front_ends import FRONT_ENDS
-from attncem.penalties import PENALTIES
-from attncem.progress import silent
-from attncem.surrogates import SURROGATES
-from attncem.types import DatasetSpec
+from attncem.training.capture import WARM_STEPS, Step, no_host_reads
+from attncem.training.penalties import PENALTIES
+from attncem.training.surrogates import SURROGATES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -158,7 +158,7 @@ def test_surrogate_keeps_at_most_100_mb_at_512x7x7(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
 def test_recomputing_can_be_captured_in_a_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncem.surrogates.recompute.LARGE", 0)
+    monkeypatch.setattr("attncem.training.surrogates.recompute.LARGE", 0)
     test_surrogate_can_be_captured_in_a_graph(name)
 
 

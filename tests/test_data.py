@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.config.data import DataOptions
-from attncem.config.training import BalancedOptions, ShuffledOptions
+from attncem.base.types import DataError
+from attncem.config.options.data import DataOptions
+from attncem.config.options.training import BalancedOptions, ShuffledOptions
 from attncem.data import readers
 from attncem.data.batches import DeviceData, Images, augment
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import FOLDER_SETS, READERS, RawData, read_dataset
 from attncem.data.specs import DATASETS
 from attncem.data.splits import Split, split_data
-from attncem.types import DataError
 
 NAME = "fashion_mnist_mini"
 FILE = "fashion_mnist_mini.npz"

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from attncem.config.attacks import GreyOptions, MeanImageOptions
-from attncem.config.suites import Suite
-from attncem.demonstration import run_demo
-from attncem.progress import Progress, tell
-from attncem.runs import RunDirectory
-from attncem.types import ConfigError, DataError, RunError
-from attncem.working import Workers
+from attncem.base.progress import Progress, tell
+from attncem.base.types import ConfigError, DataError, RunError
+from attncem.base.working import Workers
+from attncem.campaigns.demonstration import run_demo
+from attncem.config.options.attacks import GreyOptions, MeanImageOptions
+from attncem.config.options.suites import Suite
+from attncem.records.runs import RunDirectory
 
 NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
 SUITE = Suite(
@@ -161,7 +161,7 @@ def test_an_error_ends_all_workers_at_once(work: tuple[Any, ...], error: type[Ex
 SCRIPT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from attncem.cli import main
+from attncem.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

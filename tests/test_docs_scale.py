@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attncem.campaigning.results import read_results
-from attncem.cli import _parser
+from attncem.campaigns.results import read_results
+from attncem.cli.main import _parser
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/scale.md").read_text(encoding="utf-8")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from attncem.config.describe import options_table
-from attncem.config.load import load_config, packaged_configs
-from attncem.surrogates import SURROGATES
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.describe import options_table
+from attncem.config.loading.load import load_config, packaged_configs
+from attncem.training.surrogates import SURROGATES
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/surrogates.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.config.attacks import DecoderOptions, GreyOptions, RidgeOptions
-from attncem.config.suites import Suite
-from attncem.ledger import read_audit
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.config.options.attacks import DecoderOptions, GreyOptions, RidgeOptions
+from attncem.config.options.suites import Suite
+from attncem.records.ledger import read_audit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SMALL = Suite(
@@ -59,8 +59,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import attncem
-from attncem.config.attacks import GreyOptions, RidgeOptions
-from attncem.config.suites import Suite
+from attncem.config.options.attacks import GreyOptions, RidgeOptions
+from attncem.config.options.suites import Suite
 
 site = Path(sys.argv[1])
 assert Path(attncem.__file__).is_relative_to(site), attncem.__file__

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.config.training import SGDOptions
-from attncem.engine import (
+from attncem.base.types import ConfigError
+from attncem.config.options.training import SGDOptions
+from attncem.training.engine import (
     Average,
     Engine,
     Monitor,
@@ -30,7 +31,6 @@ from attncem.engine import (
     set_rate,
     sgd,
 )
-from attncem.types import ConfigError
 
 CPU = torch.device("cpu")
 OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {

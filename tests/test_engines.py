@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning import run_campaign
-from attncem.campaigning.engines import ENGINES, Ended, EngineOptions
-from attncem.campaigning.engines import polled as polling
-from attncem.campaigning.engines.polled import PolledEngine, needed
-from attncem.campaigning.engines.slurm import JOBS, SlurmEngine
-from attncem.campaigning.expansion import expand
-from attncem.campaigning.running import default_options
-from attncem.checkpoints import checkpoint_names
-from attncem.cli import _parser, main
-from attncem.commands.engine import engine_options
-from attncem.config.campaigns import load_campaign
-from attncem.progress import silent
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.campaigns import run_campaign
+from attncem.campaigns.engines import ENGINES, Ended, EngineOptions
+from attncem.campaigns.engines import polled as polling
+from attncem.campaigns.engines.polled import PolledEngine, needed
+from attncem.campaigns.engines.slurm import JOBS, SlurmEngine
+from attncem.campaigns.expansion import expand
+from attncem.campaigns.running import default_options
+from attncem.cli.main import _parser, main
+from attncem.cli.verbs.engine import engine_options
+from attncem.config.options.campaigns import load_campaign
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.checkpoints import checkpoint_names
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -229,10 +229,10 @@ def test_a_job_asks_slurm_for_what_was_given_and_is_found_again(
 SCRIPT = """
 import sys
 from pathlib import Path
-from attncem.campaigning import run_campaign
-from attncem.campaigning.running import default_options
-from attncem.campaigning.engines import EngineOptions
-from attncem.campaigning.engines.slurm import SlurmEngine
+from attncem.campaigns import run_campaign
+from attncem.campaigns.running import default_options
+from attncem.campaigns.engines import EngineOptions
+from attncem.campaigns.engines.slurm import SlurmEngine
 SlurmEngine.cluster = "local"
 if __name__ == "__main__":
     run_campaign(Path(sys.argv[2]), engine=sys.argv[1], options=EngineOptions(workers=2))
@@ -292,8 +292,8 @@ def test_a_campaign_runs_goes_on_after_a_kill_and_a_failing_cell_is_isolated(
 
 ASK = """
 import sys
-from attncem.campaign_folder import CampaignFolder
-from attncem.campaigning.engines import ENGINES, EngineOptions
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.campaigns.engines import ENGINES, EngineOptions
 with ENGINES["ray"](CampaignFolder.open(sys.argv[1]), EngineOptions(workers=2)):
     import ray
     print("at", *(node["NodeManagerAddress"] for node in ray.nodes()))

@@ -21,26 +21,26 @@ from PIL import Image
 from torch import Tensor
 
 import attncem
-from attncem.auditing import Case
-from attncem.build import load_data, restore_surrogate
-from attncem.cli import main
-from attncem.config.attacks import ClassMeanOptions, DecoderOptions, RidgeOptions
-from attncem.config.suites import Suite
+from attncem.base.progress import silent
+from attncem.base.texts import text
+from attncem.base.types import DataError, RunError
+from attncem.cli.main import main
+from attncem.config.options.attacks import ClassMeanOptions, DecoderOptions, RidgeOptions
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
 from attncem.data.batches import DeviceData
-from attncem.explaining import _distances, explain, forget_training
-from attncem.explaining.recoveries import _strongest, strongest_audit
-from attncem.ledger import Ledger
-from attncem.metrics import METRICS, mse
-from attncem.opening import OpenRun, open_run
-from attncem.progress import silent
-from attncem.reporting.explanation import write_explanation
-from attncem.reporting.explanation_words import describe_gates, first_words, standing
-from attncem.results.explanation import Explanation, Gate, Recovery
-from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory
-from attncem.surrogates import SURROGATES, build_surrogate, moments
-from attncem.texts import text
-from attncem.types import DataError, RunError
+from attncem.judging.auditing import Case
+from attncem.judging.opening import OpenRun, open_run
+from attncem.records.explanation import Explanation, Gate, Recovery
+from attncem.records.ledger import Ledger
+from attncem.records.metrics import METRICS, mse
+from attncem.records.runs import RunDirectory
+from attncem.reporting.explain.explaining import _distances, explain, forget_training
+from attncem.reporting.explain.page import write_explanation
+from attncem.reporting.explain.recoveries import _strongest, strongest_audit
+from attncem.reporting.explain.words import describe_gates, first_words, standing
+from attncem.training.build import load_data, restore_surrogate
+from attncem.training.surrogates import SURROGATES, build_surrogate, moments
 
 Make = Callable[..., Path]
 CPU = torch.device("cpu")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.config.attacks import ClassMeanOptions, RidgeOptions
-from attncem.config.suites import Suite
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.config.options.attacks import ClassMeanOptions, RidgeOptions
+from attncem.config.options.suites import Suite
 from browsing import SCREENS, Opened, needs_browser, open_page
 
 pytestmark = [pytest.mark.slow, needs_browser]

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from attncem.attacks import family
-from attncem.attacks.family import FamilyAttack, PartMaterial, doubts, gain_of_doubling
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.config.attacks import DecoderOptions
-from attncem.config.channels import GaussianOptions
+from attncem.base.record import read
+from attncem.config.options.attacks import DecoderOptions
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import family
+from attncem.judging.attacks.family import FamilyAttack, PartMaterial, doubts, gain_of_doubling
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.decoders import GlobalDecoder
 from attncem.models.split import SplitModel, count_parameters
-from attncem.results.audit import FamilyPoint, Verdict
-from attncem.results.record import read
-from attncem.results.threats import THREATS
+from attncem.records.audit import FamilyPoint, Verdict
 
 FEW: dict[str, Any] = {"epochs": 1, "max_epochs": 2, "batch_size": 16, "least_steps": 1, "lr": 3e-3}
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from attncem.files import (
+from attncem.base.types import RunError
+from attncem.records.files import (
     append,
     cut_to_lines,
     hash_file,
@@ -30,7 +31,6 @@ from attncem.files import (
     write_new,
     write_private,
 )
-from attncem.types import RunError
 
 
 def full_disk(*_: Any, **__: Any) -> None:

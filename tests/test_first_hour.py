@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from skimage import data
 
-from attncem.ledger import joined, ledgers
-from attncem.runs import RunDirectory
+from attncem.records.ledger import joined, ledgers
+from attncem.records.runs import RunDirectory
 
 ROOT = Path(__file__).parent.parent
 TURNED = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.config.surrogate_base import ScheduledFloorOptions
-from attncem.progress import silent
-from attncem.surrogates import Surrogate, build_surrogate
-from attncem.surrogates.floor import VarianceFloor
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.options.surrogate_base import ScheduledFloorOptions
+from attncem.training.surrogates import Surrogate, build_surrogate
+from attncem.training.surrogates.floor import VarianceFloor
+from attncem.training.train import train
 
 SLOT = {"slot_dim": 8, "num_heads": 2, "num_slots": 2}
 HINGED: dict[str, dict[str, Any]] = {

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks import build_attack, flow
-from attncem.attacks.floors import MeanImageFloor
-from attncem.attacks.flow import FlowAttack, FlowMaterial
-from attncem.attacks.oracle import Oracle
-from attncem.auditing import Case, measure, sampling
-from attncem.channels import build_channel
-from attncem.config.attacks import DecoderOptions, FlowOptions, MeanImageOptions
-from attncem.config.channels import GaussianOptions
-from attncem.metrics import METRICS, mse
+from attncem.config.options.attacks import DecoderOptions, FlowOptions, MeanImageOptions
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import build_attack, flow
+from attncem.judging.attacks.floors import MeanImageFloor
+from attncem.judging.attacks.flow import FlowAttack, FlowMaterial
+from attncem.judging.auditing import Case, measure, sampling
+from attncem.judging.opening import open_encoder
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.flow import FlowDecoder, FlowNetwork
 from attncem.models.split import SplitModel
-from attncem.opening import open_encoder
-from attncem.results.threats import THREATS
+from attncem.records.metrics import METRICS, mse
 
 SMALL: dict[str, Any] = {"width": 8, "blocks": 1, "batch_size": 64, "least_steps": 20, "lr": 3e-3}
 

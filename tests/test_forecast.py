@@ -11,19 +11,19 @@ from typing import Any, cast
 import pytest
 import torch
 
-from attncem.attacks import ATTACKS
-from attncem.attacks.base import Attack
-from attncem.attacks.convergence import steps_of, until_converged
-from attncem.attacks.forecast import Seconds, eigenvectors, products, timed
-from attncem.auditing import Case, audit
-from attncem.auditing.forecasting import forecast, foretell
-from attncem.config.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
-from attncem.config.load import load
-from attncem.config.probes import MembershipOptions
-from attncem.config.suites import Suite
-from attncem.opening import open_run
-from attncem.progress import format_duration, silent
-from attncem.results.threats import THREATS
+from attncem.base.progress import format_duration, silent
+from attncem.config.loading.load import load
+from attncem.config.options.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
+from attncem.config.options.probes import MembershipOptions
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.attacks.base import Attack
+from attncem.judging.attacks.convergence import steps_of, until_converged
+from attncem.judging.attacks.forecast import Seconds, eigenvectors, products, timed
+from attncem.judging.auditing import Case, audit
+from attncem.judging.auditing.forecasting import forecast, foretell
+from attncem.judging.opening import open_run
 
 DECODER = {"name": "decoder", "epochs": 6, "max_epochs": 12}
 
@@ -67,7 +67,7 @@ def test_a_trial_takes_as_long_as_what_is_tried() -> None:
 
 def test_a_trial_that_is_disturbed_once_does_not_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     durations = iter([0.05, 0.002, 0.03, *[0.002, 0.003] * 20])
-    monkeypatch.setattr("attncem.attacks.forecast._once", lambda action: next(durations))
+    monkeypatch.setattr("attncem.judging.attacks.forecast._once", lambda action: next(durations))
     assert timed(lambda: None) == Seconds(0.002, 0.003)
 
 

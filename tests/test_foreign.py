@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.build import check
-from attncem.config.load import load_config
-from attncem.config.model import ModelOptions
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.loading.load import load_config
+from attncem.config.options.model import ModelOptions
+from attncem.judging.opening import open_run
 from attncem.models.foreign import LIBRARIES, split_at
 from attncem.models.networks import build_halves
 from attncem.models.split import feature_shape
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.training import train
-from attncem.types import ConfigError, DatasetSpec
+from attncem.training.build import check
+from attncem.training.train import train
 
 GREY = DatasetSpec("grey", (1, 28, 28), 10, mean=(0.3,), std=(0.4,))
 COLOUR = DatasetSpec("colour", (3, 16, 16), 7, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))

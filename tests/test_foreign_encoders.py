@@ -18,10 +18,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 import attncem
-from attncem.attacks import ridge
-from attncem.auditing import Case, audit
-from attncem.cli import main
-from attncem.config.attacks import (
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, DataError, RunError
+from attncem.cli.main import main
+from attncem.config.options.attacks import (
     ClassMeanOptions,
     ImagePriorOptions,
     InformedOptions,
@@ -31,18 +31,18 @@ from attncem.config.attacks import (
     RidgeOptions,
     SubstituteOptions,
 )
-from attncem.config.probes import LabelLeakageOptions, MembershipOptions
-from attncem.config.suites import Suite
+from attncem.config.options.probes import LabelLeakageOptions, MembershipOptions
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
 from attncem.data.folders import list_images, listing_notes
 from attncem.data.readers import read_dataset
-from attncem.files import hash_file
-from attncem.ledger import ledgers
+from attncem.judging.attacks import ridge
+from attncem.judging.auditing import Case, audit
+from attncem.judging.opening import open_encoder, open_run
 from attncem.models.onnx_export import export_onnx
-from attncem.opening import open_encoder, open_run
-from attncem.progress import silent
-from attncem.results.audit import AuditResult
-from attncem.results.threats import THREATS
-from attncem.types import ConfigError, DataError, RunError
+from attncem.records.audit import AuditResult
+from attncem.records.files import hash_file
+from attncem.records.ledger import ledgers
 from onnx_making import conv, model, value, write
 
 DATA = {"name": "fashion_mnist_mini", "held_out_fraction": 0.85}

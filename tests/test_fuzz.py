@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from attncem.cli import main
-from attncem.config.load import load_config, packaged_folder, parse_cli_overrides
-from attncem.config.overrides import plain
-from attncem.config.run import RunConfig
-from attncem.config.suggest import known_keys, option_tree
-from attncem.config.suites import Suite, load_suite, override_tree, packaged_suites
-from attncem.config.yaml_text import parse_yaml
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config, packaged_folder, parse_cli_overrides
+from attncem.config.loading.overrides import plain
+from attncem.config.loading.suggest import known_keys, option_tree
+from attncem.config.loading.yaml_text import parse_yaml
+from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import Suite, load_suite, override_tree, packaged_suites
 from fuzzing import Tally, amount, limited_memory, start
 
 QUICK, MANY = 300, 5000

@@ -23,10 +23,10 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from attncem.cli import main
-from attncem.progress import silent
-from attncem.training import train
-from attncem.types import AttncemError
+from attncem.base.progress import silent
+from attncem.base.types import AttncemError
+from attncem.cli.main import main
+from attncem.training.train import train
 from fuzzing import Tally, amount, contents, fuzz_in_places, limited_memory, start
 
 FEW, MANY = 4, 40

@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks.gan import Game, GanAttack, gradient_penalty
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.published import PublishedAttack, RawMaterial
-from attncem.channels import build_channel
-from attncem.config.attacks import DecoderOptions, GanOptions
-from attncem.config.channels import GaussianOptions
+from attncem.base.types import TrainingError
+from attncem.config.options.attacks import DecoderOptions, GanOptions
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.gan import Game, GanAttack, gradient_penalty
+from attncem.judging.attacks.published import PublishedAttack, RawMaterial
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.critic import Critic
 from attncem.models.decoders import PublishedDecoder
 from attncem.models.split import SplitModel, count_parameters
-from attncem.results.threats import THREATS
-from attncem.types import TrainingError
 
 FEW = {"decoder_epochs": 1, "epochs": 2, "batch_size": 16, "critic_steps": 2}
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.gated import (
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.gated import (
     GatedAttentionCEM,
     GatedAttentionPooling,
     gate_values,
     gated_attention,
     gated_logits,
 )
-from attncem.surrogates.projection import PointwiseProjection, RandomProjection
+from attncem.training.surrogates.projection import PointwiseProjection, RandomProjection
 
 DOUBLE = torch.float64
 # The worked example of document 004 §6, recomputed in float64 (the values it prints are wrong).

@@ -12,10 +12,10 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.clusters import lloyd, one_hot
-from attncem.surrogates.gmm import GaussianMixtureCEM, Mixture, maximise, principal_axes
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.clusters import lloyd, one_hot
+from attncem.training.surrogates.gmm import GaussianMixtureCEM, Mixture, maximise, principal_axes
 
 
 def build(num_classes: int = 3, *, size: int = 4, noise_std: float = 0.1, **options: Any) -> GaussianMixtureCEM:
@@ -112,7 +112,7 @@ def test_sums_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch, full: bool
     shares = torch.randn(2, 2048, 3, generator=generator, dtype=torch.float64).softmax(2).to(dtype)
     means = torch.zeros(2, 3, 6, dtype=dtype)
     in_parts = maximise(x, shares, means, reg_covar=1e-6, full=full)
-    monkeypatch.setattr("attncem.surrogates.clusters.PIECES", 1)
+    monkeypatch.setattr("attncem.training.surrogates.clusters.PIECES", 1)
     at_once = maximise(x, shares, means, reg_covar=1e-6, full=full)
     assert full or dtype == torch.float64 or not torch.equal(in_parts.factors, at_once.factors), "no part was made"
     for one, other in zip(in_parts, at_once, strict=True):
@@ -288,7 +288,7 @@ def test_chunks_of_classes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     pieces.load_state_dict(whole.state_dict())
     again = features([25, 25, 25], seed=3)
     with monkeypatch.context() as patch:
-        patch.setattr("attncem.surrogates.clusters.CHUNK_ELEMENTS", 1)
+        patch.setattr("attncem.training.surrogates.clusters.CHUNK_ELEMENTS", 1)
         pieces.refresh([again])
     whole.refresh([again])
     for one, other in zip(pieces.buffers(), whole.buffers(), strict=True):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from attncem.health import CAUSES, PATIENCE, Check, Watch, describe_limit, finite, readings, spans, warning
-from attncem.health import REACHED as PLAIN_LIMIT
-from attncem.health import REACHED_TOTAL as TOTAL_LIMIT
+from attncem.training.health import CAUSES, PATIENCE, Check, Watch, describe_limit, finite, readings, spans, warning
+from attncem.training.health import REACHED as PLAIN_LIMIT
+from attncem.training.health import REACHED_TOTAL as TOTAL_LIMIT
 
 SOUND = {
     "penalty_weight": 0.8,

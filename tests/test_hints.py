@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from attncem.auditing import audit
-from attncem.cli import main
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.config.suggest import MEANT, known_keys, option_tree
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.config.loading.suggest import MEANT, known_keys, option_tree
+from attncem.config.options.run import RunConfig
+from attncem.judging.auditing import audit
+from attncem.training.train import train
 
 VALUES = {"lr": 0.1, "lambda": 2, "noise": 0.2, "epochs": 3}
 FLAGS = {
@@ -89,7 +89,7 @@ def test_an_interrupted_training_says_how_it_goes_on(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "my run"
-    monkeypatch.setattr("attncem.training.train", lambda *a, **k: train(*a, **{**k, "progress": Stop()}))
+    monkeypatch.setattr("attncem.training.train.train", lambda *a, **k: train(*a, **{**k, "progress": Stop()}))
     options = [f"{key}={value}" for key, value in tiny.items()]
     assert main(["train", "--config", "demo", "--out", str(out), *options]) == 130
     hint = capsys.readouterr().err.partition("go on later with: attncem ")[2]
@@ -101,7 +101,7 @@ def test_an_interrupted_training_says_how_it_goes_on(
 def test_an_interrupted_audit_says_where_its_rows_are(
     small_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attncem.auditing.audit", lambda *a, **k: audit(*a, **{**k, "progress": Stop()}))
+    monkeypatch.setattr("attncem.judging.auditing.audit", lambda *a, **k: audit(*a, **{**k, "progress": Stop()}))
     words = ["audit", str(small_run()), "--suite", "quick", "--only", "grey", "--only", "ridge", "--out", str(tmp_path)]
     assert main(words) == 130
     said = capsys.readouterr().err

@@ -12,17 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.auditing import audit
-from attncem.config.attacks import GreyOptions, RidgeOptions
-from attncem.config.load import load_config
-from attncem.config.suites import Suite, row_file
-from attncem.ledger import read_audit
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.hybrid import HybridCEM
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.attacks import GreyOptions, RidgeOptions
+from attncem.config.options.suites import Suite, row_file
+from attncem.judging.auditing import audit
+from attncem.records.ledger import read_audit
+from attncem.records.runs import RunDirectory
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.hybrid import HybridCEM
+from attncem.training.train import train
 
 SLOT = {"slot_dim": 8, "num_heads": 2, "num_slots": 2}
 SPREAD = (0.1, 3.0, 0.2, 2.0, 0.3)

@@ -8,15 +8,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks.image_prior import ImagePriorAttack
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.config.attacks import ImagePriorOptions, MeanImageOptions
-from attncem.config.channels import ChannelOptions, DropoutOptions, GaussianOptions, QuantiseOptions, TopKOptions
-from attncem.metrics import mse
+from attncem.base.types import NotApplicable
+from attncem.config.options.attacks import ImagePriorOptions, MeanImageOptions
+from attncem.config.options.channels import (
+    ChannelOptions,
+    DropoutOptions,
+    GaussianOptions,
+    QuantiseOptions,
+    TopKOptions,
+)
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.image_prior import ImagePriorAttack
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
-from attncem.types import NotApplicable
+from attncem.records.metrics import mse
 from contracts.test_attacks import AUXILIARY, EVALUATION, LEAKY, errors, fitted, make_oracle
 
 SOME = EVALUATION[0][:25]

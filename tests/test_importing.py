@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.auditing import audit
-from attncem.cli import main
-from attncem.config.load import load_config
-from attncem.importing import import_commands, import_weights
-from attncem.importing.flags import flags_of, translate
-from attncem.importing.shell import commands
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.types import ConfigError, RunError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, RunError
+from attncem.cli.importing import import_commands, import_weights
+from attncem.cli.importing.flags import flags_of, translate
+from attncem.cli.importing.shell import commands
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.judging.auditing import audit
+from attncem.records.runs import RunDirectory
 from test_readers import write_cifar10
 
 FLAGS = (
@@ -268,7 +268,7 @@ def test_the_layout_is_the_baselines() -> None:
 
 
 def test_a_checkpoint_becomes_a_run_that_computes_the_same(tmp_path: Path, cifar: Path) -> None:
-    from attncem.opening import open_run
+    from attncem.judging.opening import open_run
 
     halves = save(tmp_path / "saves")
     run = import_weights(tmp_path / "saves", config_of(cifar), tmp_path / "run")

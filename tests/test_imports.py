@@ -1,4 +1,4 @@
-"""The floors: a module imports only from lower floors and its own folder, and torch only where it may."""
+"""The rooms: a module imports only from its own room and lower ones, also for types; torch only where it may."""
 
 from __future__ import annotations
 
@@ -10,115 +10,31 @@ from pathlib import Path
 import attncem
 
 PACKAGE = Path(attncem.__file__).parent
-FLOORS = {
-    "types": 0,
-    "texts": 0,
-    "results": 1,
-    "children": 1,
-    "config": 2,
-    "checkpoints": 3,
-    "conditions": 3,
-    "files": 2,
-    "fingerprints": 2,
-    "noise": 2,
-    "seeding": 2,
-    "statistics": 2,
-    "progress": 2,
-    "processes": 2,
-    "health": 2,
-    "metrics": 2,
-    "data": 3,
-    "models": 3,
-    "runs": 4,
-    "judges": 3,
-    "ledger": 3,
-    "working": 3,
-    "channels": 3,
-    "schedules": 3,
-    "engine": 3,
-    "pictures": 3,
-    "surrogates": 4,
-    "penalties": 4,
-    "capture": 4,
-    "halves": 5,
-    "listing": 5,
-    "initial": 5,
-    "build": 5,
-    "campaign_folder": 5,
-    "tracking": 5,
-    "monitoring": 5,
-    "attacks": 6,
-    "certificates": 6,
-    "probes": 6,
-    "objective": 6,
-    "opening": 6,
-    "training": 7,
-    "importing": 7,
-    "auditing": 7,
-    "inference": 7,
-    "reporting": 8,
-    "explaining": 9,
-    "campaigning": 10,
-    "demonstration": 11,
-    "commands": 12,
-    "cli": 13,
-    "__main__": 14,
-}
-"""Floor of every file or folder of the package; a new one gets its line here."""
+ROOMS = ("base", "config", "records", "data", "models", "training", "judging", "reporting", "campaigns", "cli")
+"""From the lowest to the highest."""
 WITHOUT_TORCH = (
-    "types",
-    "children",
-    "texts/",
-    "results/",
-    "config/",
-    "files",
-    "checkpoints",
-    "conditions",
-    "fingerprints",
-    "noise",
-    "metrics",
-    "judges",
-    "ledger",
-    "statistics/",
-    "reporting/",
-    "commands/",
-    "cli",
-    "__init__",
-    "__main__",
-    "runs",
-    "listing",
-    "working",
-    "tracking",
-    "seeding",
-    "schedules",
-    "progress",
-    "health",
-    "demonstration",
-    "campaign_folder",
-    "campaigning/",
-    "data/__init__",
-    "data/specs",
-    "data/sources",
-    "data/idx",
-    "data/cifar",
-    "data/folders",
-    "data/pictures",
-    "data/decoding",
-    "data/readers",
-    "data/splits",
-    "data/groups",
-    "data/attributes",
-    "data/inspect",
+    *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
+    *("base/__init__", "base/types", "base/seeding", "base/progress", "base/children", "base/working", "base/record"),
+    *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
+    *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
+    *("data/inspect", "models/__init__", "models/noise", "training/__init__", "training/schedules"),
+    *("training/health", "training/tracking", "judging/__init__", "judging/judges", "judging/conditions"),
+    *("reporting/__init__", "reporting/campaign/", "reporting/card", "reporting/comparison/", "reporting/explain/page"),
+    *("reporting/explain/words", "reporting/figures", "reporting/fonts", "reporting/hover", "reporting/html"),
+    *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""
+SMALL = ("records/", "judging/", "reporting/", "campaigns/", "cli/main", "cli/verbs/", "base/texts/", "models/noise")
+"""Where files and functions have a limit: the half that judges models."""
 FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
 
 
-def imports(tree: ast.AST, *, top_level_only: bool = False) -> Iterator[str]:
-    """Absolute names of the modules a file imports, without those only a type checker sees."""
+def imports(tree: ast.AST, *, top_level_only: bool = False, type_only: bool = True) -> Iterator[str]:
+    """Absolute names of the modules that a file imports."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from (name for part in node.orelse for name in imports(part, top_level_only=top_level_only))
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not type_only:
+            for part in node.orelse:
+                yield from imports(part, top_level_only=top_level_only, type_only=type_only)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -126,43 +42,87 @@ def imports(tree: ast.AST, *, top_level_only: bool = False) -> Iterator[str]:
             yield node.module or ""
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif not (top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            yield from imports(node, top_level_only=top_level_only)
+            yield from imports(node, top_level_only=top_level_only, type_only=type_only)
+
+
+@cache
+def source(name: str) -> str:
+    return (PACKAGE / f"{name}.py").read_text(encoding="utf-8")
 
 
 @cache
 def parse(name: str) -> ast.Module:
-    return ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+    return ast.parse(source(name))
 
 
-def floor_name(module: str) -> str | None:
-    """The file or folder of the package that an imported name lies in; None: another package, or the root."""
-    parts = module.split(".")
-    if parts[0] != "attncem" or len(parts) == 1:
-        return None
-    return parts[1] if is_module(parts[1]) else None
+def room_of(module: str) -> str | None:
+    """The room that an imported name lies in; None: another package, or the root."""
+    first, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return room if first == "attncem" and (PACKAGE / room).is_dir() and room else None
 
 
-def is_module(name: str) -> bool:
-    return (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()
-
-
-def problems_of(name: str, tree: ast.Module) -> list[str]:
+def upward(name: str, tree: ast.Module) -> list[str]:
     home = name.split("/", maxsplit=1)[0]
-    used = {below for module in imports(tree) if (below := floor_name(module)) not in (None, home)}
-    return [f"{name} (floor {FLOORS[home]}) imports {other}" for other in used if FLOORS[other] >= FLOORS[home]]
+    used = {room for module in imports(tree) if (room := room_of(module)) not in (None, home)}
+    return [f"{name} imports {room}" for room in sorted(used) if ROOMS.index(room) > ROOMS.index(home)]
 
 
-def test_every_file_has_a_floor() -> None:
-    homes = {name.split("/")[0] for name in FILES} - {"__init__"}
-    assert homes == set(FLOORS), "give a new module its floor, and take a removed one out"
+def within(name: str, places: tuple[str, ...]) -> bool:
+    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in places)
 
 
-def test_a_module_imports_only_from_lower_floors() -> None:
-    assert [problem for name in FILES if name != "__init__" for problem in problems_of(name, parse(name))] == []
+def test_every_folder_of_the_package_is_a_room() -> None:
+    folders = {entry.name for entry in PACKAGE.iterdir() if entry.is_dir()} - {"__pycache__"}
+    assert folders == set(ROOMS), "a new room gets its place in ROOMS and in docs/architecture.md"
+    assert {name for name in FILES if "/" not in name} == {"__init__", "__main__"}, "a module has a room"
+
+
+def test_a_module_imports_only_from_its_room_and_lower_ones() -> None:
+    assert [problem for name in FILES if "/" in name for problem in upward(name, parse(name))] == []
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, however indirectly (Tarjan)."""
+    numbers: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        numbers[name] = low[name] = len(numbers)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in numbers:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == numbers[name]:
+            group = stack[stack.index(name) :]
+            del stack[-len(group) :]
+            if len(group) > 1:
+                groups.append(sorted(group))
+
+    for name in graph:
+        if name not in numbers:
+            visit(name)
+    return groups
+
+
+def run_time_imports(name: str) -> set[str]:
+    """The modules of the package that a file imports when it is imported."""
+    modules = {f"attncem.{file.replace('/', '.')}".removesuffix(".__init__"): file for file in FILES}
+    names = set(imports(parse(name), top_level_only=True, type_only=False))
+    packages = {module.rpartition(".")[0] for module in names & modules.keys()}  # `from package import module`
+    return {modules[module] for module in names & modules.keys() - packages} - {name, "__init__"}
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycles({name: run_time_imports(name) for name in FILES}) == []
 
 
 def test_the_root_imports_nothing_of_the_package_by_itself() -> None:
-    assert [module for module in imports(parse("__init__")) if module.startswith("attncem")] == []
+    assert [m for m in imports(parse("__init__"), type_only=False) if m.startswith("attncem")] == []
 
 
 def test_the_root_is_imported_only_for_its_version() -> None:
@@ -177,28 +137,21 @@ def test_the_root_is_imported_only_for_its_version() -> None:
                 assert [alias.name for alias in node.names] == ["__version__"], name
 
 
-def test_a_broken_floor_is_found() -> None:
-    """The checker itself."""
-    upward = ast.parse("def f():\n    from attncem.cli import main\nfrom attncem import auditing\nimport attncem.types")
-    assert sorted(problems_of("training", upward)) == [
-        "training (floor 7) imports auditing",
-        "training (floor 7) imports cli",
-    ]
-    assert problems_of("surrogates/new", ast.parse("from attncem.surrogates.base import Surrogate")) == []
-    exempt = "if TYPE_CHECKING:\n    from attncem.cli import main"
-    assert problems_of("types", ast.parse(exempt)) == []
-    assert problems_of("models/a", ast.parse("from attncem.runs import free_path")) != [], "same floor, other folder"
+def test_the_checkers_find_what_is_wrong() -> None:
+    lazily = "def f():\n    from attncem.cli.main import main\nfrom attncem import judging\nimport attncem.base.types"
+    assert upward("training/a", ast.parse(lazily)) == ["training/a imports cli", "training/a imports judging"]
+    assert upward("training/new", ast.parse("from attncem.training.surrogates.base import Surrogate")) == []
+    typed = "if TYPE_CHECKING:\n    from attncem.cli.main import main"
+    assert upward("base/types", ast.parse(typed)) == ["base/types imports cli"], "type-only imports count"
+    assert list(imports(ast.parse(typed), type_only=False)) == []
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"]]
 
 
 def test_torch_is_not_imported_at_module_level() -> None:
-    names = [name for name in FILES if lies_in(name, WITHOUT_TORCH)]
-    roots = {name: {module.split(".")[0] for module in imports(parse(name), top_level_only=True)} for name in names}
-    assert [name for name in names if roots[name] & {"torch", "lightning_fabric", "safetensors"}] == []
-
-
-def lies_in(name: str, homes: tuple[str, ...]) -> bool:
-    """Whether a file is one of the homes, or lies in one that is a folder."""
-    return any(name == home or (home.endswith("/") and name.startswith(home)) for home in homes)
+    heavy = {"torch", "lightning_fabric", "safetensors"}
+    for name in (name for name in FILES if within(name, WITHOUT_TORCH)):
+        names = imports(parse(name), top_level_only=True, type_only=False)
+        assert not heavy & {module.split(".")[0] for module in names}, name
 
 
 def test_the_list_without_torch_names_files() -> None:
@@ -206,45 +159,8 @@ def test_the_list_without_torch_names_files() -> None:
         assert (PACKAGE / entry).is_dir() if entry.endswith("/") else entry in FILES, entry
 
 
-JUDGING = (
-    *(
-        "results/",
-        "texts/",
-        "attacks/",
-        "probes/",
-        "certificates/",
-        "auditing/",
-        "explaining/",
-        "reporting/",
-        "commands/",
-    ),
-    *(
-        "opening",
-        "judges",
-        "ledger",
-        "files",
-        "checkpoints",
-        "conditions",
-        "fingerprints",
-        "noise",
-        "metrics",
-        "pictures",
-        "inference",
-        "cli",
-        "campaign_folder",
-        "campaigning/",
-    ),
-)
-"""The half that judges models."""
-
-
-def long_functions(tree: ast.Module) -> list[str]:
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 50]
-
-
 def test_files_and_functions_of_the_judging_half_stay_small() -> None:
-    names = [name for name in FILES if lies_in(name, JUDGING)]
-    lines = {name: len((PACKAGE / f"{name}.py").read_text(encoding="utf-8").splitlines()) for name in names}
-    assert [it for it in lines.items() if it[1] > 400] == []
-    assert [(name, function) for name in names for function in long_functions(parse(name))] == []
+    for name in (name for name in FILES if within(name, SMALL)):
+        assert len(source(name).splitlines()) <= 400, name
+        functions = [n for n in ast.walk(parse(name)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        assert [n.name for n in functions if (n.end_lineno or 0) - n.lineno >= 50] == [], name

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from attncem.attacks.informed import InformedAttack
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.config.channels import GaussianOptions
-from attncem.config.model import BlockDCTOptions, LocalContrastOptions
+from attncem.base.types import DatasetSpec, NotApplicable
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.options.model import BlockDCTOptions, LocalContrastOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.informed import InformedAttack
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.decoders import InformedDecoder
 from attncem.models.front_ends import FRONT_ENDS, build_front_end, described, from_description
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
-from attncem.types import DatasetSpec, NotApplicable
 
 SPEC = DatasetSpec("made up", (3, 8, 8), 2, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
 FEW: dict[str, Any] = {"epochs": 4, "max_epochs": 4, "batch_size": 16, "least_steps": 1, "lr": 3e-3}

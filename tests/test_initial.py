@@ -12,18 +12,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from attncem.build import build_model
-from attncem.cli import main
-from attncem.config.load import load_config
+from attncem.base.progress import silent
+from attncem.base.types import AttncemError, ConfigError, RunError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
 from attncem.data.specs import DATASETS
-from attncem.engine import seeded
-from attncem.files import hash_file
-from attncem.initial import start_from_given
 from attncem.models.split import SplitModel
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import _Trainer, train
-from attncem.types import AttncemError, ConfigError, RunError
+from attncem.records.files import hash_file
+from attncem.records.runs import RunDirectory
+from attncem.training.build import build_model
+from attncem.training.engine import seeded
+from attncem.training.initial import start_from_given
+from attncem.training.train import _Trainer, train
 
 MINI = DATASETS["fashion_mnist_mini"]
 

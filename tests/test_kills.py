@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
-from attncem.types import RunError
+from attncem.base.progress import silent
+from attncem.base.types import RunError
+from attncem.records.runs import RunDirectory
+from attncem.training.train import train
 
 KILLED_AT_EVERY_CALL = """
 import os, signal, sys
@@ -49,9 +49,9 @@ ROOT = sys.argv[1]
 MAKING = (
     KILLED_AT_EVERY_CALL
     + """
-from attncem.listing import list_runs
-from attncem.runs import RunDirectory
-from attncem.types import RunError
+from attncem.records.listing import list_runs
+from attncem.records.runs import RunDirectory
+from attncem.base.types import RunError
 
 def make(folder):
     return RunDirectory.create(folder, config_yaml="name: mine", manifest={"name": "run"}, key=b"k" * 32)
@@ -87,7 +87,7 @@ SAVING = (
     KILLED_AT_EVERY_CALL
     + """
 import torch
-from attncem.runs import RunDirectory
+from attncem.records.runs import RunDirectory
 
 def save(run, epoch):
     name = f"epoch-{epoch:05d}"
@@ -158,9 +158,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]
 TRAINING = """
 import json, sys
 from pathlib import Path
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
+from attncem.base.progress import silent
+from attncem.records.runs import RunDirectory
+from attncem.training.train import train
 out = Path(sys.argv[1])
 print("begin", flush=True)
 if (out / "manifest.json").exists():

@@ -11,9 +11,9 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.clusters import first_centres, lloyd, seed_centres
-from attncem.surrogates.kmeans import KMeansCEM
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.clusters import first_centres, lloyd, seed_centres
+from attncem.training.surrogates.kmeans import KMeansCEM
 
 
 def build(num_classes: int = 3, **options: Any) -> KMeansCEM:
@@ -201,7 +201,7 @@ def test_clusters_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch,
     surrogate.refresh([features([30, 20, 10])])
     z, y = features([8, 8, 8], seed=1)
     at_once = surrogate(z, y)
-    monkeypatch.setattr("attncem.surrogates.kmeans.MANY_DIFFERENCES", held)
+    monkeypatch.setattr("attncem.training.surrogates.kmeans.MANY_DIFFERENCES", held)
     torch.testing.assert_close(surrogate(z, y).loss, at_once.loss)
 
 
@@ -228,7 +228,7 @@ def test_chunks_of_classes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     whole.refresh([(z, y)])
     pieces = build()
     pieces.load_state_dict(whole.state_dict())
-    monkeypatch.setattr("attncem.surrogates.clusters.CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr("attncem.training.surrogates.clusters.CHUNK_ELEMENTS", 1)
     z, y = features([25, 25, 25], seed=3)
     whole_again = build()
     whole_again.load_state_dict(whole.state_dict())

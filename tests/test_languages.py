@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import attncem
-from attncem.cli import main
-from attncem.config.languages import checked, kept_environment, speak_everywhere, spoken
-from attncem.health import CAUSES, warning
-from attncem.results.findings import finding
-from attncem.texts import LANGUAGES, RETOLD, VARIABLE, catalogue, language, retold, speaking, text, written
-from attncem.types import ConfigError
+from attncem.base.texts import LANGUAGES, RETOLD, VARIABLE, catalogue, language, retold, speaking, text, written
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.config.loading.languages import checked, kept_environment, speak_everywhere, spoken
+from attncem.records.findings import finding
+from attncem.training.health import CAUSES, warning
 
 OTHERS = LANGUAGES[1:]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -54,11 +54,11 @@ def test_every_text_is_there_in_every_language(word: str) -> None:
 
 @pytest.mark.parametrize("word", OTHERS)
 def test_texts_stand_in_the_same_parts(word: str) -> None:
-    parts = sorted(file.stem for file in (Path(attncem.__file__).parent / "texts/en").glob("*.py"))
+    parts = sorted(file.stem for file in (Path(attncem.__file__).parent / "base/texts/en").glob("*.py"))
     for name in (name for name in parts if name != "__init__"):
-        english, other = (vars(import_module(f"attncem.texts.{one}.{name}"))[name.upper()] for one in ("en", word))
+        english, other = (vars(import_module(f"attncem.base.texts.{one}.{name}"))[name.upper()] for one in ("en", word))
         assert sorted(english) == sorted(other), name
-    assert sum(map(len, import_module(f"attncem.texts.{word}").PARTS)) == len(catalogue(word)), "no key twice"
+    assert sum(map(len, import_module(f"attncem.base.texts.{word}").PARTS)) == len(catalogue(word)), "no key twice"
 
 
 @pytest.mark.parametrize("word", OTHERS)
@@ -164,7 +164,7 @@ def test_the_command_speaks_and_is_over_afterwards(
 
 def test_threads_and_processes_speak_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    asked = "from attncem.texts import language; print(language())"
+    asked = "from attncem.base.texts import language; print(language())"
     with kept_environment():
         speak_everywhere("zh")
         with ThreadPoolExecutor() as pool:
@@ -201,7 +201,7 @@ def test_what_is_written_is_told_in_the_language_spoken() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_warnings_of_a_training_are_told_whole(cause: str) -> None:
-    from attncem.health import spans
+    from attncem.training.health import spans
 
     check = CAUSES[cause].checks[0] if CAUSES[cause].checks else None
     place = {"step": 1, "epoch": 2.0, "begins": True}

@@ -8,13 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks import build_attack
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.config.attacks import FamilyOptions, FlowOptions, GanOptions, InformedOptions, PublishedOptions
-from attncem.config.channels import DropoutOptions, GaussianOptions, LocalDPOptions, QuantiseOptions, TopKOptions
+from attncem.config.options.attacks import FamilyOptions, FlowOptions, GanOptions, InformedOptions, PublishedOptions
+from attncem.config.options.channels import (
+    DropoutOptions,
+    GaussianOptions,
+    LocalDPOptions,
+    QuantiseOptions,
+    TopKOptions,
+)
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import build_attack
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
 
 ATTACKS: dict[str, Any] = {
     "published": PublishedOptions(epochs=0.1),

@@ -15,18 +15,19 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 import attncem
-from attncem.attacks.informed import InformedAttack
-from attncem.attacks.oracle import Oracle
-from attncem.channels import build_channel
-from attncem.checkpoints import pack_tensors
-from attncem.config.attacks import InformedOptions, RidgeOptions
-from attncem.config.channels import GaussianOptions
-from attncem.config.model import LearnedContrastOptions, LocalContrastOptions, ModelOptions
-from attncem.config.suites import Suite
-from attncem.config.training import SGDOptions
-from attncem.engine import Engine, sgd
-from attncem.inference import predict
-from attncem.listing import client_mark
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.options.attacks import InformedOptions, RidgeOptions
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.options.model import LearnedContrastOptions, LocalContrastOptions, ModelOptions
+from attncem.config.options.suites import Suite
+from attncem.config.options.training import SGDOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.informed import InformedAttack
+from attncem.judging.inference import predict
+from attncem.judging.opening import open_run
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.decoders import InformedDecoder
 from attncem.models.front_ends import (
     LearnedContrast,
@@ -40,12 +41,11 @@ from attncem.models.networks import build_halves
 from attncem.models.onnx_export import export_onnx
 from attncem.models.pruning import compact, masks_of
 from attncem.models.split import SplitModel
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.results.threats import THREATS
-from attncem.runs import RunDirectory
-from attncem.training import train
-from attncem.types import ConfigError, DatasetSpec
+from attncem.records.checkpoints import pack_tensors
+from attncem.records.listing import client_mark
+from attncem.records.runs import RunDirectory
+from attncem.training.engine import Engine, sgd
+from attncem.training.train import train
 
 SPEC = DatasetSpec("made up", (3, 12, 10), 2, (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), ("a", "b"))
 SETTING = {"model.front_end": {"name": "learned_contrast", "s": 1.5}, "device": "cpu"}

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem import ledger as ledger_module
-from attncem.auditing import audit
-from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
-from attncem.config.suites import Suite
-from attncem.ledger import ImageScores, Ledger, RowFiles, joined, ledgers
-from attncem.progress import silent
-from attncem.results.audit import AuditResult, Row, Score
-from attncem.results.record import Record
-from attncem.types import RunError
+from attncem.base.progress import silent
+from attncem.base.record import Record
+from attncem.base.types import RunError
+from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
+from attncem.config.options.suites import Suite
+from attncem.judging.auditing import audit
+from attncem.records import ledger as ledger_module
+from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.ledger import ImageScores, Ledger, RowFiles, joined, ledgers
 
 ROWS = {
     "grey": GreyOptions(),
@@ -57,8 +57,8 @@ def numbers(result: AuditResult) -> list[Row]:
 
 KILLED = """
 import sys
-from attncem.auditing import audit
-from attncem.config.suites import Suite
+from attncem.judging.auditing import audit
+from attncem.config.options.suites import Suite
 suite = Suite.model_validate_json(sys.argv[3])
 print("begin", flush=True)
 audit(sys.argv[1], suite, out=sys.argv[2], progress=lambda *_: None)
@@ -123,24 +123,19 @@ def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
 
 
 def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is synced and what gets its name, in order: "all", "sync PATH", "name PATH"."""
+    """What is synced and what gets its name, in order: "sync PATH", "name PATH"."""
     events: list[str] = []
-    fsync, sync_all, replace_file = os.fsync, ledger_module._sync_file_system, Path.replace
+    fsync, replace_file = os.fsync, Path.replace
 
     def watched_fsync(descriptor: int) -> None:
         events.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink()}")
         fsync(descriptor)
-
-    def watched_sync_all(folder: Path) -> bool:
-        events.append("all")
-        return sync_all(folder)
 
     def watched_replace(file: Path, target: Path) -> Path:
         events.append(f"name {target}")
         return replace_file(file, target)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
-    monkeypatch.setattr(ledger_module, "_sync_file_system", watched_sync_all)
     monkeypatch.setattr(Path, "replace", watched_replace)
     return events
 
@@ -153,36 +148,22 @@ def row_with_files(whole: AuditResult) -> tuple[Ledger, Row, RowFiles]:
     return ledger, row, RowFiles(ledger.scores(row.name), pictures, b"state")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and other systems sync one by one")
-def test_the_files_of_a_row_are_synced_once_before_the_row_is_written(
-    whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, row, files = row_with_files(whole)
-    copied = Ledger(Path(shutil.copytree(ledger.path, tmp_path / "audit")), ledger.plan)
-    events = watch_syncs(monkeypatch)
-    copied.write(row, files)
-    last = f"name {copied.path / 'decoder-small.json'}"
-    before, after = events[: events.index(last)], events[events.index(last) + 1 :]
-    assert len(files.pictures or ()) > 3
-    assert [event.startswith("name ") for event in before[:-2]] == [True] * (len(files.pictures or ()) + 2)
-    assert before[-2] == "all" and before[-1].startswith(f"sync {copied.path}/.partial-"), "the row's own bytes"
-    assert after == [f"sync {copied.path}"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_where_no_file_system_can_be_synced_every_file_of_a_row_is(
+def test_the_files_of_a_row_are_synced_once_each_before_the_row_gets_its_name(
     whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, row, files = row_with_files(whole)
     copied = Ledger(Path(shutil.copytree(ledger.path, tmp_path / "audit")), ledger.plan)
-    monkeypatch.setattr(ledger_module, "_sync_file_system", lambda folder: False)
     events = watch_syncs(monkeypatch)
     copied.write(row, files)
-    before = events[: events.index(f"name {copied.path / 'decoder-small.json'}")]
-    named = {event.removeprefix("name ") for event in before if event.startswith("name ")}
-    synced = {event.removeprefix("sync ") for event in before if event.startswith("sync ")}
-    assert len(named) == len(files.pictures or ()) + 2
-    assert named | {str(copied.path), str(copied.path / "pictures")} <= synced
+    last = events.index(f"name {copied.path / 'decoder-small.json'}")
+    before, after = events[:last], events[last + 1 :]
+    named = [event.removeprefix("name ") for event in before if event.startswith("name ")]
+    synced = [event.removeprefix("sync ") for event in before if event.startswith("sync ")]
+    assert len(files.pictures or ()) > 3 and len(named) == len(files.pictures or ()) + 2
+    assert sorted(synced[:-1]) == sorted([*named, str(copied.path), str(copied.path / "pictures")]), "each once"
+    assert synced[-1].startswith(f"{copied.path}/.partial-"), "the row's own bytes"
+    assert after == [f"sync {copied.path}"]
 
 
 @pytest.mark.parametrize("fails_at", ["npz", "json", "png", "safetensors"])
@@ -219,7 +200,7 @@ def test_a_full_disk_is_told_before_the_first_attack(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 << 20))
-    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    monkeypatch.setattr("attncem.judging.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
     with pytest.raises(RunError, match="5 MiB are free and 32 are needed"):
         audit(run, SUITE, out=tmp_path, progress=silent)
 
@@ -227,7 +208,7 @@ def test_a_full_disk_is_told_before_the_first_attack(
 def test_a_place_that_cannot_be_written_is_told_before_the_first_attack(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    monkeypatch.setattr("attncem.judging.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write to .*file.*; choose another folder with --out"):
         audit(run, SUITE, out=tmp_path / "file" / "below", progress=silent)
@@ -245,7 +226,7 @@ def test_a_folder_that_became_read_only_is_told_before_the_first_attack(
         return opened(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", read_only)
-    monkeypatch.setattr("attncem.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
+    monkeypatch.setattr("attncem.judging.auditing.measure", lambda *_, **__: pytest.fail("an attack ran"))
     with pytest.raises(RunError, match=r"cannot write to .*Read-only file system"):
         audit(run, SUITE, out=tmp_path, progress=silent)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from attncem.auditing import audit
-from attncem.cli import main
-from attncem.files import write_json
-from attncem.listing import RunLine, describe_runs, list_runs
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.cli.main import main
+from attncem.judging.auditing import audit
+from attncem.records.files import write_json
+from attncem.records.listing import RunLine, describe_runs, list_runs
 from attncem.reporting import report
 from test_runs import finish, new_run, save_epoch
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.base import Surrogate
-from attncem.surrogates.logdet import class_logdets
-from attncem.surrogates.moments import group_by_class
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.base import Surrogate
+from attncem.training.surrogates.logdet import class_logdets
+from attncem.training.surrogates.moments import group_by_class
 
 
 def build(

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.build import check
-from attncem.config.load import load_config
-from attncem.config.surrogate_base import MemoryOptions
-from attncem.config.training import BalancedOptions, ShuffledOptions
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.surrogate_base import MemoryOptions
+from attncem.config.options.training import BalancedOptions, ShuffledOptions
 from attncem.data.batches import DeviceData
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.surrogates import SURROGATES, build_surrogate
-from attncem.surrogates.base import Surrogate
-from attncem.surrogates.memory import ClassMemory
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.records.runs import RunDirectory
+from attncem.training.build import check
+from attncem.training.surrogates import SURROGATES, build_surrogate
+from attncem.training.surrogates.base import Surrogate
+from attncem.training.surrogates.memory import ClassMemory
+from attncem.training.train import train
 
 REMEMBERING = [name for name, kind in SURROGATES.items() if "memory" in kind.options_type.model_fields]
 SIZE = 6

@@ -9,7 +9,9 @@ from scipy.signal import convolve2d
 from skimage.metrics import structural_similarity
 from torch import Tensor
 
-from attncem.metrics import (
+from attncem.base.texts import text
+from attncem.records.audit import PERFECT
+from attncem.records.metrics import (
     COARSE,
     METRICS,
     accuracy,
@@ -22,8 +24,6 @@ from attncem.metrics import (
     ssim,
     structure,
 )
-from attncem.results.audit import PERFECT
-from attncem.texts import text
 
 SHAPES = [(4, 1, 28, 28), (4, 3, 32, 32), (2, 5, 7, 9), (3, 3, 20, 37), (2, 1, 1, 1), (2, 3, 4, 4)]
 """Grey, colour, other channels; even, odd, oblong and tiny sides."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attncem.surrogates import moments
+from attncem.training.surrogates import moments
 
 
 def labelled(num_classes: int, batch: int = 24, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.config.load import load_config
-from attncem.monitoring import Latch
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import _Trainer, train
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.records.runs import RunDirectory
+from attncem.training.monitoring import Latch
+from attncem.training.train import _Trainer, train
 
 CPU = torch.device("cpu")
 

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from attncem.channels import IdentityChannel
-from attncem.config.channels import IdentityOptions
-from attncem.config.model import ModelOptions
+from attncem.base.types import DatasetSpec
+from attncem.config.options.channels import IdentityOptions
+from attncem.config.options.model import ModelOptions
+from attncem.models.channels import IdentityChannel
 from attncem.models.cost import Cost, count_cost
 from attncem.models.networks import ARCHITECTURES, build_halves
 from attncem.models.split import SplitModel
-from attncem.types import DatasetSpec
 
 CIFAR = DatasetSpec("cifar", (3, 32, 32), 10, mean=(0.5,) * 3, std=(0.25,) * 3)
 GREY = DatasetSpec("grey", (1, 28, 28), 10, mean=(0.3,), std=(0.4,))

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attncem.config.model import BottleneckOptions, ModelOptions
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.options.model import BottleneckOptions, ModelOptions
 from attncem.models.networks import ARCHITECTURES, build_halves
 from attncem.models.resnet import PaddedShortcut
 from attncem.models.split import count_parameters, feature_shape
 from attncem.models.thin_vgg import Separable
 from attncem.models.vgg import Halve
 from attncem.models.vit import SelfAttention
-from attncem.types import ConfigError, DatasetSpec
 
 CIFAR = DatasetSpec("cifar", (3, 32, 32), 10, mean=(0.5,) * 3, std=(0.25,) * 3)
 PUBLISHED = {

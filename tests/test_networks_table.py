@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.channels import IdentityChannel
-from attncem.config.channels import IdentityOptions
-from attncem.config.model import BottleneckOptions, ModelOptions
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.options.channels import IdentityOptions
+from attncem.config.options.model import BottleneckOptions, ModelOptions
 from attncem.models.architecture import Architecture
+from attncem.models.channels import IdentityChannel
 from attncem.models.front_ends import build_front_end
 from attncem.models.networks import ARCHITECTURES, build_halves
 from attncem.models.split import SplitModel, feature_shape
-from attncem.types import ConfigError, DatasetSpec
 
 GREY = DatasetSpec("grey", (1, 28, 28), 10, mean=(0.3,), std=(0.4,))
 COLOUR = DatasetSpec("colour", (3, 32, 32), 7, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))

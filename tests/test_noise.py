@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from attncem import noise
-from attncem.channels import FILLS
-from attncem.config.channels import CELL_DEFECT, CELL_ERROR, SLACK, LocalDPOptions, epsilon_range
+from attncem.config.options.channels import CELL_DEFECT, CELL_ERROR, SLACK, LocalDPOptions, epsilon_range
+from attncem.models import noise
+from attncem.models.channels import FILLS
 
 SECRET = bytes(range(32))
 KEY = bytes(range(32, 64))

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.attacks.noise_guess import ALL, NoiseGuessAttack, comparable, drawn, normal_numbers
-from attncem.attacks.oracle import Oracle
-from attncem.auditing import Case, measure
-from attncem.channels import Channel, build_channel, pixels_of
-from attncem.config.attacks import NoiseGuessOptions, RidgeOptions
-from attncem.config.channels import ChannelOptions, DropoutOptions, GaussianOptions
-from attncem.metrics import mse
+from attncem.base.types import NotApplicable
+from attncem.config.options.attacks import NoiseGuessOptions, RidgeOptions
+from attncem.config.options.channels import ChannelOptions, DropoutOptions, GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.noise_guess import ALL, NoiseGuessAttack, comparable, drawn, normal_numbers
+from attncem.judging.auditing import Case, measure
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import Channel, build_channel, pixels_of
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
-from attncem.types import NotApplicable
+from attncem.records.metrics import mse
 from contracts.test_attacks import AUXILIARY, LEAKY, fitted, pictures
 from probing import subject
 

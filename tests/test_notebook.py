@@ -17,14 +17,14 @@ import pytest
 from rich.console import Console
 
 import attncem
-from attncem import progress as attncem_progress
-from attncem.progress import forget, show_progress, silent, tell
+from attncem.base import progress as attncem_progress
+from attncem.base.progress import forget, show_progress, silent, tell
+from attncem.base.types import RunError
+from attncem.records.audit import AuditResult
 from attncem.reporting import draw
-from attncem.reporting.campaign import campaign_figures
-from attncem.reporting.campaign_plots import PAPER
+from attncem.reporting.campaign.page import campaign_figures
+from attncem.reporting.campaign.plots import PAPER
 from attncem.reporting.notebook import Figures
-from attncem.results.audit import AuditResult
-from attncem.types import RunError
 from made_campaigns import ARMS, Made, make_campaign
 
 

@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 
-from attncem.config.encoder import EncoderOptions
-from attncem.config.load import load
+from attncem.base.types import ConfigError, NotApplicable, RunError
+from attncem.config.loading.load import load
+from attncem.config.options.encoder import EncoderOptions
 from attncem.models import onnx_file
 from attncem.models.onnx_file import read_onnx
 from attncem.models.onnx_network import OnnxNetwork, onnx_encoder
 from attncem.models.split import passes_gradients
 from attncem.models.trial import try_encoder
-from attncem.types import ConfigError, NotApplicable, RunError
 from onnx_making import SHAPE, WEIGHT, conv, external, model, value, write
 
 GREY = (1, 28, 28)

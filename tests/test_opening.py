@@ -18,18 +18,18 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import attncem
-from attncem import runs
-from attncem.auditing import audit
-from attncem.config.attacks import GreyOptions
-from attncem.config.suites import Suite
-from attncem.files import hash_file, read_json
-from attncem.fingerprints import fingerprint
-from attncem.inference import predict
-from attncem.initial import read_weights
-from attncem.opening import open_encoder, open_run
-from attncem.progress import silent
-from attncem.training import train
-from attncem.types import RunError
+from attncem.base.progress import silent
+from attncem.base.types import RunError
+from attncem.config.options.attacks import GreyOptions
+from attncem.config.options.suites import Suite
+from attncem.judging.auditing import audit
+from attncem.judging.inference import predict
+from attncem.judging.opening import open_encoder, open_run
+from attncem.records import runs
+from attncem.records.files import hash_file, read_json
+from attncem.records.fingerprints import fingerprint
+from attncem.training.initial import read_weights
+from attncem.training.train import train
 
 Make = Callable[..., Path]
 GREY = Suite(name="grey", version=1, meaning="", rows={"grey": GreyOptions()})

@@ -12,17 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.attacks import build_attack
-from attncem.attacks.decoder import Material
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.seeing import mean_of
-from attncem.channels import GaussianChannel, build_channel
-from attncem.config.attacks import DecoderOptions, NearestNeighbourOptions, RidgeOptions
-from attncem.config.channels import GaussianOptions, IdentityOptions, QuantiseOptions, TopKOptions
+from attncem.base.types import NotApplicable
+from attncem.config.options.attacks import DecoderOptions, NearestNeighbourOptions, RidgeOptions
+from attncem.config.options.channels import GaussianOptions, IdentityOptions, QuantiseOptions, TopKOptions
+from attncem.config.threats import THREATS, ThreatModel
+from attncem.judging.attacks import build_attack
+from attncem.judging.attacks.decoder import Material
+from attncem.judging.attacks.seeing import mean_of
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import GaussianChannel, build_channel
+from attncem.models.noise import new_key
 from attncem.models.split import SplitModel
-from attncem.noise import new_key
-from attncem.results.threats import THREATS, ThreatModel
-from attncem.types import NotApplicable
 
 STD = 0.2
 FULL = THREATS["train"]

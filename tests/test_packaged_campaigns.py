@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import attncem
-from attncem.build import check
-from attncem.campaign_folder import PlannedCell
-from attncem.campaigning.expansion import expand
-from attncem.config.campaigns import load_campaign, packaged_campaigns
-from attncem.config.load import load_config
+from attncem.campaigns.expansion import expand
+from attncem.config.loading.load import load_config
+from attncem.config.options.campaigns import load_campaign, packaged_campaigns
+from attncem.records.campaign_folder import PlannedCell
+from attncem.training.build import check
 
-FOLDER = Path(attncem.__file__).parent / "campaigns"
+FOLDER = Path(attncem.__file__).parent / "config/packaged/campaigns"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 

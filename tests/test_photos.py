@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attncem.auditing import audit
-from attncem.build import check, data_notes, load_data
-from attncem.cli import main
-from attncem.config.data import DataOptions
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, DataError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.config.options.data import DataOptions
+from attncem.config.options.run import RunConfig
 from attncem.data import decoding
 from attncem.data.folders import decode_image, list_images, listing_notes
 from attncem.data.inspect import DatasetState, inspect_datasets
 from attncem.data.pictures import read_picture
 from attncem.data.readers import dataset_spec, read_dataset
 from attncem.data.splits import split_data
-from attncem.engine import resolve_device
-from attncem.inference import predict
-from attncem.progress import silent
-from attncem.training import train
-from attncem.types import ConfigError, DataError
+from attncem.judging.auditing import audit
+from attncem.judging.inference import predict
+from attncem.training.build import check, data_notes, load_data
+from attncem.training.engine import resolve_device
+from attncem.training.train import train
 
 RNG = np.random.default_rng(16)
 RGB = (3, 12, 16)

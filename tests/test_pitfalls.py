@@ -16,13 +16,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import attncem.build
-from attncem.attacks import ATTACKS
-from attncem.attacks.base import Attack, Standardiser
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.ridge import RidgeAttack
-from attncem.auditing import Case, audit, measure
-from attncem.config.attacks import (
+import attncem.training.build
+from attncem.base.progress import silent
+from attncem.base.texts import has_text
+from attncem.base.types import TrainingError
+from attncem.config.options.attacks import (
     AttackOptions,
     DecoderOptions,
     GreyOptions,
@@ -30,18 +28,20 @@ from attncem.config.attacks import (
     OptimisationOptions,
     RidgeOptions,
 )
-from attncem.config.base import Options
-from attncem.config.suites import Suite, load_suite, packaged_suites
+from attncem.config.options.base import Options
+from attncem.config.options.suites import Suite, load_suite, packaged_suites
+from attncem.config.threats import THREATS
 from attncem.data.batches import DeviceData
-from attncem.metrics import METRICS
-from attncem.opening import OpenRun, open_encoder
-from attncem.progress import silent
-from attncem.results.audit import AuditResult
-from attncem.results.threats import THREATS
-from attncem.surrogates import SURROGATES
-from attncem.texts import has_text
-from attncem.training import train
-from attncem.types import TrainingError
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.attacks.base import Attack, Standardiser
+from attncem.judging.attacks.ridge import RidgeAttack
+from attncem.judging.auditing import Case, audit, measure
+from attncem.judging.opening import OpenRun, open_encoder
+from attncem.judging.oracle import Oracle
+from attncem.records.audit import AuditResult
+from attncem.records.metrics import METRICS
+from attncem.training.surrogates import SURROGATES
+from attncem.training.train import train
 from probing import DATA, LEAKY, NUM_CLASSES, SIZE, Constant, subject
 
 DOCS = Path(__file__).parents[1] / "docs" / "audit.md"
@@ -283,7 +283,7 @@ def test_weights_are_not_chosen_by_test_images(
         lines = [record["accuracy"] for record in run.records() if record["kind"] == "validation"]
         return lines, (run.path / "checkpoints" / run.load("best").name / "client.safetensors").read_bytes()
 
-    plain_parts = attncem.build._parts
+    plain_parts = attncem.training.build._parts
 
     def blank(*arguments: Any) -> dict[str, DeviceData]:
         parts = plain_parts(*arguments)
@@ -295,9 +295,9 @@ def test_weights_are_not_chosen_by_test_images(
         return parts | {"validation": parts["test"]}
 
     honest = best("honest")
-    monkeypatch.setattr(attncem.build, "_parts", blank)
+    monkeypatch.setattr(attncem.training.build, "_parts", blank)
     assert best("blank") == honest
-    monkeypatch.setattr(attncem.build, "_parts", peeking)
+    monkeypatch.setattr(attncem.training.build, "_parts", peeking)
     assert best("peeking")[0] != honest[0]
 
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from attncem.explaining import portraits
-from attncem.explaining.portraits import portray
-from attncem.files import read_record
-from attncem.opening import open_run
-from attncem.results.portrait import PORTRAIT, STEPS, Face, Portrait
-from attncem.runs import RunDirectory
+from attncem.judging.opening import open_run
+from attncem.records.files import read_record
+from attncem.records.portrait import PORTRAIT, STEPS, Face, Portrait
+from attncem.records.runs import RunDirectory
+from attncem.reporting.explain import portraits
+from attncem.reporting.explain.portraits import portray
 
 Make = Callable[..., Path]
 GATES = {"surrogate.variant": "002", "training.warmup_epochs": 0}

@@ -17,15 +17,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import attncem
-from attncem import noise
-from attncem.build import load_data
-from attncem.cli import main
-from attncem.inference import predict, read_image
+from attncem.base.progress import silent
+from attncem.base.types import AttncemError, ConfigError, DataError, RunError
+from attncem.cli.main import main
+from attncem.judging.inference import predict, read_image
+from attncem.judging.opening import open_run
+from attncem.models import noise
 from attncem.models.front_ends import as_seen
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.types import AttncemError, ConfigError, DataError, RunError
+from attncem.records.runs import RunDirectory
+from attncem.training.build import load_data
 from editing import copy_run
 
 CPU = torch.device("cpu")

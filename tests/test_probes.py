@@ -15,23 +15,23 @@ from rich.console import Console
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch import Tensor, nn
 
-from attncem.auditing import Case, audit, measure
-from attncem.config.attacks import GreyOptions
-from attncem.config.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
-from attncem.config.suites import Suite, load_suite
+from attncem.base.progress import silent
+from attncem.config.options.attacks import GreyOptions
+from attncem.config.options.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
+from attncem.config.options.suites import Suite, load_suite
+from attncem.config.threats import THREATS, ThreatModel
 from attncem.data.batches import DeviceData
-from attncem.ledger import Ledger
-from attncem.opening import OpenRun
-from attncem.probes import label_leakage, reidentification
-from attncem.probes.base import Standardised, area_values, balanced_values, class_means, fit_head
-from attncem.probes.label_leakage import classify, first_of_each, left_out_distances
-from attncem.probes.membership import matched, pairs_right
-from attncem.probes.reidentification import Reidentification, true_ranks
-from attncem.progress import silent
+from attncem.judging.auditing import Case, audit, measure
+from attncem.judging.opening import OpenRun
+from attncem.judging.probes import label_leakage, reidentification
+from attncem.judging.probes.base import Standardised, area_values, balanced_values, class_means, fit_head
+from attncem.judging.probes.label_leakage import classify, first_of_each, left_out_distances
+from attncem.judging.probes.membership import matched, pairs_right
+from attncem.judging.probes.reidentification import Reidentification, true_ranks
+from attncem.records.audit import Row
+from attncem.records.ledger import Ledger
 from attncem.reporting import print_summary
-from attncem.reporting.tables import other_numbers
-from attncem.results.audit import Row
-from attncem.results.threats import THREATS, ThreatModel
+from attncem.reporting.runs.tables import other_numbers
 from probing import DATA, LEAKY, NUM_CLASSES, PARTS, Constant, pictures, subject
 
 
@@ -331,7 +331,7 @@ def test_the_servers_confidence_is_used_where_there_is_one() -> None:
 
 
 def test_nothing_that_is_judged_was_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attncem.probes import membership
+    from attncem.judging.probes import membership
 
     seen: list[tuple[set[bytes], set[bytes]]] = []
     plain = membership._Distinguisher

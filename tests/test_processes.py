@@ -17,17 +17,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import attncem.processes
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.config.training import SGDOptions
-from attncem.engine import Engine, sgd
-from attncem.processes import World, joined, launched_processes
-from attncem.progress import silent
-from attncem.runs import RunDirectory, UnwrittenRun
-from attncem.surrogates import SURROGATES
-from attncem.training import _for_launch, _help_to_train, _new_run, _train_locked, _Trainer, train
-from attncem.types import ConfigError, TrainingError
+import attncem.training.processes
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, TrainingError
+from attncem.config.loading.load import load_config
+from attncem.config.options.run import RunConfig
+from attncem.config.options.training import SGDOptions
+from attncem.records.runs import RunDirectory, UnwrittenRun
+from attncem.training.engine import Engine, sgd
+from attncem.training.processes import World, joined, launched_processes
+from attncem.training.surrogates import SURROGATES
+from attncem.training.train import _for_launch, _help_to_train, _new_run, _train_locked, _Trainer, train
 from contracts.test_surrogates import FEW, batch, label, make
 
 CPU = torch.device("cpu")
@@ -338,8 +338,8 @@ def stay_away(world: World) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attncem.processes, "PATIENCE", timedelta(seconds=2))
-    monkeypatch.setattr(attncem.processes, "END_SECONDS", 1.0)
+    monkeypatch.setattr(attncem.training.processes, "PATIENCE", timedelta(seconds=2))
+    monkeypatch.setattr(attncem.training.processes, "END_SECONDS", 1.0)
     lost = pytest.raises(TrainingError, match="process 1 of 2 lost the others")
     with joined(2, CPU, stay_away, ()) as world, lost:
         world.from_first(0)
@@ -347,7 +347,7 @@ def test_a_process_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.
 
 
 COMMAND = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " + (
-    "from attncem.cli import main; sys.exit(main(sys.argv[1:]))"
+    "from attncem.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

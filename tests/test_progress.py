@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from attncem import progress
-from attncem.progress import Stream, clean, forget, format_numbers, show_line, show_progress, silent, tell
+from attncem.base import progress
+from attncem.base.progress import Stream, clean, forget, format_numbers, show_line, show_progress, silent, tell
 
 
 def plain_console() -> tuple[Console, io.StringIO]:

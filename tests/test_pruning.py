@@ -10,26 +10,26 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.auditing import audit
-from attncem.build import check
-from attncem.channels import IdentityChannel
-from attncem.config.attacks import GreyOptions
-from attncem.config.channels import IdentityOptions
-from attncem.config.load import load_config
-from attncem.config.model import ModelOptions
-from attncem.config.suites import Suite
-from attncem.config.training import SGDOptions
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.attacks import GreyOptions
+from attncem.config.options.channels import IdentityOptions
+from attncem.config.options.model import ModelOptions
+from attncem.config.options.suites import Suite
+from attncem.config.options.training import SGDOptions
 from attncem.data.specs import DATASETS
-from attncem.engine import sgd
+from attncem.judging.auditing import audit
+from attncem.judging.opening import open_run
+from attncem.models.channels import IdentityChannel
 from attncem.models.cost import count_cost
 from attncem.models.networks import build_halves
 from attncem.models.pruning import ChannelMask, channel_importance, compact, masks_of, prune
 from attncem.models.split import SplitModel, count_parameters
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.records.runs import RunDirectory
+from attncem.training.build import check
+from attncem.training.engine import sgd
+from attncem.training.train import train
 
 CIFAR, GREY = DATASETS["cifar10"], DATASETS["fashion_mnist_mini"]
 NARROW = {"name": "vgg11_bn", "cut": 4, "width": 8, "pruning": {"keep_up_to": 4, "ratio": 0.25}}

@@ -7,17 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.attacks.convergence import cosine, for_epochs
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.published import PublishedAttack, RawMaterial
-from attncem.channels import build_channel
-from attncem.config.attacks import DecoderOptions
-from attncem.config.channels import GaussianOptions
-from attncem.engine import Engine, adam, memory_kept, seeded
+from attncem.base.types import TrainingError
+from attncem.config.options.attacks import DecoderOptions
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.convergence import cosine, for_epochs
+from attncem.judging.attacks.published import PublishedAttack, RawMaterial
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.decoders import PublishedDecoder
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
-from attncem.types import TrainingError
+from attncem.training.engine import Engine, adam, memory_kept, seeded
 
 CPU = torch.device("cpu")
 

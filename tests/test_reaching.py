@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attncem.auditing import audit
-from attncem.cli import main
-from attncem.commands.reaching import activation, as_typed, own_command
-from attncem.demonstration import Demo
-from attncem.progress import silent
+from attncem.base.progress import silent
+from attncem.campaigns.demonstration import Demo
+from attncem.cli.main import main
+from attncem.cli.verbs.reaching import activation, as_typed, own_command
+from attncem.judging.auditing import audit
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def after_the_demo(
     run = small_run("demo")
     found = audit(run, "quick", only=["grey"], out=tmp_path / "audits", progress=silent)
     demo = Demo([run], [found], tmp_path / "report.html")
-    monkeypatch.setattr("attncem.demonstration.run_demo", lambda *_, **__: demo)
-    monkeypatch.setattr("attncem.commands.reaching._NAME", "attncem-that-is-nowhere")
-    monkeypatch.setattr("attncem.commands.reaching._beside_python", lambda name: None)
+    monkeypatch.setattr("attncem.campaigns.demonstration.run_demo", lambda *_, **__: demo)
+    monkeypatch.setattr("attncem.cli.verbs.reaching._NAME", "attncem-that-is-nowhere")
+    monkeypatch.setattr("attncem.cli.verbs.reaching._beside_python", lambda name: None)
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
     said = capsys.readouterr().out

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem.config.data import DataOptions
+from attncem.base.types import ConfigError, DataError
+from attncem.config.options.data import DataOptions
 from attncem.data import inspect, sources
 from attncem.data.cifar import load_data_pickle
 from attncem.data.inspect import DatasetState, inspect_datasets
@@ -20,7 +21,6 @@ from attncem.data.readers import dataset_spec, read_dataset
 from attncem.data.sources import CIFAR10_MD5, IDX_FILES, SOURCES, locate, places
 from attncem.data.specs import DATASETS
 from attncem.data.splits import split_data
-from attncem.types import ConfigError, DataError
 
 RNG = np.random.default_rng(5)
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attncem.build import build_model, check, load_data
-from attncem.cli import main
-from attncem.config.data import DataOptions
-from attncem.config.load import load_config
+from attncem.base.types import DataError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.config.options.data import DataOptions
 from attncem.data import folders, readers
 from attncem.data.folders import channel_statistics, decode_image
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import split_data
-from attncem.opening import open_run
-from attncem.training import train
-from attncem.types import DataError
+from attncem.judging.opening import open_run
+from attncem.training.build import build_model, check, load_data
+from attncem.training.train import train
 
 RNG = np.random.default_rng(6)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from attncem.campaigning.choosing import LEVELS, Candidate, choose, error_of
-from attncem.campaigning.expansion import expand
-from attncem.campaigning.results import read_results
-from attncem.config.campaigns import load_campaign
-from attncem.config.load import load_config
-from attncem.results.campaign_table import CellResult
+from attncem.campaigns.choosing import LEVELS, Candidate, choose, error_of
+from attncem.campaigns.expansion import expand
+from attncem.campaigns.results import read_results
+from attncem.config.loading.load import load_config
+from attncem.config.options.campaigns import load_campaign
+from attncem.records.campaign_table import CellResult
 
 ROOT = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")

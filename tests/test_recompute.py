@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.surrogates import SURROGATES, Surrogate, build_surrogate, recompute
+from attncem.training.surrogates import SURROGATES, Surrogate, build_surrogate, recompute
 
 LARGE_SHAPE = (512, 7, 7)
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncem.files import read_record, write_record
-from attncem.results.audit import AuditPlan, Row, Score, Subject
-from attncem.results.bounds import Bound
-from attncem.results.findings import Finding, finding, unique
-from attncem.results.record import Record, read
-from attncem.results.run import DataFacts
-from attncem.results.threats import ThreatModel
-from attncem.types import RunError
+from attncem.base.record import Record, read
+from attncem.base.types import RunError
+from attncem.config.threats import ThreatModel
+from attncem.records.audit import AuditPlan, Row, Score, Subject
+from attncem.records.bounds import Bound
+from attncem.records.files import read_record, write_record
+from attncem.records.findings import Finding, finding, unique
+from attncem.records.run import DataFacts
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from attncem.cli import _parser
-from attncem.reporting import commands, first_screen, gallery, health, report, summary_table, trade_off
-from attncem.reporting.load import RunView, load_run, load_runs
-from attncem.reporting.methods import methods
-from attncem.reporting.report_tables import headline_table, seeds_table
+from attncem.base.texts import text as catalogue
+from attncem.cli.main import _parser
+from attncem.config.threats import THREATS
+from attncem.records.audit import AuditResult, Verdict
+from attncem.records.bounds import Bound
+from attncem.reporting import report, summary_table
+from attncem.reporting.runs import commands, first_screen, gallery, health, trade_off
+from attncem.reporting.runs.load import RunView, load_run, load_runs
+from attncem.reporting.runs.methods import methods
+from attncem.reporting.runs.report_tables import headline_table, seeds_table
+from attncem.reporting.runs.tables import guesses, headline
 from attncem.reporting.table_formats import as_csv
-from attncem.reporting.tables import guesses, headline
-from attncem.results.audit import AuditResult, Verdict
-from attncem.results.bounds import Bound
-from attncem.results.threats import THREATS
-from attncem.texts import text as catalogue
 from made_runs import NOW, make_audit, make_run, row, rows, score
 
 SEEDS = {0: (0.86, 0.03), 1: (0.88, 0.024), 2: (0.84, 0.027)}

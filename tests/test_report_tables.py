@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from attncem.base.texts import speaking
 from attncem.reporting import report
-from attncem.reporting.load import load_runs
-from attncem.reporting.methods import methods
-from attncem.reporting.report_tables import attacks_table, classes_tables
+from attncem.reporting.runs.load import load_runs
+from attncem.reporting.runs.methods import methods
+from attncem.reporting.runs.report_tables import attacks_table, classes_tables
 from attncem.reporting.table_formats import Table, as_csv, as_latex, as_markdown
-from attncem.texts import speaking
 from made_runs import NOW, failed, make_audit, make_run, row, rows
 
 

@@ -19,42 +19,40 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attncem.config.load import load_config
-from attncem.fingerprints import fingerprint
-from attncem.health import spans, warning
-from attncem.metrics import METRICS
-from attncem.reporting import (
-    asking,
-    figures,
-    health,
-    print_explanation,
-    print_predictions,
-    print_summary,
-    protection,
-    report,
-    summary_table,
-    trade_off,
-    wording,
-)
-from attncem.reporting.explanation import write_explanation
-from attncem.reporting.load import Entry, entries, load_run, load_runs
-from attncem.reporting.methods import methods
-from attncem.reporting.tables import CSV_COLUMNS, HEADLINE, attack_rows
-from attncem.results.audit import (
+from attncem.base.texts import text as catalogue
+from attncem.base.types import RunError
+from attncem.config.loading.load import load_config
+from attncem.config.threats import THREATS, with_releases
+from attncem.records.audit import (
     AuditResult,
     Bound,
     FamilyPoint,
     Row,
     Verdict,
 )
-from attncem.results.explanation import ClassView, Explanation, FeatureView, PartShare, Recovery
-from attncem.results.findings import Finding, finding
-from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release
-from attncem.results.threats import THREATS, with_releases
-from attncem.results.units import Rung, Units
-from attncem.runs import RunDirectory
-from attncem.texts import text as catalogue
-from attncem.types import RunError
+from attncem.records.explanation import ClassView, Explanation, FeatureView, PartShare, Recovery
+from attncem.records.findings import Finding, finding
+from attncem.records.fingerprints import fingerprint
+from attncem.records.metrics import METRICS
+from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release
+from attncem.records.runs import RunDirectory
+from attncem.records.units import Rung, Units
+from attncem.reporting import (
+    figures,
+    print_explanation,
+    print_predictions,
+    print_summary,
+    report,
+    summary_table,
+    wording,
+)
+from attncem.reporting.explain.page import write_explanation
+from attncem.reporting.runs import health, protection, trade_off
+from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs.load import Entry, entries, load_run, load_runs
+from attncem.reporting.runs.methods import methods
+from attncem.reporting.runs.tables import CSV_COLUMNS, HEADLINE, attack_rows
+from attncem.training.health import spans, warning
 from made_runs import (
     CHANNEL,
     ENCODER,
@@ -1168,7 +1166,7 @@ def test_unaudited_runs_have_the_noise_and_the_label_of_their_configuration(tmp_
 
 
 def report_row(run: Any) -> dict[str, Any]:
-    from attncem.reporting.tables import headline
+    from attncem.reporting.runs.tables import headline
 
     return headline([run], [])[0]
 

@@ -16,23 +16,23 @@ import pytest
 import torch
 
 import benchmarks.__main__ as benchmark
-from attncem.auditing.judges import CERTIFICATES
-from attncem.campaigning.choosing import LEVELS
-from attncem.campaigning.expansion import digest, expand
-from attncem.campaigning.results import asked_rows, read_results, results_text
-from attncem.config.attacks import DecoderOptions
-from attncem.config.campaigns import load_campaign
-from attncem.config.load import load, load_config
-from attncem.config.run import RunConfig
-from attncem.config.suites import Suite
-from attncem.metrics import METRICS
-from attncem.reporting import health
-from attncem.reporting.tables import CSV_COLUMNS
-from attncem.results.audit import AuditResult, Score
-from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
-from attncem.results.joining import FAR_BELOW, UNDEFENDED, join
-from attncem.results.threats import THREATS
-from attncem.surrogates import SURROGATES
+from attncem.campaigns.choosing import LEVELS
+from attncem.campaigns.expansion import digest, expand
+from attncem.campaigns.results import asked_rows, read_results, results_text
+from attncem.config.loading.load import load, load_config
+from attncem.config.options.attacks import DecoderOptions
+from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
+from attncem.judging.auditing.judges import CERTIFICATES
+from attncem.records.audit import AuditResult, Score
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
+from attncem.records.joining import FAR_BELOW, UNDEFENDED, join
+from attncem.records.metrics import METRICS
+from attncem.reporting.runs import health
+from attncem.reporting.runs.tables import CSV_COLUMNS
+from attncem.training.surrogates import SURROGATES
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -177,7 +177,7 @@ def check_recommended(level: str, config: RunConfig, undefended: list[CellResult
     """The configuration is what was chosen, and its second line says what was measured: the means over the seeds."""
     asked = load_config(config, {"name": f"recommended-{level}"}).config
     assert load_config(f"recommended-{level}").config == asked
-    file = ROOT / f"src/attncem/configs/recommended-{level}.yaml"
+    file = ROOT / f"src/attncem/config/packaged/runs/recommended-{level}.yaml"
     line = file.read_text(encoding="utf-8").splitlines()[1]
     for cells in (undefended, rows):
         audits = [cell.audits[0] for cell in cells]

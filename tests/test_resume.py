@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from attncem.listing import describe_runs
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
-from attncem.types import RunError
+from attncem.base.progress import silent
+from attncem.base.types import RunError
+from attncem.records.listing import describe_runs
+from attncem.records.runs import RunDirectory
+from attncem.training.train import train
 
 EPOCHS = 6
 STEPS = 15
 COMMAND = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " + (
-    "from attncem.cli import main; sys.exit(main(sys.argv[1:]))"
+    "from attncem.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
 """`attncem`, with Ctrl-C as in a terminal even where the tests run in the background."""
 

@@ -9,12 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.attacks import rewhitening
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.rewhitening import RewhiteningAttack, Spread
-from attncem.channels import build_channel
-from attncem.config.attacks import DecoderOptions, RewhiteningOptions, RidgeOptions
-from attncem.config.channels import (
+from attncem.config.options.attacks import DecoderOptions, RewhiteningOptions, RidgeOptions
+from attncem.config.options.channels import (
     ChannelOptions,
     DropoutOptions,
     GaussianOptions,
@@ -22,9 +18,13 @@ from attncem.config.channels import (
     QuantiseOptions,
     TopKOptions,
 )
-from attncem.metrics import mse
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import rewhitening
+from attncem.judging.attacks.rewhitening import RewhiteningAttack, Spread
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
+from attncem.records.metrics import mse
 from contracts.test_attacks import AUXILIARY, EVALUATION, HARD, LEAKY, Scaled, errors, fitted, make_oracle
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.attacks import ridge
-from attncem.attacks.base import OwnImages, Standardiser, divide
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.ridge import RidgeAttack
-from attncem.config.attacks import RidgeOptions
-from attncem.seeding import derive_seed, make_generator
+from attncem.base.seeding import derive_seed, make_generator
+from attncem.config.options.attacks import RidgeOptions
+from attncem.judging.attacks import ridge
+from attncem.judging.attacks.base import OwnImages, Standardiser, divide
+from attncem.judging.attacks.ridge import RidgeAttack
+from attncem.judging.oracle import Oracle
 from contracts.test_attacks import LEAKY, fitted, make_oracle
 
 SEED = 3

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from attncem.checkpoints import Broken, broken_tensor, check_optimizers, endless_buffers, fitting
-from attncem.config.load import dump_config
-from attncem.config.run import RunConfig
-from attncem.files import hash_file, read_json, write_atomic, write_json
-from attncem.runs import RunDirectory, free_path
-from attncem.types import SCHEMA_VERSION, RunError
+from attncem.base.types import SCHEMA_VERSION, RunError
+from attncem.config.loading.load import dump_config
+from attncem.config.options.run import RunConfig
+from attncem.records.checkpoints import Broken, broken_tensor, check_optimizers, endless_buffers, fitting
+from attncem.records.files import hash_file, read_json, write_atomic, write_json
+from attncem.records.runs import RunDirectory, free_path
 
 Damage = Callable[[Path], None]
 
@@ -750,7 +750,7 @@ def test_a_second_holder_is_refused(run: RunDirectory) -> None:
 
 def test_another_process_is_refused_until_the_lock_is_free(run: RunDirectory) -> None:
     script = (
-        "import sys\nfrom attncem.runs import RunDirectory\nfrom attncem.types import RunError\n"
+        "import sys\nfrom attncem.records.runs import RunDirectory\nfrom attncem.base.types import RunError\n"
         "try:\n    with RunDirectory.open(sys.argv[1]).locked(): print('held')\n"
         "except RunError as error: print(error)\n"
     )

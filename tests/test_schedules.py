@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from attncem.config.base import Options
-from attncem.config.training import (
+from attncem.config.options.base import Options
+from attncem.config.options.training import (
     CemRateOptions,
     ConstantRateOptions,
     ConstantWeightOptions,
@@ -12,7 +12,7 @@ from attncem.config.training import (
     OneCycleOptions,
     TrainingOptions,
 )
-from attncem.schedules import penalty_weight, rate_factor, weight_factor
+from attncem.training.schedules import penalty_weight, rate_factor, weight_factor
 
 LR = 0.05
 

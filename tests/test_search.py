@@ -15,16 +15,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from attncem.campaign_folder import CampaignFolder, CellView
-from attncem.campaigning import concluding, searching
-from attncem.campaigning.choosing import error_of
-from attncem.campaigning.engines import ENGINES, Ended, Engine, EngineOptions
-from attncem.campaigning.expansion import plan_cell
-from attncem.campaigning.searching import check_space, search
-from attncem.campaigning.tuning import JOURNAL, Tuner, open_journal
-from attncem.cli import main
-from attncem.config.load import load_config
-from attncem.config.search import (
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, RunError
+from attncem.campaigns.choosing import error_of
+from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
+from attncem.campaigns.expansion import plan_cell
+from attncem.campaigns.search import concluding, searching
+from attncem.campaigns.search.searching import check_space, search
+from attncem.campaigns.search.tuning import JOURNAL, Tuner, open_journal
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.config.options.search import (
     Budget,
     Range,
     Search,
@@ -34,11 +35,10 @@ from attncem.config.search import (
     packaged_searches,
     parse_budget,
 )
-from attncem.files import read_record
-from attncem.progress import silent
-from attncem.results.campaign import Cell
-from attncem.results.search import SearchResult
-from attncem.types import ConfigError, RunError
+from attncem.records.campaign import Cell
+from attncem.records.campaign_folder import CampaignFolder, CellView
+from attncem.records.files import read_record
+from attncem.records.search import SearchResult
 
 TINY: dict[str, Any] = {
     "name": "tiny",

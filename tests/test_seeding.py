@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attncem.seeding import derive_seed, make_generator
+from attncem.base.seeding import derive_seed, make_generator
 
 
 def test_a_stream_has_one_seed_of_63_bits() -> None:

@@ -13,13 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.attacks import ATTACKS
-from attncem.attacks.base import Attack
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.seeing import Sight, jittered, mean_of, quieter
-from attncem.auditing import Case, audit, measure
-from attncem.channels import Channel, build_channel
-from attncem.config.attacks import (
+from attncem.base.progress import silent
+from attncem.config.options.attacks import (
     DecoderOptions,
     GreyOptions,
     NearestNeighbourOptions,
@@ -27,7 +22,7 @@ from attncem.config.attacks import (
     RidgeOptions,
     SeeingOptions,
 )
-from attncem.config.channels import (
+from attncem.config.options.channels import (
     DropoutOptions,
     GaussianOptions,
     IdentityOptions,
@@ -37,13 +32,18 @@ from attncem.config.channels import (
     ShapedOptions,
     TopKOptions,
 )
-from attncem.config.suites import Suite, load_suite
-from attncem.ledger import Ledger
+from attncem.config.options.suites import Suite, load_suite
+from attncem.config.threats import THREATS
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.attacks.base import Attack
+from attncem.judging.attacks.seeing import Sight, jittered, mean_of, quieter
+from attncem.judging.auditing import Case, audit, measure
+from attncem.judging.opening import open_encoder
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import Channel, build_channel
 from attncem.models.split import SplitModel
-from attncem.opening import open_encoder
-from attncem.progress import silent
-from attncem.results.audit import AuditResult, Row
-from attncem.results.threats import THREATS
+from attncem.records.audit import AuditResult, Row
+from attncem.records.ledger import Ledger
 from probing import DATA, LEAKY, SPEC, pictures, subject
 
 STD = 0.3
@@ -377,7 +377,7 @@ def test_many_releases_are_never_held_at_once(stages: tuple[Any, ...], jitter: i
 
 
 def test_keyed_noise_is_drawn_once_for_equal_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attncem import channels
+    from attncem.models import channels
 
     drawn, real = [], channels.drawn
     monkeypatch.setattr(channels, "drawn", lambda secrets, *more: drawn.append(len(secrets)) or real(secrets, *more))

@@ -10,17 +10,17 @@ import torch
 from scipy.fft import dctn
 from torch import Tensor, nn
 
-from attncem.attacks.optimisation import OptimisationAttack
-from attncem.attacks.oracle import Oracle
-from attncem.auditing.case import Case
-from attncem.auditing.measuring import measure
-from attncem.channels import SYSTEM, ShapedChannel, build_channel
-from attncem.config.attacks import OptimisationOptions
-from attncem.config.certificates import FisherOptions, LeakageOptions
-from attncem.config.channels import GaussianOptions, ShapedOptions
-from attncem.metrics import mse
+from attncem.config.options.attacks import OptimisationOptions
+from attncem.config.options.certificates import FisherOptions, LeakageOptions
+from attncem.config.options.channels import GaussianOptions, ShapedOptions
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.optimisation import OptimisationAttack
+from attncem.judging.auditing.measuring import measure
+from attncem.judging.case import Case
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import SYSTEM, ShapedChannel, build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
+from attncem.records.metrics import mse
 from probing import LEAKY, subject
 
 STD = 0.2
@@ -123,7 +123,7 @@ def test_the_white_box_reaches_the_posterior_mean_behind_it(monkeypatch: pytest.
     left = deviation**2 * (36 - deviation**2 * torch.linalg.solve(gram, matrix @ matrix.T).trace())
     oracle = Oracle(SplitModel(Mixed(matrix), channel, None), THREATS["train"], x, torch.zeros(400), num_classes=2)
     assert error_of_white_box(oracle) < 1.1 * float(left) / 36
-    monkeypatch.setattr("attncem.attacks.optimisation.View.white", lambda _, released: released)
+    monkeypatch.setattr("attncem.judging.attacks.optimisation.View.white", lambda _, released: released)
     assert error_of_white_box(oracle) > 1.2 * float(left) / 36
 
 

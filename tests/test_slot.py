@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from attncem.surrogates import build_surrogate
-from attncem.surrogates.moments import group_by_class, halves
-from attncem.surrogates.slot import SlotCrossAttentionCEM
-from attncem.surrogates.slot_attention import SlotAttention, normalise
+from attncem.training.surrogates import build_surrogate
+from attncem.training.surrogates.moments import group_by_class, halves
+from attncem.training.surrogates.slot import SlotCrossAttentionCEM
+from attncem.training.surrogates.slot_attention import SlotAttention, normalise
 
 DOUBLE = torch.float64
 

@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from attncem.channels import IdentityChannel
-from attncem.config.channels import IdentityOptions
-from attncem.config.load import load_config
-from attncem.config.model import ModelOptions
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.channels import IdentityOptions
+from attncem.config.options.model import ModelOptions
 from attncem.data.specs import DATASETS
+from attncem.judging.opening import open_run
+from attncem.models.channels import IdentityChannel
 from attncem.models.cost import count_cost
 from attncem.models.networks import build_halves
 from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import SplitModel, count_parameters, feature_shape
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.training.train import train
 
 CIFAR, GREY = DATASETS["cifar10"], DATASETS["fashion_mnist_mini"]
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 from scipy.stats import bootstrap
 
-from attncem.files import read_record, write_record
-from attncem.results.comparison import SeedSummary
-from attncem.statistics import (
+from attncem.records.comparison import SeedSummary
+from attncem.records.files import read_record, write_record
+from attncem.records.statistics import (
     Interval,
     adjust,
     bootstrap_mean,

@@ -10,15 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.attacks.oracle import Oracle
-from attncem.attacks.substitute import Client, Scale, SubstituteAttack, covariance, mmd
-from attncem.auditing import Case, measure
-from attncem.channels import build_channel
-from attncem.config.attacks import ClassMeanOptions, SubstituteOptions
-from attncem.config.channels import ChannelOptions, DropoutOptions, GaussianOptions, QuantiseOptions, TopKOptions
+from attncem.base.types import NotApplicable
+from attncem.config.options.attacks import ClassMeanOptions, SubstituteOptions
+from attncem.config.options.channels import (
+    ChannelOptions,
+    DropoutOptions,
+    GaussianOptions,
+    QuantiseOptions,
+    TopKOptions,
+)
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.substitute import Client, Scale, SubstituteAttack, covariance, mmd
+from attncem.judging.auditing import Case, measure
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.results.threats import THREATS
-from attncem.types import NotApplicable
 from contracts.test_attacks import AUXILIARY, EVALUATION, LEAKY, Templates, errors, fitted, make_oracle
 from probing import subject
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from attncem.config.attacks import (
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import dump_config, load, packaged_names, parse_cli_overrides
+from attncem.config.options.attacks import (
     ClassMeanOptions,
     DecoderOptions,
     FamilyOptions,
@@ -23,7 +25,7 @@ from attncem.config.attacks import (
     RidgeOptions,
     SubstituteOptions,
 )
-from attncem.config.certificates import (
+from attncem.config.options.certificates import (
     AccountantOptions,
     EvidenceOptions,
     FanoOptions,
@@ -34,15 +36,14 @@ from attncem.config.certificates import (
     ShannonOptions,
     SurrogateLeakageOptions,
 )
-from attncem.config.load import dump_config, load, packaged_names, parse_cli_overrides
-from attncem.config.probes import (
+from attncem.config.options.probes import (
     AttributeLeakageOptions,
     ByPictureOptions,
     LabelLeakageOptions,
     MembershipOptions,
     ReidentificationOptions,
 )
-from attncem.config.suites import (
+from attncem.config.options.suites import (
     LoadedSuite,
     Suite,
     load_suite,
@@ -51,7 +52,6 @@ from attncem.config.suites import (
     row_file,
     select_rows,
 )
-from attncem.types import ConfigError
 
 STRENGTHS = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 DECODER = {"tolerance": 0.02, "weight_decay": 1e-4, "ema_decay": 0.99, "anneal": 0.5, "validation_fraction": 0.1}
@@ -197,7 +197,7 @@ def test_they_come_from_the_smallest():
 def test_each_file_says_how_to_use_it():
     import attncem
 
-    folder = Path(attncem.__file__).parent / "suites"
+    folder = Path(attncem.__file__).parent / "config/packaged/suites"
     assert set(packaged_names(folder)) == set(PACKAGED)
     for name, (_, _, meaning) in PACKAGED.items():
         first, second = (folder / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[:2]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attncem.cli import main
-from attncem.commands.base import table
-from attncem.commands.search import _show as show_search
-from attncem.config.load import packaged_configs
+from attncem.cli.main import main
+from attncem.cli.verbs.base import table
+from attncem.cli.verbs.search import _show as show_search
+from attncem.config.loading.load import packaged_configs
+from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release
+from attncem.records.search import MethodFound, SearchResult, SearchTrial
 from attncem.reporting import compare, print_comparison, print_predictions, print_summary
-from attncem.results.prediction import Candidate, Prediction, PredictionResult, Release
-from attncem.results.search import MethodFound, SearchResult, SearchTrial
 from test_compare import Make, make  # noqa: F401 - a fixture
 from test_reporting import make_audit, row, rows
 from test_runs import new_run

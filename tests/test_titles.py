@@ -13,13 +13,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from attncem.config.suites import packaged_suites
-from attncem.progress import show_progress
+from attncem.base.progress import show_progress
+from attncem.base.texts import catalogue, speaking
+from attncem.base.texts.titles import failed_at, number_title, row_title, row_titles, stage_title
+from attncem.config.options.suites import packaged_suites
+from attncem.records.findings import finding
 from attncem.reporting import report, summary_table
 from attncem.reporting.notebook import draw_figures
-from attncem.results.findings import finding
-from attncem.texts import catalogue, speaking
-from attncem.texts.titles import failed_at, number_title, row_title, row_titles, stage_title
 from test_chinese_pages import left_in_english
 from test_convergence import Said
 from test_convergence import run as converge

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from attncem.cli import main
-from attncem.config.load import load_config
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.tracking import FOLDER, hyperparameters, numbers
-from attncem.training import train
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError
+from attncem.cli.main import main
+from attncem.config.loading.load import load_config
+from attncem.records.runs import RunDirectory
+from attncem.training.tracking import FOLDER, hyperparameters, numbers
+from attncem.training.train import train
 
 pytest.importorskip("tensorboard")
 Curves = dict[str, list[tuple[int, float]]]
@@ -152,7 +152,7 @@ def test_the_flag_is_short_for_the_option(tmp_path: Path, monkeypatch: pytest.Mo
         given.append(load_config(config, overrides).config.training.track)
         return type("Run", (), {"manifest": manifest, "path": tmp_path})
 
-    monkeypatch.setattr("attncem.training.train", note)
+    monkeypatch.setattr("attncem.training.train.train", note)
     assert main(["train", "--track"]) == 0
     assert main(["train"]) == 0
     assert given == ["tensorboard", None]

@@ -18,27 +18,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import attncem.runs
-from attncem.auditing import audit
-from attncem.checkpoints import broken_tensor
-from attncem.config.attacks import GreyOptions, RidgeOptions
-from attncem.config.load import load_config
-from attncem.config.run import RunConfig
-from attncem.config.suites import Suite
-from attncem.engine import limited_threads
-from attncem.health import spans
-from attncem.initial import time_left
+import attncem.records.runs
+from attncem.base.progress import silent
+from attncem.base.seeding import derive_seed, make_generator
+from attncem.base.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
+from attncem.config.loading.load import load_config
+from attncem.config.options.attacks import GreyOptions, RidgeOptions
+from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import Suite
+from attncem.judging.auditing import audit
+from attncem.judging.opening import open_run
 from attncem.models.networks import ARCHITECTURES
-from attncem.opening import open_run
-from attncem.progress import silent
+from attncem.records.checkpoints import broken_tensor
+from attncem.records.runs import RunDirectory
 from attncem.reporting import report
-from attncem.reporting.health import run_warnings
-from attncem.reporting.load import load_run
-from attncem.runs import RunDirectory
-from attncem.seeding import derive_seed, make_generator
-from attncem.surrogates import SURROGATES
-from attncem.training import _Trainer, train
-from attncem.types import SCHEMA_VERSION, ConfigError, RunError, TrainingError
+from attncem.reporting.runs.health import run_warnings
+from attncem.reporting.runs.load import load_run
+from attncem.training.engine import limited_threads
+from attncem.training.health import spans
+from attncem.training.initial import time_left
+from attncem.training.surrogates import SURROGATES
+from attncem.training.train import _Trainer, train
 
 CPU = torch.device("cpu")
 STEPS = 15
@@ -752,7 +752,7 @@ def test_a_run_killed_before_best_json_still_ends_with_the_right_one(
 def test_a_full_disk_stops_the_run_and_it_goes_on_later(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    write, done = attncem.files.write_atomic, 0
+    write, done = attncem.records.files.write_atomic, 0
 
     def write_until_full(path: Path, data: bytes) -> None:
         nonlocal done
@@ -761,7 +761,7 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_later(
         done += 1
         write(path, data)
 
-    for module in (attncem.files, attncem.runs, attncem.checkpoints):
+    for module in (attncem.records.files, attncem.records.runs, attncem.records.checkpoints):
         monkeypatch.setattr(module, "write_atomic", write_until_full)
     with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
         train_tiny(tmp_path / "run", "demo", tiny)

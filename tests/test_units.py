@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.auditing import audit
-from attncem.auditing.units import components, human_units, principal_axes, thumbnails
-from attncem.config.attacks import GreyOptions, MeanImageOptions
-from attncem.config.suites import Suite
-from attncem.explaining import explain
-from attncem.files import read_record
-from attncem.ledger import Ledger
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.reporting.explanation_words import describe_recovery
-from attncem.reporting.units import describe, short
-from attncem.results.audit import AuditPlan
-from attncem.results.record import read
-from attncem.results.units import Place, Rung, Units, place
+from attncem.base.progress import silent
+from attncem.base.record import read
+from attncem.config.options.attacks import GreyOptions, MeanImageOptions
+from attncem.config.options.suites import Suite
+from attncem.judging.auditing import audit
+from attncem.judging.auditing.units import components, human_units, principal_axes, thumbnails
+from attncem.judging.opening import open_run
+from attncem.records.audit import AuditPlan
+from attncem.records.files import read_record
+from attncem.records.ledger import Ledger
+from attncem.records.units import Place, Rung, Units, place
+from attncem.reporting.explain.explaining import explain
+from attncem.reporting.explain.words import describe_recovery
+from attncem.reporting.runs.units import describe, short
 from probing import LEAKY, subject
 
 CIFAR = Units(

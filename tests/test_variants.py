@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor
 
-from attncem.capture import Beside
-from attncem.config.attention import GATED_VARIANTS, HYBRID_VARIANTS, SLOT_VARIANTS, GatedOptions
-from attncem.config.load import dump_config, load_config, packaged_configs
-from attncem.config.run import RunConfig
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.seeding import derive_seed, make_generator
-from attncem.surrogates.hybrid import HybridCEM
-from attncem.surrogates.slot import SlotCrossAttentionCEM
-from attncem.training import _Trainer, train
-from attncem.types import ConfigError
+from attncem.base.progress import silent
+from attncem.base.seeding import derive_seed, make_generator
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import dump_config, load_config, packaged_configs
+from attncem.config.options.attention import GATED_VARIANTS, HYBRID_VARIANTS, SLOT_VARIANTS, GatedOptions
+from attncem.config.options.run import RunConfig
+from attncem.records.runs import RunDirectory
+from attncem.training.capture import Beside
+from attncem.training.surrogates.hybrid import HybridCEM
+from attncem.training.surrogates.slot import SlotCrossAttentionCEM
+from attncem.training.train import _Trainer, train
 
 CPU = torch.device("cpu")
 TABLES = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}

@@ -13,13 +13,8 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from attncem.attacks import optimisation
-from attncem.attacks.optimisation import OptimisationAttack, View, Weights, descend, quieten
-from attncem.attacks.oracle import Oracle
-from attncem.auditing import Case, measure
-from attncem.channels import build_channel
-from attncem.config.attacks import OptimisationOptions
-from attncem.config.channels import (
+from attncem.config.options.attacks import OptimisationOptions
+from attncem.config.options.channels import (
     ChannelOptions,
     DropoutOptions,
     GaussianOptions,
@@ -29,10 +24,15 @@ from attncem.config.channels import (
     ShapedOptions,
     TopKOptions,
 )
-from attncem.metrics import mse
+from attncem.config.threats import THREATS, with_releases
+from attncem.judging.attacks import optimisation
+from attncem.judging.attacks.optimisation import OptimisationAttack, View, Weights, descend, quieten
+from attncem.judging.auditing import Case, measure
+from attncem.judging.opening import open_encoder
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.opening import open_encoder
-from attncem.results.threats import THREATS, with_releases
+from attncem.records.metrics import mse
 
 SIZE = 8
 NO_NOISE = [GaussianOptions(noise_std=0.0)]

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem.attacks.forecast import Seconds
-from attncem.auditing import audit
-from attncem.auditing.forecasting import _beside
-from attncem.auditing.workers import Brief, measured_beside
-from attncem.config.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
-from attncem.config.probes import ByPictureOptions
-from attncem.config.suites import Suite
-from attncem.ledger import Ledger
-from attncem.opening import open_run
-from attncem.progress import silent
-from attncem.results.audit import AuditResult
-from attncem.results.threats import THREATS
-from attncem.types import ConfigError, RunError
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, RunError
+from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
+from attncem.config.options.probes import ByPictureOptions
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.forecast import Seconds
+from attncem.judging.auditing import audit
+from attncem.judging.auditing.forecasting import _beside
+from attncem.judging.auditing.workers import Brief, measured_beside
+from attncem.judging.opening import open_run
+from attncem.records.audit import AuditResult
+from attncem.records.ledger import Ledger
 
 ROWS = {
     "mean": MeanImageOptions(),

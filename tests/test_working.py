@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from attncem.progress import silent
-from attncem.working import Workers
+from attncem.base.progress import silent
+from attncem.base.working import Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals are blocked by threads")
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncem.campaign_folder import PlannedCell
-from attncem.campaigning.claims import arms_of, effects, moved, slopes
-from attncem.campaigning.expansion import expand
-from attncem.campaigning.results import results_text
-from attncem.config.campaigns import load_campaign
-from attncem.metrics import METRICS
-from attncem.results.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
-from attncem.types import RunError
+from attncem.base.types import RunError
+from attncem.campaigns.claims import arms_of, effects, moved, slopes
+from attncem.campaigns.expansion import expand
+from attncem.campaigns.results import results_text
+from attncem.config.options.campaigns import load_campaign
+from attncem.records.campaign_folder import PlannedCell
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
+from attncem.records.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 Plant = Callable[[str, float], dict[str, float]]

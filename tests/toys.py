@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attncem.auditing import Case
-from attncem.build import RunData
-from attncem.channels import build_channel
-from attncem.config.load import load_config
+from attncem.base.types import DatasetSpec
+from attncem.config.loading.load import load_config
+from attncem.config.threats import THREATS, ThreatModel
 from attncem.data.batches import DeviceData
 from attncem.data.splits import Split
+from attncem.judging.auditing import Case
+from attncem.judging.opening import OpenRun, open_encoder
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.opening import OpenRun, open_encoder
-from attncem.results.threats import THREATS, ThreatModel
-from attncem.types import DatasetSpec
+from attncem.training.build import RunData
 
 
 class FloatImages(DeviceData):

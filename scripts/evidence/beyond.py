@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncem.campaigning.choosing import error_of
-from attncem.campaigning.claims import ACCURACY, Arm, Curve, arms_of
-from attncem.statistics import error_at
+from attncem.campaigns.choosing import error_of
+from attncem.campaigns.claims import ACCURACY, Arm, Curve, arms_of
+from attncem.records.statistics import error_at
 from evidence.others import BEYOND, SELECTION, SETTING, choices, chosen, named, points, setting, told_match
 from evidence.source import Source, config_of, link, not_measured, weight_of
 from evidence.words import front_end, number, seeds_of, table, title

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from attncem.campaigning.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
-from attncem.config.run import RunConfig
-from attncem.results.campaign_table import CampaignTable
+from attncem.campaigns.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign_table import CampaignTable
 from evidence.source import Source, config_of, link, not_measured
 from evidence.words import (
     ANSWERS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attncem.campaigning.claims import ACCURACY, Arm
-from attncem.reporting.campaign_plots import Ink, Plot, files
+from attncem.campaigns.claims import ACCURACY, Arm
+from attncem.reporting.campaign.plots import Ink, Plot, files
 
 
 def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from attncem.campaigning.choosing import Candidate, error_of, undominated
-from attncem.campaigning.claims import ACCURACY, Arm, arms_of, moved
-from attncem.reporting.campaign_plots import Ink
+from attncem.campaigns.choosing import Candidate, error_of, undominated
+from attncem.campaigns.claims import ACCURACY, Arm, arms_of, moved
+from attncem.records.comparison import FrontPoint
+from attncem.records.statistics import pareto
+from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from attncem.results.comparison import FrontPoint
-from attncem.statistics import pareto
 from evidence.claim import Slope, slope, worth
 from evidence.drawing import accuracy_and_error, seeds
 from evidence.source import Source, config_of, not_measured, weight_of

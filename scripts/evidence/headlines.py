@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from attncem.campaigning.claims import Arm, Effect, arms_of
-from attncem.config.campaigns import load_campaign
-from attncem.config.suites import load_suite
+from attncem.campaigns.claims import Arm, Effect, arms_of
+from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.suites import load_suite
 from evidence import front
 from evidence.claim import Claim, Found, find, verdicts
 from evidence.source import Source, stem

@@ -6,11 +6,11 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attncem.campaigning.choosing import Matched, Tried, error_of, match
-from attncem.campaigning.claims import ACCURACY, Arm, arms_of
-from attncem.config.channels import ShapedOptions
-from attncem.config.run import RunConfig
-from attncem.results.campaign_table import CampaignTable, CellAudit
+from attncem.campaigns.choosing import Matched, Tried, error_of, match
+from attncem.campaigns.claims import ACCURACY, Arm, arms_of
+from attncem.config.options.channels import ShapedOptions
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign_table import CampaignTable, CellAudit
 from evidence.source import Source, config_of, link, not_measured, weight_of
 from evidence.words import conditions, front_end, method, number, spread, table, title, unfinished, whence
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncem.campaigning.claims import ACCURACY, Arm
-from attncem.reporting.campaign_plots import Ink
+from attncem.campaigns.claims import ACCURACY, Arm
+from attncem.records.statistics import seed_summary
+from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from attncem.statistics import seed_summary
 from evidence.claim import Claim, Found, find
 from evidence.drawing import accuracy_and_error, seeds
 from evidence.source import Source

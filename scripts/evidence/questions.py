@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncem.campaigning.claims import Arm, arms_of, effects
+from attncem.campaigns.claims import Arm, arms_of, effects
 from evidence.others import SHOWN
 from evidence.source import Source, not_measured
 from evidence.words import ANSWERS, p_value, ratio, spread, table, title, whence

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from attncem.campaign_folder import PlannedCell
-from attncem.campaigning.claims import Arm, Curve, arms_of
-from attncem.campaigning.expansion import expand
-from attncem.campaigning.results import read_results
-from attncem.config.campaigns import load_campaign
-from attncem.config.run import RunConfig
-from attncem.results.campaign_table import CampaignTable
+from attncem.campaigns.claims import Arm, Curve, arms_of
+from attncem.campaigns.expansion import expand
+from attncem.campaigns.results import read_results
+from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign_folder import PlannedCell
+from attncem.records.campaign_table import CampaignTable
 
 
 @dataclass(frozen=True)

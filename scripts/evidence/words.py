@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attncem.campaigning.claims import ACCURACY, Arm, Effect
-from attncem.config.run import RunConfig
-from attncem.metrics import METRICS
-from attncem.results.campaign_table import AskedAudit, CampaignTable
-from attncem.results.threats import THREATS, ThreatModel
-from attncem.statistics import seed_summary
-from attncem.texts import text
+from attncem.base.texts import text
+from attncem.campaigns.claims import ACCURACY, Arm, Effect
+from attncem.config.options.run import RunConfig
+from attncem.config.threats import THREATS, ThreatModel
+from attncem.records.campaign_table import AskedAudit, CampaignTable
+from attncem.records.metrics import METRICS
+from attncem.records.statistics import seed_summary
 from evidence.source import arms_by_cell, link
 
 ANSWERS = {

@@ -15,23 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attncem.attacks import ATTACKS
-    from attncem.auditing import audit
-    from attncem.channels import CHANNELS
-    from attncem.config.load import load_config
-    from attncem.config.run import RunConfig
-    from attncem.explaining import explain
-    from attncem.inference import predict
-    from attncem.metrics import METRICS
-    from attncem.models.split import SplitModel
-    from attncem.opening import OpenRun, open_encoder, open_run
-    from attncem.reporting import report
-    from attncem.results.audit import AuditResult, Row
-    from attncem.results.threats import THREATS, ThreatModel
-    from attncem.runs import RunDirectory
-    from attncem.surrogates import SURROGATES, Surrogate, build_surrogate
-    from attncem.training import train
-    from attncem.types import (
+    from attncem.base.types import (
         AttncemError,
         ConfigError,
         DataError,
@@ -40,39 +24,55 @@ if TYPE_CHECKING:
         SurrogateOutput,
         TrainingError,
     )
+    from attncem.config.loading.load import load_config
+    from attncem.config.options.run import RunConfig
+    from attncem.config.threats import THREATS, ThreatModel
+    from attncem.judging.attacks import ATTACKS
+    from attncem.judging.auditing import audit
+    from attncem.judging.inference import predict
+    from attncem.judging.opening import OpenRun, open_encoder, open_run
+    from attncem.models.channels import CHANNELS
+    from attncem.models.split import SplitModel
+    from attncem.records.audit import AuditResult, Row
+    from attncem.records.metrics import METRICS
+    from attncem.records.runs import RunDirectory
+    from attncem.reporting import report
+    from attncem.reporting.explain.explaining import explain
+    from attncem.training.surrogates import SURROGATES, Surrogate, build_surrogate
+    from attncem.training.train import train
 
 __version__ = "0.2.0"
 
 _HOME = {
-    "ATTACKS": "attacks",
-    "AttncemError": "types",
-    "AuditResult": "results.audit",
-    "CHANNELS": "channels",
-    "ConfigError": "types",
-    "DataError": "types",
-    "DatasetSpec": "types",
-    "METRICS": "metrics",
-    "OpenRun": "opening",
-    "Row": "results.audit",
-    "RunConfig": "config.run",
-    "RunDirectory": "runs",
-    "RunError": "types",
-    "SURROGATES": "surrogates",
+    "ATTACKS": "judging.attacks",
+    "AttncemError": "base.types",
+    "AuditResult": "records.audit",
+    "CHANNELS": "models.channels",
+    "ConfigError": "base.types",
+    "DataError": "base.types",
+    "DatasetSpec": "base.types",
+    "METRICS": "records.metrics",
+    "OpenRun": "judging.opening",
+    "Row": "records.audit",
+    "RunConfig": "config.options.run",
+    "RunDirectory": "records.runs",
+    "RunError": "base.types",
+    "SURROGATES": "training.surrogates",
     "SplitModel": "models.split",
-    "Surrogate": "surrogates",
-    "SurrogateOutput": "types",
-    "THREATS": "results.threats",
-    "ThreatModel": "results.threats",
-    "TrainingError": "types",
-    "audit": "auditing",
-    "build_surrogate": "surrogates",
-    "explain": "explaining",
-    "load_config": "config.load",
-    "open_encoder": "opening",
-    "open_run": "opening",
-    "predict": "inference",
+    "Surrogate": "training.surrogates",
+    "SurrogateOutput": "base.types",
+    "THREATS": "config.threats",
+    "ThreatModel": "config.threats",
+    "TrainingError": "base.types",
+    "audit": "judging.auditing",
+    "build_surrogate": "training.surrogates",
+    "explain": "reporting.explain.explaining",
+    "load_config": "config.loading.load",
+    "open_encoder": "judging.opening",
+    "open_run": "judging.opening",
+    "predict": "judging.inference",
     "report": "reporting",
-    "train": "training",
+    "train": "training.train",
 }
 """Public name → module that defines it."""
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from attncem.cli import main
+from attncem.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

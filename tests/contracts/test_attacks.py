@@ -12,13 +12,8 @@ import torch.nn.functional as F
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from attncem.attacks import ATTACKS, build_attack, decoder, ridge
-from attncem.attacks.base import Attack, Standardiser, divide
-from attncem.attacks.oracle import Oracle
-from attncem.auditing import Case, measure
-from attncem.channels import build_channel
-from attncem.checkpoints import pack_tensors
-from attncem.config.attacks import (
+from attncem.base.types import NotApplicable
+from attncem.config.options.attacks import (
     BudgetOptions,
     ClassMeanOptions,
     DecoderOptions,
@@ -38,12 +33,17 @@ from attncem.config.attacks import (
     SeeingOptions,
     SubstituteOptions,
 )
-from attncem.config.channels import GaussianOptions
-from attncem.metrics import mse, ssim
+from attncem.config.options.channels import GaussianOptions
+from attncem.config.threats import THREATS, Need, ThreatModel, with_releases
+from attncem.judging.attacks import ATTACKS, build_attack, decoder, ridge
+from attncem.judging.attacks.base import Attack, Standardiser, divide
+from attncem.judging.auditing import Case, measure
+from attncem.judging.opening import open_encoder
+from attncem.judging.oracle import Oracle
+from attncem.models.channels import build_channel
 from attncem.models.split import SplitModel
-from attncem.opening import open_encoder
-from attncem.results.threats import THREATS, Need, ThreatModel, with_releases
-from attncem.types import NotApplicable
+from attncem.records.checkpoints import pack_tensors
+from attncem.records.metrics import mse, ssim
 
 SIZE, NUM_CLASSES = 12, 4
 

@@ -15,11 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attncem.auditing import Case, measure
-from attncem.auditing.judges import CERTIFICATES, build_judge
-from attncem.build import RunData
-from attncem.channels import build_channel
-from attncem.config.certificates import (
+from attncem.base.texts import has_text
+from attncem.config.loading.load import load_config
+from attncem.config.options.certificates import (
     AccountantOptions,
     EvidenceOptions,
     FanoOptions,
@@ -30,11 +28,13 @@ from attncem.config.certificates import (
     ShannonOptions,
     SurrogateLeakageOptions,
 )
-from attncem.config.load import load_config
+from attncem.config.threats import THREATS, ThreatModel, with_releases
 from attncem.data.batches import DeviceData
-from attncem.results.audit import Row
-from attncem.results.threats import THREATS, ThreatModel, with_releases
-from attncem.texts import has_text
+from attncem.judging.auditing import Case, measure
+from attncem.judging.auditing.judges import CERTIFICATES, build_judge
+from attncem.models.channels import build_channel
+from attncem.records.audit import Row
+from attncem.training.build import RunData
 from probing import DATA, LEAKY, NUM_CLASSES, Constant, subject
 
 CASES: dict[str, Any] = {

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem import noise
-from attncem.channels import CHANNELS, SYSTEM, Channel, Secrets, build_channel
-from attncem.config.channels import (
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.channels import (
     DropoutOptions,
     GaussianOptions,
     IdentityOptions,
@@ -22,8 +22,8 @@ from attncem.config.channels import (
     ShapedOptions,
     TopKOptions,
 )
-from attncem.config.load import load_config
-from attncem.types import ConfigError
+from attncem.models import noise
+from attncem.models.channels import CHANNELS, SYSTEM, Channel, Secrets, build_channel
 
 KEY, OTHER_KEY = b"a" * 32, b"b" * 32
 SHAPES = [(8, 4, 4), (49, 6), (100,)]

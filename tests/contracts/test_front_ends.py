@@ -10,10 +10,10 @@ import torch
 from scipy import fft, ndimage
 from torch import Tensor, nn
 
-from attncem.channels import build_channel
-from attncem.config.channels import IdentityOptions
-from attncem.config.load import load_config
-from attncem.config.model import (
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.loading.load import load_config
+from attncem.config.options.channels import IdentityOptions
+from attncem.config.options.model import (
     BlockDCTOptions,
     HighPassOptions,
     HighPassStandardiseOptions,
@@ -23,12 +23,12 @@ from attncem.config.model import (
     NoFrontEndOptions,
     StandardiseOptions,
 )
-from attncem.fingerprints import fingerprint
+from attncem.models.channels import build_channel
 from attncem.models.cost import count_cost
 from attncem.models.front_ends import FRONT_ENDS, as_seen, blur_radius, build_front_end, dct_basis, front_end_of
 from attncem.models.networks import build_halves
 from attncem.models.split import SplitModel
-from attncem.types import ConfigError, DatasetSpec
+from attncem.records.fingerprints import fingerprint
 
 CASES: dict[str, Any] = {
     "none": NoFrontEndOptions(),

@@ -15,21 +15,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attncem.channels import build_channel
-from attncem.config.channels import GaussianOptions
-from attncem.config.load import load_config
+from attncem.base.progress import silent
+from attncem.base.types import ConfigError, StepView
+from attncem.config.loading.load import load_config
+from attncem.config.options.channels import GaussianOptions
 from attncem.data.specs import DATASETS
-from attncem.engine import Engine, Trainable
-from attncem.metrics import mse, ssim
+from attncem.models.channels import build_channel
 from attncem.models.networks import build_halves
 from attncem.models.split import SplitModel, count_parameters
-from attncem.penalties import PENALTIES, Penalty
-from attncem.penalties.adversarial import AdversarialDecoder
-from attncem.penalties.distance_correlation import corrected_distance_correlation, distance_correlation
-from attncem.progress import silent
-from attncem.runs import RunDirectory
-from attncem.training import train
-from attncem.types import ConfigError, StepView
+from attncem.records.metrics import mse, ssim
+from attncem.records.runs import RunDirectory
+from attncem.training.engine import Engine, Trainable
+from attncem.training.penalties import PENALTIES, Penalty
+from attncem.training.penalties.adversarial import AdversarialDecoder
+from attncem.training.penalties.distance_correlation import corrected_distance_correlation, distance_correlation
+from attncem.training.train import train
 
 SHAPE, IMAGE, EPOCHS = (4, 4, 4), (1, 16, 16), 8
 SMALL = {"blocks": 0, "width": 8}

@@ -15,18 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attncem.auditing import Case, measure
-from attncem.auditing.judges import PROBES, build_judge
-from attncem.config.probes import (
+from attncem.config.options.probes import (
     AttributeLeakageOptions,
     ByPictureOptions,
     LabelLeakageOptions,
     MembershipOptions,
     ReidentificationOptions,
 )
-from attncem.ledger import ImageScores
-from attncem.results.audit import Row
-from attncem.results.threats import THREATS, ThreatModel, with_releases
+from attncem.config.threats import THREATS, ThreatModel, with_releases
+from attncem.judging.auditing import Case, measure
+from attncem.judging.auditing.judges import PROBES, build_judge
+from attncem.records.audit import Row
+from attncem.records.ledger import ImageScores
 from probing import DATA, LEAKY, NUM_CLASSES, PARTS, Constant, subject
 
 

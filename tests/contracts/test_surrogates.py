@@ -13,14 +13,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attncem.health import CAUSES, readings
-from attncem.surrogates import SURROGATES, build_surrogate
-from attncem.surrogates.base import Surrogate
-from attncem.surrogates.gated import GatedAttentionCEM
-from attncem.surrogates.hybrid import HybridCEM
-from attncem.surrogates.reference import REFERENCES
-from attncem.surrogates.slot import SlotCrossAttentionCEM
-from attncem.types import ConfigError, SurrogateOutput
+from attncem.base.types import ConfigError, SurrogateOutput
+from attncem.training.health import CAUSES, readings
+from attncem.training.surrogates import SURROGATES, build_surrogate
+from attncem.training.surrogates.base import Surrogate
+from attncem.training.surrogates.gated import GatedAttentionCEM
+from attncem.training.surrogates.hybrid import HybridCEM
+from attncem.training.surrogates.reference import REFERENCES
+from attncem.training.surrogates.slot import SlotCrossAttentionCEM
 
 SHAPE = (4, 2, 2)
 NUM_CLASSES = 5

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attncem.config.describe import OptionHelp, describe_options, format_help
-    from attncem.config.load import (
+    from attncem.config.loading.describe import OptionHelp, describe_options, format_help
+    from attncem.config.loading.load import (
         Loaded,
         config_schema,
         dump_config,
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         packaged_configs,
         parse_cli_overrides,
     )
-    from attncem.config.run import RunConfig
-    from attncem.config.suites import LoadedSuite, Suite, load_suite, packaged_suites
+    from attncem.config.options.run import RunConfig
+    from attncem.config.options.suites import LoadedSuite, Suite, load_suite, packaged_suites
 
 __all__ = [
     "Loaded",
@@ -39,13 +39,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("OptionHelp", "describe_options", "format_help"), "describe"),
-    **dict.fromkeys(("LoadedSuite", "Suite", "load_suite", "packaged_suites"), "suites"),
-    "RunConfig": "run",
+    **dict.fromkeys(("OptionHelp", "describe_options", "format_help"), "loading.describe"),
+    **dict.fromkeys(("LoadedSuite", "Suite", "load_suite", "packaged_suites"), "options.suites"),
+    "RunConfig": "options.run",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'load')}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'loading.load')}"), name)

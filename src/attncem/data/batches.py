@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attncem.config.data import DataOptions
-from attncem.config.training import BalancedOptions, Batches
+from attncem.config.options.data import DataOptions
+from attncem.config.options.training import BalancedOptions, Batches
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.config.suggest import show
+from attncem.base.types import DataError, DatasetSpec
+from attncem.config.loading.suggest import show
 from attncem.data.decoding import require_file
-from attncem.types import DataError, DatasetSpec
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from attncem.types import DataError
+from attncem.base.types import DataError
 
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
 """Formats that Pillow may open; none of them starts another program."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.config.suggest import did_you_mean, nearest
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
+from attncem.config.loading.suggest import did_you_mean, nearest
 
 Groups = Mapping[str, Sequence[str]]
 

@@ -13,9 +13,9 @@ from typing import IO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from attncem.base.types import DataError, DatasetSpec
 from attncem.data.decoding import require_file
 from attncem.data.sources import IDX_FILES
-from attncem.types import DataError, DatasetSpec
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30

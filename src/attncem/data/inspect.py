@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from attncem.base.types import DataError
 from attncem.data.folders import check_files, listing_notes
 from attncem.data.readers import EMBEDDED, FOLDER_SETS, RawData, read_dataset
 from attncem.data.sources import SOURCES, missing_files, places
 from attncem.data.specs import DATASETS
-from attncem.types import DataError
 
 NOTHING = "-"
 MIXED = "mixed"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from attncem.base.types import DataError
 from attncem.data.decoding import GREY, MODES, Opened, as_pixels, open_picture, quiet
-from attncem.types import DataError
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
 """Modes of grey pictures with 16 bits; `I` also holds larger numbers, which are refused."""

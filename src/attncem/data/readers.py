@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.config.data import DataOptions
-from attncem.config.suggest import known
+from attncem.base.types import ConfigError, DataError, DatasetSpec
+from attncem.config.loading.suggest import known
+from attncem.config.options.data import DataOptions
 from attncem.data.cifar import read_cifar10, read_cifar100
 from attncem.data.folders import folder_spec, read_folders
 from attncem.data.idx import read_idx_set
 from attncem.data.sources import locate
 from attncem.data.specs import DATASETS
-from attncem.types import ConfigError, DataError, DatasetSpec
 
 EMBEDDED = "fashion_mnist_mini"
 MINI_SHA256 = "20959424e8461036307eefb3bd89207e618ab5b3d6c820f4a1aa0577b4559724"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncem.types import DatasetSpec
+from attncem.base.types import DatasetSpec
 
 FASHION_CLASSES = (
     "T-shirt/top",

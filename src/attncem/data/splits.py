@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.config.data import DataOptions
+from attncem.config.options.data import DataOptions
 from attncem.data.readers import RawData
 
 Index = NDArray[np.int64]

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from attncem.config.model import ModelOptions
-from attncem.config.suggest import did_you_mean, nearest
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.loading.suggest import did_you_mean, nearest
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture
 from attncem.models.split import evaluation
-from attncem.types import ConfigError, DatasetSpec
 
 LIBRARIES = ("timm", "torchvision")
 """What may stand before the / of a network's name."""

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from attncem.config.base import Options
-from attncem.config.model import (
+from attncem.base.types import DatasetSpec
+from attncem.config.options.base import Options
+from attncem.config.options.model import (
     BlockDCTOptions,
     BlurOptions,
     FrontEndOptions,
@@ -29,7 +30,6 @@ from attncem.config.model import (
     StandardiseOptions,
 )
 from attncem.models.full_precision import full_precision, product
-from attncem.types import DatasetSpec
 
 _BLOCK = 8
 _IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02

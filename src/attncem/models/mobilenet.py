@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from attncem.config.model import ModelOptions
+from attncem.base.types import DatasetSpec
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
-from attncem.types import DatasetSpec
 
 PLAN = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """(expansion, channels, blocks, stride of the first) as in Sandler et al., 2018, but for the strides: there

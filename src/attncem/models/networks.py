@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from attncem.config.model import BottleneckOptions, ModelOptions
-from attncem.config.suggest import known
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.loading.suggest import known
+from attncem.config.options.model import BottleneckOptions, ModelOptions
 from attncem.models.architecture import Architecture, Stage
 from attncem.models.foreign import foreign_architecture
 from attncem.models.front_ends import build_front_end
@@ -20,7 +21,6 @@ from attncem.models.split import feature_shape
 from attncem.models.thin_vgg import thin_vgg11_bn
 from attncem.models.vgg import vgg11_bn
 from attncem.models.vit import vit_tiny
-from attncem.types import ConfigError, DatasetSpec
 
 
 def _conv_block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from attncem.base.types import RunError
 from attncem.models.onnx_file import need, read_onnx
 from attncem.models.onnx_network import OnnxNetwork
-from attncem.types import RunError
 
 _ROUNDING = 1e-4
 """How far the file's answers may be from the module's, in units of their size."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attncem.config.suggest import did_you_mean, nearest
-from attncem.types import ConfigError, RunError
+from attncem.base.types import ConfigError, RunError
+from attncem.config.loading.suggest import did_you_mean, nearest
 
 LARGEST = 2**31 - 1
 """Bytes of a file with its weights at most: protobuf holds no more."""

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attncem.config.encoder import EncoderOptions
+from attncem.base.texts import written
+from attncem.base.types import ConfigError, NotApplicable, RunError
+from attncem.config.options.encoder import EncoderOptions
 from attncem.models.onnx_file import OnnxFile, need
-from attncem.texts import written
-from attncem.types import ConfigError, NotApplicable, RunError
 
 _AT_ONCE = 2**22
 """Values of the input that are run at a time at most, where the file takes any number of images."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
 
 
 class ChannelMask(nn.Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attncem.config.model import ModelOptions
+from attncem.base.types import DatasetSpec
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
-from attncem.types import DatasetSpec
 
 
 class PaddedShortcut(nn.Module):

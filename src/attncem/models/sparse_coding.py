@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attncem.types import ConfigError
+from attncem.base.types import ConfigError
 
 LARGEST = 4096
 """Features of z beyond which the layer is refused: its dictionary has their square, here 16.8 million."""

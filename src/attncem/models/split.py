@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from attncem.channels import Source
+    from attncem.models.channels import Source
 
 
 class SplitModel(nn.Module):

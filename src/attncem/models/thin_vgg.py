@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attncem.config.model import ModelOptions
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
 from attncem.models.vgg import Halve, vgg11_bn
-from attncem.types import ConfigError, DatasetSpec
 
 REPLACED = 4
 """Stages of VGG11-BN in whose place the client stands: two convolutions, two poolings."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attncem.types import RunError
+from attncem.base.types import RunError
 
 TRIED = 6
 """Images that it is tried on."""

@@ -7,9 +7,9 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attncem.config.model import ModelOptions
+from attncem.base.types import DatasetSpec
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
-from attncem.types import DatasetSpec
 
 PLAN = (1, None, 2, None, 4, 4, None, 8, 8, None, 8, 8, None)
 """Configuration A (Simonyan and Zisserman, 2015) in multiples of the first width; None: max-pooling."""

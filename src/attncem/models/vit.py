@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attncem.config.model import ModelOptions
+from attncem.base.types import ConfigError, DatasetSpec
+from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
-from attncem.types import ConfigError, DatasetSpec
 
 DEPTH, HEAD_WIDTH = 6, 64
 

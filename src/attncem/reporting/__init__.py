@@ -7,17 +7,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from attncem.config.languages import spoken
+from attncem.config.loading.languages import spoken
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attncem.records.audit import AuditResult
+    from attncem.records.card import PrivacyCard
+    from attncem.records.explanation import Explanation
+    from attncem.records.prediction import PredictionResult
+    from attncem.records.run_comparison import RunsComparison
     from attncem.reporting.notebook import Figures
-    from attncem.results.audit import AuditResult
-    from attncem.results.card import PrivacyCard
-    from attncem.results.explanation import Explanation
-    from attncem.results.prediction import PredictionResult
-    from attncem.results.run_comparison import RunsComparison
 
 __all__ = [
     "compare",
@@ -91,8 +91,8 @@ def compare(
     over seeds. Single runs are compared on the same images. Each stands beside the first. ``lang`` is the language of
     titles and page.
     """
-    from attncem.reporting.comparing import compare_runs
-    from attncem.reporting.comparison import write_comparison
+    from attncem.reporting.comparison.comparing import compare_runs
+    from attncem.reporting.comparison.page import write_comparison
 
     with spoken(lang):
         found, views = compare_runs(_paths(runs), by)
@@ -103,7 +103,7 @@ def compare(
 
 def print_comparison(found: RunsComparison, console: Console, *, lang: str | None = None) -> None:
     """Print a comparison for a terminal."""
-    from attncem.reporting.comparison import print_comparison as show
+    from attncem.reporting.comparison.page import print_comparison as show
 
     with spoken(lang):
         show(found, console)
@@ -130,14 +130,14 @@ def privacy_card(
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
     """Rows of the headline table: one per audit, then the blind guesses, each audit's own where they differ."""
-    from attncem.reporting.tables import summary_table as build
+    from attncem.reporting.runs.tables import summary_table as build
 
     return build(audits)
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str | None = None) -> None:
     """Print the headline table for a terminal."""
-    from attncem.reporting.terminal import print_summary as show
+    from attncem.reporting.runs.terminal import print_summary as show
 
     with spoken(lang):
         show(audits, console)
@@ -145,7 +145,7 @@ def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str 
 
 def print_predictions(result: PredictionResult, console: Console, *, lang: str | None = None) -> None:
     """Print labels, confidence and what left the device for a terminal."""
-    from attncem.reporting.explanation import print_predictions as show
+    from attncem.reporting.explain.page import print_predictions as show
 
     with spoken(lang):
         show(result, console)
@@ -153,7 +153,7 @@ def print_predictions(result: PredictionResult, console: Console, *, lang: str |
 
 def print_explanation(explanation: Explanation, console: Console, *, lang: str | None = None) -> None:
     """Print an explanation's findings for a terminal."""
-    from attncem.reporting.explanation import print_explanation as show
+    from attncem.reporting.explain.page import print_explanation as show
 
     with spoken(lang):
         show(explanation, console)

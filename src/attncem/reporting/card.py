@@ -8,15 +8,16 @@ from datetime import datetime
 from pathlib import Path
 
 from attncem import __version__
-from attncem.files import write_record
-from attncem.ledger import PLAN, Ledger, ledgers
-from attncem.reporting import certificates, html, units, wording
-from attncem.reporting.load import load_run
-from attncem.results.audit import AuditResult, Subject
-from attncem.results.card import CardAttack, CardBound, PrivacyCard
-from attncem.texts import LANGUAGES, joined, retold, speaking, text
-from attncem.texts.titles import row_title
-from attncem.types import RunError
+from attncem.base.texts import LANGUAGES, joined, retold, speaking, text
+from attncem.base.texts.titles import row_title
+from attncem.base.types import RunError
+from attncem.records.audit import AuditResult, Subject
+from attncem.records.card import CardAttack, CardBound, PrivacyCard
+from attncem.records.files import write_record
+from attncem.records.ledger import PLAN, Ledger, ledgers
+from attncem.reporting import html, wording
+from attncem.reporting.runs import certificates, units
+from attncem.reporting.runs.load import load_run
 
 GENERATOR = "attncem-card"
 NAMES = ("card.json", "card.md", "card.html")

@@ -20,14 +20,15 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from attncem.health import describe_limit, finite
-from attncem.reporting import asking, telling
+from attncem.base.texts import has_text, text
+from attncem.base.texts.titles import row_title
+from attncem.reporting import hover as telling
 from attncem.reporting.fonts import OWN, families
-from attncem.reporting.load import Entry, Record, RunView
-from attncem.reporting.telling import Line, Spot
+from attncem.reporting.hover import Line, Spot
+from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs.load import Entry, Record, RunView
 from attncem.reporting.wording import describe_sight
-from attncem.texts import has_text, text
-from attncem.texts.titles import row_title
+from attncem.training.health import describe_limit, finite
 
 NUM_COLORS = 8
 INK, MUTED, GRID = "#010203", "#040506", "#070809"

@@ -11,7 +11,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from attncem.texts import LANGUAGES, language
+from attncem.base.texts import LANGUAGES, language
 
 OWN = "DejaVu Sans"
 """Comes with matplotlib."""

@@ -13,11 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.reporting import (
-    asking,
+from attncem.base.texts import has_text, joined, pattern, retold, text
+from attncem.base.texts.titles import row_title
+from attncem.base.types import RunError
+from attncem.records.audit import AuditResult
+from attncem.reporting import figures, wording
+from attncem.reporting.runs import (
     certificates,
     commands,
-    figures,
     first_screen,
     gallery,
     health,
@@ -25,16 +28,12 @@ from attncem.reporting import (
     report_tables,
     tables,
     trade_off,
-    wording,
 )
-from attncem.reporting.load import Entry, RunView, load_runs
-from attncem.reporting.methods import Method
-from attncem.reporting.methods import methods as group
+from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs.load import Entry, RunView, load_runs
+from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.table_formats import as_csv
-from attncem.results.audit import AuditResult
-from attncem.texts import has_text, joined, pattern, retold, text
-from attncem.texts.titles import row_title
-from attncem.types import RunError
 
 _GENERATOR = '<meta name="generator" content="attncem '
 

@@ -16,19 +16,21 @@ from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
-from attncem.campaign_folder import PLANNED
-from attncem.files import read_if_there, write_atomic
-from attncem.reporting import campaign_plots, figures, gallery
-from attncem.reporting.campaign import campaign_figures
-from attncem.reporting.campaign_plots import PAPER, Ink, Plot
+from attncem.base.texts import text
+from attncem.base.texts.titles import row_title
+from attncem.base.types import RunError
+from attncem.records.campaign_folder import PLANNED
+from attncem.records.files import read_if_there, write_atomic
+from attncem.reporting import figures
+from attncem.reporting.campaign import plots as campaign_plots
+from attncem.reporting.campaign.page import campaign_figures
+from attncem.reporting.campaign.plots import PAPER, Ink, Plot
 from attncem.reporting.html import run_name
-from attncem.reporting.load import Entry, RunView, load_runs
-from attncem.reporting.methods import Method
-from attncem.reporting.methods import methods as group
-from attncem.reporting.trade_off import trade_offs
-from attncem.texts import text
-from attncem.texts.titles import row_title
-from attncem.types import RunError
+from attncem.reporting.runs import gallery
+from attncem.reporting.runs.load import Entry, RunView, load_runs
+from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import methods as group
+from attncem.reporting.runs.trade_off import trade_offs
 
 _MARK = "attncem-figure"
 _HEADS: dict[str, dict[str, str | None]] = {

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from attncem.progress import format_duration
-from attncem.reporting import units
-from attncem.reporting.health import is_collapsed, is_near_chance, is_useless
-from attncem.reporting.load import SHORT, Entry, RunView
-from attncem.results.audit import NO_LABEL, AuditResult, Row
-from attncem.results.bounds import Bound
-from attncem.results.threats import ThreatModel
-from attncem.texts import has_text, joined, text
-from attncem.texts.titles import row_title
+from attncem.base.progress import format_duration
+from attncem.base.texts import has_text, joined, text
+from attncem.base.texts.titles import row_title
+from attncem.config.threats import ThreatModel
+from attncem.records.audit import NO_LABEL, AuditResult, Row
+from attncem.records.bounds import Bound
+from attncem.reporting.runs import units
+from attncem.reporting.runs.health import is_collapsed, is_near_chance, is_useless
+from attncem.reporting.runs.load import SHORT, Entry, RunView
 
 MISSING = "–"
 

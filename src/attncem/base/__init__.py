@@ -1,0 +1,1 @@
+"""What every room shares: errors, seeds, progress, processes, texts, records; torch only in `pictures`."""

@@ -1,0 +1,193 @@
+"""A campaign as one file: results without weights, and whole what is needed to go on elsewhere.
+
+A zip whose first member, archive.json, lists every other with its size and SHA-256. A cell that is done travels as
+results: configuration, manifest, logs, best.json, portrait, and of each audit its plan, its rows, their join and some
+pictures. A cell that is not done travels with all that going on needs. noise.key never travels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from attncem.base.types import SCHEMA_VERSION, RunError
+from attncem.campaigns.expansion import needs
+from attncem.campaigns.thinning import thinned_audit, thinned_metrics
+from attncem.records.campaign import ArchiveList, ArchiveMember
+from attncem.records.campaign_folder import (
+    ASKED,
+    CELLS,
+    FAILURES,
+    LOG,
+    PLANNED,
+    PORTRAIT,
+    CampaignFolder,
+)
+from attncem.records.files import (
+    PARTIAL,
+    explain_os_error,
+    name_new,
+    partial_path,
+    read_bytes,
+    read_record,
+    sync_folder,
+)
+from attncem.records.run_files import LEFT_BEHIND, Best
+from attncem.records.runs import KEY_FILE, RunDirectory
+
+LISTING = "archive.json"
+_CHUNK = 2**20
+_RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl", PORTRAIT)
+"""Files of a run that are results; audits come beside them."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An archive: how many cells are in it, and how many of them whole."""
+
+    path: Path
+    cells: int
+    whole: int
+
+
+# export
+
+
+def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) -> Exported:
+    """Write a campaign as one new file. A campaign that is running is refused.
+
+    Cells that are not done travel whole; with ``results_only`` they stay behind, and begin anew where it goes on.
+    """
+    campaign = CampaignFolder.open(folder)
+    views = campaign.views()
+    if campaign.is_running() or any(view.state == "running" for view in views):
+        raise RunError(f"{folder} is running: attncem campaign stop {folder} ends it, and it can go on afterwards")
+    begun = [view.cell.id for view in views if (view.state == "done" if results_only else view.state != "planned")]
+    whole = set() if results_only else _whole(campaign)
+    with explain_os_error(archive, "no archive was made; choose another place"):
+        if os.path.lexists(archive):
+            raise RunError(f"{archive} exists already and is left as it is; choose another name")
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        temporary = partial_path(archive.parent)
+        try:
+            _write(temporary, _members(campaign, begun, whole))
+            name_new(temporary, archive)
+            sync_folder(archive.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return Exported(archive, len(begun), len(whole.intersection(begun)))
+
+
+def _whole(campaign: CampaignFolder) -> set[str]:
+    """The cells that must travel with their weights: those that are not done, and what they need."""
+    unfinished = [view.cell for view in campaign.views() if view.state != "done"]
+    needed = {name for cell in unfinished for name in needs(campaign.campaign, campaign.plan, cell)}
+    return {cell.id for cell in unfinished} | needed
+
+
+def _members(campaign: CampaignFolder, begun: Iterable[str], whole: set[str]) -> Iterator[tuple[str, Path | bytes]]:
+    """Every member: its name, and the file or the bytes that it is made of."""
+    root = campaign.path
+    asked = {cell.id for cell in campaign.plan.cells}
+    for name in (ASKED, PLANNED, LOG):
+        yield from _files(root, [root / name])
+    for part, ends in ((CELLS, (".yaml", ".json")), (FAILURES, (".json",))):
+        yield from _files(root, [f for f in sorted((root / part).glob("*")) if f.stem in asked and f.suffix in ends])
+    for cell_id in begun:
+        run = campaign.run_path(cell_id)
+        yield from _whole_run(root, run) if cell_id in whole else _results(root, run)
+
+
+def _files(root: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """The regular files among these, by their place in the archive."""
+    for file in files:
+        if file.is_file() and not file.is_symlink():
+            yield file.relative_to(root).as_posix(), file
+
+
+def _whole_run(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
+    """All that going on needs: of checkpoints the newest and the best alone."""
+    kept = _kept_checkpoints(run)
+    for file in sorted(run.rglob("*")):
+        inside = file.relative_to(run).parts
+        left_out = inside[0] == "checkpoints" and inside[1:2] not in [(name,) for name in kept]
+        hidden = any(part.startswith(PARTIAL) for part in inside) or inside[-1] in (KEY_FILE, ".lock")
+        if not (left_out or hidden):
+            yield from _files(root, [file])
+
+
+def _kept_checkpoints(run: Path) -> set[str]:
+    names = RunDirectory(run).checkpoints()[-1:]
+    if (run / "best.json").exists():
+        names.append(read_record(Best, run / "best.json").checkpoint)
+    return set(names)
+
+
+def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
+    """What a run found, without weights: fewer lines of its log and fewer pictures."""
+    for name in _RESULTS:
+        for place, file in _files(root, [run / name]):
+            yield place, _result(run, file)
+    for folder in sorted((run / "audits").glob("*/audit.json")):
+        for name, data in thinned_audit(folder.parent).items():
+            yield (folder.parent / name).relative_to(root).as_posix(), data
+
+
+def _result(run: Path, file: Path) -> Path | bytes:
+    """A file of a run as it travels: a shorter log, a manifest that knows which weights stayed behind."""
+    if file.name == "metrics.jsonl":
+        return thinned_metrics(read_bytes(file))
+    directory = RunDirectory(run)
+    if file.name == "manifest.json" and directory.checkpoints():
+        manifest = {**directory.manifest, LEFT_BEHIND: directory.encoder_sha256("best")}
+        return json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False).encode()
+    return file
+
+
+def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
+    """The zip: the list of its members first, then each of them."""
+    made = list(members)
+    listed = [ArchiveMember(name, *_facts(source)) for name, source in made]
+    head = {"schema_version": SCHEMA_VERSION, **ArchiveList(listed).to_dict()}
+    with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+        file.writestr(LISTING, json.dumps(head, ensure_ascii=False))
+        for (name, source), fact in zip(made, listed, strict=True):
+            with file.open(name, "w", force_zip64=True) as member, _opened(source) as data:
+                copy_listed(data, member, fact)
+
+
+def _facts(source: Path | bytes) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    with _opened(source) as data:
+        while chunk := data.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return size, digest.hexdigest()
+
+
+@contextmanager
+def _opened(source: Path | bytes) -> Iterator[IO[bytes]]:
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as data:
+        yield data
+
+
+def copy_listed(source: IO[bytes], target: IO[bytes] | None, listed: ArchiveMember) -> None:
+    """Copy no more than the list says; RunError where it is not exactly that."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := source.read(min(_CHUNK, listed.bytes - size + 1)):
+        size += len(chunk)
+        if size > listed.bytes:
+            break
+        digest.update(chunk)
+        if target is not None:
+            target.write(chunk)
+    if size != listed.bytes or digest.hexdigest() != listed.sha256:
+        raise RunError(f"the archive is damaged: {listed.name} is not what its list says")

@@ -1,0 +1,89 @@
+"""run_demo(): the packaged campaign `demo`, all or nothing: four split models side by side, and one report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from attncem.base.progress import Progress, shown, tell
+from attncem.base.texts import text, written
+from attncem.base.types import ConfigError, RunError
+from attncem.base.working import Workers
+from attncem.campaigns.cell import audit_run, train_run
+from attncem.config.loading.load import load_config
+from attncem.config.loading.overrides import plain
+from attncem.config.options.campaigns import CampaignAudit, load_campaign
+from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import Suite
+from attncem.records.audit import AuditResult
+from attncem.records.runs import free_path
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made: run folders, their audits, the report."""
+
+    runs: list[Path]
+    audits: list[AuditResult]
+    report: Path
+
+
+def run_demo(
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    suite: str | Suite = "quick",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Demo:
+    """Train and audit the demo's models in parallel processes, one thread each, then write the report."""
+    from attncem.reporting import report as write_report
+
+    folder = Path(out) if out is not None else free_path("runs", "demo")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers={workers}: at least 1 process is needed")
+    arms = load_campaign("demo").arms.values()
+    configs = [load_config(arm.config or "demo-none", overrides).config for arm in arms]
+    if len({config.name for config in configs}) < len(configs):
+        raise ConfigError("name cannot be set for the demo: its runs need names of their own")
+    count = workers or min(len(configs), os.cpu_count() or 1)
+    asked = CampaignAudit(suite=suite if isinstance(suite, str) else plain(suite))
+    with shown(progress) as told:
+        tell(told, _start_line(configs, folder, asked, count))
+        audits = _work(configs, folder, asked, count, told)
+    runs = [folder / config.name for config in configs]
+    return Demo(runs, audits, write_report(runs, folder / "report.html"))
+
+
+def _start_line(configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int) -> str:
+    suite = asked.suite if isinstance(asked.suite, str) else asked.suite["name"]
+    names, data = ", ".join(config.name for config in configs), configs[0].data.name
+    return text("command.start.demo", names=names, data=data, suite=suite, workers=workers, folder=folder)
+
+
+def _work(
+    configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int, progress: Progress
+) -> list[AuditResult]:
+    """Train every model; audit each as soon as it is trained and a worker is free."""
+    for config in configs:
+        progress(written("stage.train", run=config.name), 0, 1, {})
+    audits: dict[str, AuditResult] = {}
+    with Workers(workers, progress, "the demo") as pool:
+        runs = {config.name: folder / config.name for config in configs}
+        pending = {
+            pool.submit(train_run, config, runs[config.name], tells=True): ("train", config.name) for config in configs
+        }
+        while pending:
+            done, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                (stage, name), result = pending.pop(future), future.result()
+                if stage == "train":
+                    pending[pool.submit(audit_run, result, asked, tells=True)] = ("audit", name)
+                else:
+                    audits[name] = result
+    return [audits[config.name] for config in configs]

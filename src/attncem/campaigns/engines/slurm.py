@@ -1,0 +1,107 @@
+"""Jobs of a Slurm cluster through submitit (extra `slurm`): one a cell.
+
+FOLDER/slurm/ holds submitit's own files and the logs of the jobs, FOLDER/slurm/cells/ID.json which job a cell is: when
+the process that runs the campaign dies its jobs go on, and the next one finds them there instead of starting others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attncem.base.progress import Progress, silent
+from attncem.base.types import ConfigError
+from attncem.campaigns.cell import work
+from attncem.campaigns.engines.base import EngineOptions
+from attncem.campaigns.engines.polled import PolledEngine, needed
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.files import explain_os_error, read_json, write_json
+
+JOBS = "slurm"
+_MINUTES = 240
+"""Minutes that a job may take where nobody says; one that takes longer is put into the queue again and goes on."""
+_ADVICE = "what was finished is kept: mend this and give the same command again"
+
+
+class CellJob:
+    """What a job does. At its time limit, or when it is preempted, submitit has it queued again."""
+
+    def __call__(self, folder: str, cell_id: str) -> None:
+        """Work on a cell, from where it is."""
+        work(Path(folder), cell_id, silent)
+
+    def checkpoint(self, folder: str, cell_id: str) -> Any:
+        """The same again: what was finished is on disk."""
+        submitit = needed("submitit", "slurm")
+        return submitit.helpers.DelayedSubmission(self, folder, cell_id)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A job of a cell; None: a process that was started before has the cell, and is waited for."""
+
+    cell_id: str
+    job: Any = None
+
+
+class SlurmEngine(PolledEngine[_Job]):
+    """Jobs of a Slurm cluster, at most `workers` of them in the queue or at work."""
+
+    cluster = "slurm"
+    """submitit's name of where jobs run; `local` are processes of this machine, for tests."""
+
+    def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
+        super().__init__(folder, options, progress)
+        self._submitit = needed("submitit", "slurm")
+        self._root = folder.path.resolve() / JOBS
+        with explain_os_error(self._root, _ADVICE):
+            (self._root / "cells").mkdir(parents=True, exist_ok=True)
+        self._executor = self._made(options)
+
+    def _made(self, options: EngineOptions) -> Any:
+        try:
+            executor = self._submitit.AutoExecutor(folder=self._root, cluster=self.cluster)
+        except RuntimeError as error:
+            raise ConfigError(f"engine=slurm: {error} Start it where sbatch and srun are") from error
+        given = {"name": "attncem", "timeout_min": options.minutes or _MINUTES, "cpus_per_task": 2}
+        given |= {"gpus_per_node": options.gpus} if options.gpus else {}
+        given |= {"slurm_partition": options.partition} if options.partition else {}
+        executor.update_parameters(**given)
+        return executor
+
+    def _start(self, cell_id: str) -> _Job:
+        before = self._before(cell_id)
+        if before is not None:
+            return before
+        with explain_os_error(self._root, _ADVICE):
+            job = self._executor.submit(CellJob(), str(self.folder.path.resolve()), cell_id)
+            write_json(self._file(cell_id), {"job": job.job_id, "cluster": self.cluster})
+        return _Job(cell_id, job)
+
+    def _before(self, cell_id: str) -> _Job | None:
+        """What an earlier process of the campaign started for the cell and is still in the queue or at work."""
+        file = self._file(cell_id)
+        if self.cluster == "slurm" and file.exists():
+            job = self._submitit.SlurmJob(self._root, str(read_json(file).get("job")))
+            if not job.done(force_check=True):
+                return _Job(cell_id, job)
+        return _Job(cell_id) if self._is_held(cell_id) else None
+
+    def _has_ended(self, job: _Job) -> bool:
+        return bool(job.job.done()) if job.job is not None else not self._is_held(job.cell_id)
+
+    def _is_held(self, cell_id: str) -> bool:
+        return self.folder.view(self.folder.cell(cell_id)).state == "running"
+
+    def _cancel(self, job: _Job) -> None:
+        if job.job is not None:
+            job.job.cancel(check=False)
+            if self.cluster == "local":  # no scheduler takes care of it
+                job.job._process.wait()
+
+    def _about(self, job: _Job) -> str:
+        return "its process" if job.job is None else f"job {job.job.job_id} (log: {job.job.paths.stderr})"
+
+    def _file(self, cell_id: str) -> Path:
+        return self._root / "cells" / f"{cell_id}.json"

@@ -1,0 +1,122 @@
+"""From a campaign to its cells: arms × points × seeds, each with the full configuration of its run."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import load_config
+from attncem.config.options.campaigns import ArmOptions, Campaign
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign import CampaignPlan, Cell
+from attncem.records.campaign_folder import CampaignFolder, PlannedCell
+
+MOST_CELLS = 10_000
+"""A campaign of more cells is taken for a mistake."""
+_LONGEST = 80
+"""Letters of a cell's name, beside a hash: it names a folder, and run configurations take 100."""
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def expand(campaign: Campaign) -> list[PlannedCell]:
+    """The cells in the order in which they are begun: the first seed of everything before the second.
+
+    Every configuration and audit is validated: a ConfigError names the arm and the point.
+    """
+    points = [(name, point) for name, arm in campaign.arms.items() for point in _points(campaign, arm)]
+    count = len(points) * len(campaign.seed_list)
+    if count > MOST_CELLS:
+        raise ConfigError(f"{count} cells: {MOST_CELLS} are the most that a campaign may have")
+    cells = [plan_cell(campaign, *place, seed) for seed in campaign.seed_list for place in points]
+    for audit in campaign.audits:
+        audit.rows()
+    twice = [name for name, times in Counter(planned.cell.id.lower() for planned in cells).items() if times > 1]
+    if twice:
+        raise ConfigError(f"two cells would have the same name, {twice[0]}: a value stands in a grid twice")
+    _check_partners(campaign, [planned.cell for planned in cells])
+    return cells
+
+
+def _points(campaign: Campaign, arm: ArmOptions) -> Iterator[dict[str, Any]]:
+    """Every combination of the grid's values; an arm's own values of a key replace the campaign's."""
+    grid = {**campaign.grid, **arm.grid}
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def plan_cell(campaign: Campaign, name: str, point: dict[str, Any], seed: int, known_as: str = "") -> PlannedCell:
+    """One cell: the arm of this name at a point, with the full configuration of its run; ConfigError names both."""
+    arm = campaign.arms[name]
+    cell = Cell(known_as or cell_id(name, point, seed), name, seed, point)
+    settings = {**campaign.set, **arm.set, **point, "seed": seed, "name": cell.id}
+    try:
+        return PlannedCell(cell, load_config(arm.config or campaign.config, settings).config)
+    except ConfigError as error:
+        at = "".join(f", {key}={json.dumps(value)}" for key, value in point.items())
+        raise ConfigError(f"arms.{name}{at}: {error}") from None
+
+
+def cell_id(arm: str, point: Mapping[str, Any], seed: int) -> str:
+    """A name that can be a folder's: the arm, the values of the point by the last word of their keys, the seed.
+
+    It depends on nothing else of the campaign, so a cell keeps its name when others come or go. Where values have
+    signs that a name cannot have, or it would be long, a hash tells it from others.
+    """
+    last = Counter(key.rpartition(".")[2] for key in point)
+    words = {key: short if last[short := key.rpartition(".")[2]] == 1 else key for key in point}
+    parts = [f"{words[key]}-{value if isinstance(value, str) else json.dumps(value)}" for key, value in point.items()]
+    whole = "_".join([arm, *parts])
+    plain = _ODD.sub("-", whole)[:_LONGEST]
+    digest = "" if plain == whole else f"-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
+    return f"{plain}{digest}-s{seed}"
+
+
+def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
+    """Every cell that is to be compared with another arm's run has exactly one beside it."""
+    plan = CampaignPlan(campaign.name, campaign.meaning, "", cells)
+    named = {f"audits.{place}.reference": audit.reference for place, audit in enumerate(campaign.audits)}
+    for key, arm in {"equal_time_to": campaign.equal_time_to, **named}.items():
+        lonely = (cell for cell in cells if arm is not None and cell.arm != arm and plan.partner(cell, arm) is None)
+        if arm is not None and (cell := next(lonely, None)):
+            raise ConfigError(f"{key}={arm}: not exactly one of its runs stands beside {cell.id}: their grids differ")
+
+
+def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
+    """The cells that must be done before this one is begun: references of its audits, and whose time it gets."""
+    arms = {audit.reference for audit in campaign.audits} | {campaign.equal_time_to}
+    partners = [plan.partner(cell, arm) for arm in arms if arm is not None and arm != cell.arm]
+    if campaign.equal_time_to not in (None, cell.arm) and (first := plan.first_of(cell)).id != cell.id:
+        partners.append(first)  # which measures for all seeds
+    return [partner.id for partner in partners if partner is not None]
+
+
+def digest(config: RunConfig) -> str:
+    """What tells configurations of runs apart, whatever the runs are called: a hash of all that is not a default."""
+    plain = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+# a campaign that is there already
+
+
+def fit(folder: CampaignFolder, cells: list[PlannedCell]) -> list[PlannedCell]:
+    """The cells with names under which the folder can hold them.
+
+    A cell whose run was begun with another configuration keeps its name and its run; the new one gets a hash.
+    """
+    return [_fitted(folder, planned) for planned in cells]
+
+
+def _fitted(folder: CampaignFolder, planned: PlannedCell) -> PlannedCell:
+    cell = planned.cell
+    if not folder.run_path(cell.id).exists() or folder.config(cell.id) == planned.config:
+        return planned
+    renamed = f"{cell.id}-{digest(planned.config)[:6]}"
+    return PlannedCell(replace(cell, id=renamed), load_config(planned.config, {"name": renamed}).config)

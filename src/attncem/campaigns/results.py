@@ -1,0 +1,234 @@
+"""From a campaign's folder to the one small file that is committed beside the documents that quote it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attncem.base.types import SCHEMA_VERSION, RunError
+from attncem.campaigns.expansion import digest
+from attncem.config.options.campaigns import CampaignAudit
+from attncem.config.options.suites import load_suite
+from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.campaign import Cell
+from attncem.records.campaign_folder import CampaignFolder, CellView
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
+from attncem.records.files import explain_os_error, read_record, write_atomic
+from attncem.records.ledger import joined
+from attncem.records.runs import RunDirectory
+
+_NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
+SEARCH = "search.yaml"
+"""What was asked of a search lies so in its folder."""
+_HASH = 16
+"""Letters of the hash of a cell's options."""
+_DIGITS = 6
+"""Digits after the point of a measure: far below its interval."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a finished cell found, and on which device each of its audits was made."""
+
+    result: CellResult
+    devices: list[str]
+
+
+Known = dict[str, Read]
+"""Finished cells by their names: they do not change, so who asks again and again reads each of them once."""
+
+
+def write_results(folder: str | Path, out: str | Path, known: Known | None = None) -> CampaignTable:
+    """Write a campaign's results to a new file, or over an older file of results of the same campaign.
+
+    Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere, or
+    before the campaign grew. Where their options or audits were others, nothing is written.
+    """
+    file = Path(out)
+    table = campaign_table(folder, command_to=file.name, known=known)
+    if os.path.lexists(file):
+        table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)
+    with explain_os_error(file, "the campaign is as it was; choose another file"):
+        write_atomic(file, results_text(table).encode())
+    return table
+
+
+def check_results_file(campaign: str, file: Path) -> None:
+    """RunError where results of this campaign could not be written: before hours of work, not after them."""
+    if os.path.lexists(file):
+        _older(file, campaign)
+    elif not file.parent.is_dir():
+        raise RunError(f"{file.parent} is no folder: {file} cannot be written; choose another file")
+
+
+def results_text(table: CampaignTable) -> str:
+    """The file's text: JSON with a line for every interval, so that a change of one is a change of one line."""
+    data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFolder, file: Path) -> CampaignTable:
+    """The table with what an older file has beyond it, cell by cell in the plan's order."""
+    own, there = _by_cell(table), _by_cell(older)
+    further = there.keys() - own.keys()
+    if not further:
+        return table
+    asked = {_key(cell): cell for cell in folder.plan.cells}
+    fits = _asked_alike(table, older) and all(
+        key in asked and (older.sha256 == table.sha256 or there[key].config == _config_of(folder, asked[key].id))
+        for key in further
+    )
+    if not fits:
+        raise RunError(
+            f"{file} has {len(further)} cells that the folder has not finished, of another form of this campaign; "
+            "choose another name"
+        )
+    both = {key: own.get(key) or there[key] for key in asked if key in own or key in there}
+    unfinished = {cell.id: table.unfinished[cell.id] for key, cell in asked.items() if key not in both}
+    audits = [
+        replace(now, devices=sorted({*(now.devices or ()), *(before.devices or ())}))
+        for now, before in zip(table.audits, older.audits, strict=True)
+    ]
+    return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
+
+
+def _asked_alike(table: CampaignTable, older: CampaignTable) -> bool:
+    """Whether both were judged by the same audits, on whatever devices."""
+    one, other = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
+    return one == other
+
+
+def _config_of(folder: CampaignFolder, cell_id: str) -> str:
+    return digest(folder.config(cell_id))[:_HASH]
+
+
+def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
+    return {_key(cell): cell for cell in table.cells}
+
+
+def _key(cell: Cell | CellResult) -> str:
+    """What tells a cell from the others of its campaign."""
+    return json.dumps([cell.arm, cell.point, cell.seed], sort_keys=True)
+
+
+def _older(file: Path, campaign: str) -> CampaignTable:
+    """The results of this campaign that a file holds; RunError where it holds something else."""
+    with contextlib.suppress(RunError):
+        if (older := read_results(file)).campaign == campaign:
+            return older
+    raise RunError(f"{file} exists already and holds something else; choose another name")
+
+
+def read_results(file: str | Path) -> CampaignTable:
+    """The results of a campaign as their file has them."""
+    return read_record(CampaignTable, Path(file))
+
+
+def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Known | None = None) -> CampaignTable:
+    """What a campaign has found so far, cell by cell; RunError where that is nothing.
+
+    Cells that are `known` are not read, the others become so.
+    """
+    folder = CampaignFolder.open(path)
+    views = folder.views()
+    done = [view for view in views if view.state == "done"]
+    if not done:
+        raise RunError(
+            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
+        )
+    known = {} if known is None else known
+    for view in done:
+        if view.cell.id not in known:
+            known[view.cell.id] = _read(folder, view)
+    found = [known[view.cell.id] for view in done]
+    name = folder.campaign.name
+    verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
+    asked = [_asked(audit, [one.devices[place] for one in found]) for place, audit in enumerate(folder.campaign.audits)]
+    return CampaignTable(
+        campaign=name,
+        meaning=folder.campaign.meaning,
+        command=f"attncem {verb} {name} --out FOLDER; attncem campaign results FOLDER {command_to}",
+        audits=asked,
+        cells=[one.result for one in found],
+        sha256=folder.plan.sha256,
+        versions=dict(folder.plan.versions),
+        unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
+    )
+
+
+def _read(folder: CampaignFolder, view: CellView) -> Read:
+    """A finished cell with its audits, in the order in which the campaign asks for them."""
+    there = folder.finished(view.cell.id).audits
+    audits = [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+    return Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
+
+
+def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
+    suite = load_suite(audit.suite, audit.set).suite
+    return AskedAudit(
+        rows=asked_rows(audit),
+        suite=f"{suite.name} v{suite.version}",
+        threat=audit.threat,
+        evaluation=audit.on,
+        weights=audit.weights,
+        devices=sorted(set(devices)),
+    )
+
+
+def asked_rows(audit: CampaignAudit) -> dict[str, dict[str, Any]]:
+    """The options of every row that an audit asks for, without those that are the defaults."""
+    suite = load_suite(audit.suite, audit.set).suite
+    return {name: suite.rows[name].model_dump(mode="json", exclude_defaults=True) for name in audit.rows()}
+
+
+def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> CellResult:
+    run = RunDirectory.open(view.path)
+    manifest = run.manifest
+    best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
+    subject = audits[0].subject if audits else None
+    return CellResult(
+        arm=view.cell.arm,
+        point=dict(view.cell.point),
+        seed=view.cell.seed,
+        audits=[_found(audit) for audit in audits],
+        warnings=sorted({item.code for audit in audits for item in audit.findings} | _warned(run)),
+        client_macs=subject.client_macs if subject else None,
+        training_seconds=round(manifest["training_seconds"], 3),
+        training_images=manifest["split"]["train"],
+        validation_accuracy=None if best is None else round(best, _DIGITS),
+        steps=manifest.get("steps"),
+        config=_config_of(folder, view.cell.id),
+    )
+
+
+def _warned(run: RunDirectory) -> set[str]:
+    """Causes of warnings that began during the training."""
+    return {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
+
+
+def _found(audit: AuditResult) -> CellAudit:
+    probes = {row.name: _scores(row) for row in audit.rows if row.ok and row.kind == "probe"}
+    balanced = None if audit.accuracy is None else audit.accuracy.balanced
+    return CellAudit(
+        accuracy=None if audit.accuracy is None else _interval(audit.accuracy),
+        strongest=audit.strongest or None,
+        attacks={row.name: {**_scores(row), "reliable": row.verdict.reliable} for row in audit.attacks},
+        probes=probes or None,
+        seconds=round(audit.seconds, 2),
+        row_seconds={row.name: round(row.seconds, 2) for row in audit.rows if row.ok},
+        balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
+    )
+
+
+def _scores(row: Row) -> dict[str, Any]:
+    return {name: _interval(score) for name, score in row.scores.items()}
+
+
+def _interval(score: Score) -> Interval:
+    return [round(value, _DIGITS) for value in (score.mean, score.low, score.high)]

@@ -1,0 +1,332 @@
+"""run_campaign(): work on every cell that is not done, several at once; go on wherever it was."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from attncem.base.progress import Progress, forget, shown, tell
+from attncem.base.texts import text, written
+from attncem.base.texts.titles import failed_at
+from attncem.base.types import ConfigError, RunError
+from attncem.campaigns.costs import Cost, Forecast, spent
+from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
+from attncem.campaigns.expansion import needs
+from attncem.campaigns.planning import Asked, Source, find, look, standing
+from attncem.campaigns.results import Known, check_results_file, write_results
+from attncem.config.loading.suggest import known
+from attncem.records.campaign import Failure
+from attncem.records.campaign_folder import CampaignFolder, CellView, held
+from attncem.records.files import explain_os_error
+
+_ROOM = 64 * 2**20
+"""Bytes that must be free before a campaign begins."""
+_ON_A_GPU = 2
+"""Processes on a GPU where nobody says how many: while one is busy on the host, the other computes."""
+_GPU_TOOLS = ("nvidia-smi", "rocm-smi")
+"""What comes with every driver of a GPU."""
+_POLL = 0.5
+"""Seconds between two looks at whether somebody asked it to stop."""
+_PATIENCE = 60.0
+"""Seconds that `stop_campaign` waits for the end."""
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """What became of a campaign. ``stopped``: it was asked to end, or its time was over, before it was done."""
+
+    folder: CampaignFolder
+    cells: list[CellView]
+    stopped: bool = False
+
+    @property
+    def failed(self) -> list[CellView]:
+        """The cells that failed."""
+        return [view for view in self.cells if view.state == "failed"]
+
+    @property
+    def done(self) -> bool:
+        """Whether every cell is complete."""
+        return all(view.state == "done" for view in self.cells)
+
+
+def run_campaign(
+    source: Source,
+    overrides: Sequence[str] = (),
+    *,
+    out: str | Path | None = None,
+    engine: str = "local",
+    options: EngineOptions | None = None,
+    retry: Sequence[str] | None = None,
+    cells: Sequence[str] = (),
+    results: str | Path | None = None,
+    within: float | None = None,
+    progress: Progress | None = None,
+) -> CampaignResult:
+    """Train and audit every cell that is not done; what is finished is never made again.
+
+    `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
+    campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
+    others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
+    such as "slot-*", only those are worked on or tried again, in the order of the patterns, and what they need.
+    `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
+    `within` so many minutes it ends; a cell that would not be done by then, be it as quick as any so far, is not begun.
+    """
+    if within is not None and not within > 0:
+        raise ConfigError(f"within={within:g}: more than 0 minutes are needed")
+    kind = ENGINES[known("engine", engine, ENGINES)]
+    asked = find(source, overrides, out)
+    named, keep = _named(asked, cells), None if results is None else Path(results)
+    if keep is not None:
+        check_results_file(asked.about.name, keep)
+    _check_room(standing(asked.path))
+    with ExitStack() as stack:
+        with explain_os_error(asked.path, "no campaign was made; choose another folder with --out"):
+            asked.path.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(held(asked.path))
+        told = stack.enter_context(shown(progress))
+        folder = _settle(asked, told)
+        folder.clear_stop()
+        chosen = _with_needs(folder, named)
+        _forgive(folder, retry, chosen)
+        given = options or default_options(folder)
+        deadline = math.inf if within is None else time.monotonic() + 60 * within
+        return _Run(folder, kind, given, told, chosen, keep, deadline).to_its_end()
+
+
+def default_options(folder: CampaignFolder) -> EngineOptions:
+    """A process a core, or for as many cores as an arm's runs have threads, or two on a GPU; no more than cells."""
+    cells = folder.plan.cells
+    configs = [folder.config(cell.id) for cell in {cell.arm: cell for cell in reversed(cells)}.values()]
+    fitting = processes_here({config.device for config in configs}) // max(config.threads for config in configs)
+    return EngineOptions(workers=max(1, min(len(cells), fitting)))
+
+
+def processes_here(devices: Collection[str]) -> int:
+    """One for every core; where runs find a GPU no more than can share it."""
+    cores = os.cpu_count() or 1
+    if set(devices) <= {"cpu"} or not any(map(shutil.which, _GPU_TOOLS)):
+        return cores
+    from attncem.training.engine import resolve_device  # torch takes seconds to import: only where there may be a GPU
+
+    return min(cores, _ON_A_GPU) if resolve_device("auto").type == "cuda" else cores
+
+
+def stop_campaign(path: str | Path) -> bool:
+    """Ask the process that runs a campaign to end, and wait until it has; False: none runs it."""
+    folder = CampaignFolder.open(path)
+    if not folder.is_running():
+        return False
+    folder.ask_to_stop()
+    deadline = time.monotonic() + _PATIENCE
+    while folder.is_running():
+        if time.monotonic() > deadline:
+            raise RunError(f"{folder.path} was asked to stop and is still running: does it run on another machine?")
+        time.sleep(_POLL / 5)
+    return True
+
+
+def _check_room(path: Path) -> None:
+    free = shutil.disk_usage(path).free
+    if free < _ROOM:
+        raise RunError(f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; make room, or choose --out")
+
+
+def _settle(asked: Asked, told: Progress) -> CampaignFolder:
+    """The folder with the campaign that is asked for; what changed is told."""
+    if asked.campaign is None and asked.existing is not None:
+        return asked.existing
+    assert asked.campaign is not None
+    if asked.existing is None:
+        return CampaignFolder.create(asked.path, asked.campaign, asked.cells)
+    for line in look(asked).changes:
+        tell(told, line)
+    return CampaignFolder.adopt(asked.path, asked.campaign, asked.cells)
+
+
+def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
+    """The cells whose names fit a pattern, those of the first one first; ConfigError where one fits none."""
+    names = asked.names
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(f"--cells {pattern}: no cell is called so; attncem campaign plan lists their names")
+    return list(dict.fromkeys(name for pattern in patterns for name in fnmatch.filter(names, pattern)))
+
+
+def _with_needs(folder: CampaignFolder, names: Sequence[str]) -> list[str]:
+    """These cells and then all that must be done before them; all cells where none is named."""
+    found = list(names or (cell.id for cell in folder.plan.cells))
+    for name in found:  # it grows on the way
+        found += [other for other in needs(folder.campaign, folder.plan, folder.cell(name)) if other not in found]
+    return found
+
+
+def _forgive(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collection[str]) -> None:
+    """Have failed cells tried again: those that are named, or all that are to be worked on."""
+    if retry is None:
+        return
+    failed = {view.cell.id for view in folder.views() if view.state == "failed"}
+    for name in retry:
+        if folder.cell(name).id not in failed:
+            raise ConfigError(f"{name} has not failed: there is nothing to try again")
+        if name not in chosen:
+            raise ConfigError(f"{name} is to be tried again, but is none of the cells that --cells names")
+    for name in retry or failed.intersection(chosen):
+        folder.forgive(name)
+
+
+@dataclass
+class _Run:
+    """One go at a campaign: which cells wait, which are at work, how many ended."""
+
+    folder: CampaignFolder
+    kind: type[Engine]
+    options: EngineOptions
+    told: Progress
+    chosen: Sequence[str]
+    """The cells to work on, in this order."""
+    results: Path | None = None
+    """The file that has after every cell what was found so far."""
+    deadline: float = math.inf
+    """When it ends, by the monotonic clock."""
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+    """The cells that each cell needs that is not begun."""
+    running: dict[str, float] = field(default_factory=dict)
+    """When each cell that is at work was begun."""
+    done: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    found: Known = field(default_factory=dict)
+    """What cells found that were written down."""
+    forecast: Forecast = field(default_factory=Forecast)
+    begun: dict[str, Cost] = field(default_factory=dict)
+    """What cells have cost that an earlier go has begun; known where there is a deadline."""
+    arms: dict[str, str] = field(default_factory=dict)
+
+    def to_its_end(self) -> CampaignResult:
+        """Until nothing is left that can be done, or somebody asks to stop."""
+        views, campaign, plan = self.folder.views(), self.folder.campaign, self.folder.plan
+        self.folder.mend_log()
+        self.forecast = Forecast.of(views, self.folder.events())
+        self.arms = {cell.id: cell.arm for cell in plan.cells}
+        for view in views:
+            if view.state in ("done", "failed"):
+                (self.done if view.state == "done" else self.failed).add(view.cell.id)
+        left = {view.cell.id: view.cell for view in views if view.state not in ("done", "failed")}
+        self.waiting = {name: needs(campaign, plan, left[name]) for name in self.chosen if name in left}
+        if math.isfinite(self.deadline):
+            self.begun = {name: spent(self.folder.run_path(name)) for name in self.waiting}
+        self.folder.log("run", cells=len(views), done=len(self.done), workers=self.options.workers)
+        self._keep_results()
+        self._say()
+        stopped = False
+        if self.waiting:
+            with self.kind(self.folder, self.options, self.told) as engine:
+                stopped = self._work(engine)
+        self.folder.clear_stop()
+        self.folder.log("stopped" if stopped else "ended", done=len(self.done), failed=len(self.failed))
+        return CampaignResult(self.folder, self.folder.views(), stopped)
+
+    def _work(self, engine: Engine) -> bool:
+        """Hand out cells and take note of how they end; True: somebody asked to stop, or the time is over."""
+        while True:
+            for cell_id in self._ready():
+                self.waiting.pop(cell_id)
+                self.running[cell_id] = time.monotonic()
+                self.folder.log("begun", cell=cell_id)
+                engine.submit(cell_id)
+                self._say()
+            if self.running:
+                for ended in engine.wait(_POLL):
+                    self._note(ended)
+            elif any(map(self.folder.is_worked_on, self.waiting)):  # by what was left of an earlier go
+                time.sleep(_POLL)
+            else:
+                return self._lacks_time()
+            if self.folder.asked_to_stop or time.monotonic() >= self.deadline:
+                return True
+
+    def _ready(self) -> list[str]:
+        """Cells that can be begun now: there is room and time for them, and nobody else works on them."""
+        room = self.options.workers - len(self.running)
+        fitting = (cell_id for cell_id in self._free() if self._is_done_in_time(cell_id))
+        ready = (cell_id for cell_id in fitting if not self.folder.is_worked_on(cell_id))
+        return [cell_id for _, cell_id in zip(range(room), ready, strict=False)]
+
+    def _free(self) -> Iterator[str]:
+        """Cells that wait for no other."""
+        return (cell_id for cell_id, needed in self.waiting.items() if self.done.issuperset(needed))
+
+    def _is_done_in_time(self, cell_id: str) -> bool:
+        """Whether a cell may be done before the deadline, if it is as quick as any that is like it.
+
+        Not its mean: a process that waits for the end gains nothing, and the first cells, begun all at once, are slow.
+        """
+        left = self.forecast.quickest(self.arms[cell_id]).less(self.begun.get(cell_id, Cost())).seconds
+        return time.monotonic() + left < self.deadline
+
+    def _lacks_time(self) -> bool:
+        """Whether cells are left that would not be done in time; how many is told."""
+        left = sum(not self._is_done_in_time(cell_id) for cell_id in self._free())
+        if left:
+            tell(self.told, text("campaign.no_time", count=left))
+        return left > 0
+
+    def _note(self, ended: Ended) -> None:
+        """Write down how a cell ended."""
+        took = time.monotonic() - self.running.pop(ended.cell_id)
+        forget(self.told, ended.cell_id)
+        if ended.error is None:
+            self.done.add(ended.cell_id)
+            cost = spent(self.folder.run_path(ended.cell_id))
+            cost = replace(cost, seconds=max(took, cost.seconds))  # less where it was begun in an earlier go
+            self.forecast.learn(self.arms[ended.cell_id], cost)
+            self.folder.log("done", cell=ended.cell_id, seconds=round(cost.seconds, 3))
+            self._keep_results()
+        else:
+            self.failed.add(ended.cell_id)
+            failure = self._failure(ended)
+            self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
+            stage = failed_at(failure.stage)
+            tell(self.told, text("campaign.failed", cell=failure.id, stage=stage, reason=failure.reason))
+            _check_room(self.folder.path)  # or every other cell would fail for want of it
+        self._say()
+
+    def _keep_results(self) -> None:
+        """What was found so far, into the file that was given; where that fails it is told, and the cells go on."""
+        if self.results is None or not self.done:
+            return
+        try:
+            write_results(self.folder.path, self.results, self.found)
+        except RunError as error:
+            tell(self.told, str(error))
+
+    def _failure(self, ended: Ended) -> Failure:
+        """What the cell wrote down itself, or that its process could not."""
+        return self.folder.failure(ended.cell_id) or self.folder.fail(ended.cell_id, "process", str(ended.error))
+
+    def _say(self) -> None:
+        """How far it is: done of those to work on, and how many run, have failed, and how long it may take."""
+        numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
+        if (left := self._minutes_left()) is not None:
+            numbers["minutes left"] = left
+        self.told(self._stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
+
+    @property
+    def _stage(self) -> str:
+        return written("stage.campaign", name=self.folder.plan.name)
+
+    def _minutes_left(self) -> float | None:
+        """From cells that are done; of those at work half is taken to be left."""
+        parts: Mapping[str, float] = {**dict.fromkeys(self.waiting, 1.0), **dict.fromkeys(self.running, 0.5)}
+        costs = {arm: self.forecast.cell(arm) for arm in {self.arms[name] for name in parts}}
+        if None in costs.values():
+            return None
+        seconds = sum((costs[self.arms[name]] or Cost()).seconds * part for name, part in parts.items())
+        return seconds / 60 / max(1, min(self.options.workers, len(parts)))

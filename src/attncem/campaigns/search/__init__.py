@@ -1,0 +1,1 @@
+"""Search: the best settings of each method within a budget."""

@@ -1,0 +1,119 @@
+"""From what a search tried to its result: fronts, the best of every accuracy level, and their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.base.types import RunError
+from attncem.campaigns.choosing import Candidate, candidate, choose, undominated
+from attncem.config.loading.load import dump_config, load_config
+from attncem.config.options.search import UNDEFENDED, Budget, Search
+from attncem.records.audit import AuditResult
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.files import explain_os_error, write_atomic, write_record
+from attncem.records.ledger import joined
+from attncem.records.search import MethodFound, SearchResult, SearchTrial, TrialState
+
+if TYPE_CHECKING:
+    from attncem.campaigns.search.tuning import Tried
+
+RESULT, CHOSEN = "search.json", "chosen"
+_STATES: dict[str, TrialState] = {"done": "done", "failed": "failed", "open": "unfinished"}
+
+
+def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
+    """The audit that a trial is judged by."""
+    (name,) = folder.finished(cell_id).audits.values()
+    audit = joined(folder.run_path(cell_id) / "audits" / name)
+    assert audit.plan.evaluation == "validation", "the test images must choose nothing"
+    return audit
+
+
+def conclude(
+    asked: Search, budget: Budget, folder: CampaignFolder, tried: Sequence[Tried], *, complete: bool
+) -> SearchResult:
+    """The result of a search as far as it came, written into its folder."""
+    facts = {str(event["cell"]): event for event in folder.events() if event.get("event") == "tried"}
+    trials = [_trial(one, facts.get(one.cell_id, {})) for one in tried]
+    undefended = _undefended(folder)
+    methods = [_method(name, trials, undefended, asked) for name in asked.methods]
+    result = SearchResult(
+        name=asked.name,
+        budget=str(budget),
+        equal_budget=asked.equal_budget,
+        undefended=undefended.accuracy,
+        levels=dict(asked.levels),
+        methods=methods,
+        trials=trials,
+        files=_files(folder, methods, trials),
+        complete=complete,
+        folder=str(folder.path),
+    )
+    with explain_os_error(folder.path, "what was tried is kept: mend this and give the same command again"):
+        write_record(folder.path / RESULT, result)
+    return result
+
+
+def _undefended(folder: CampaignFolder) -> Candidate:
+    (cell,) = (cell for cell in folder.plan.cells if cell.arm == UNDEFENDED)
+    if folder.view(cell).state != "done":
+        raise RunError(f"stopped before the undefended model was done; go on with: attncem search {folder.path}")
+    return candidate(cell.id, judged(folder, cell.id))
+
+
+def _trial(tried: Tried, facts: dict[str, object]) -> SearchTrial:
+    accuracy, error = tried.asked.objectives or (None, None)
+    return SearchTrial(
+        cell=tried.cell_id,
+        method=tried.asked.method,
+        values=dict(tried.asked.values),
+        state=_STATES[tried.asked.state],
+        accuracy=accuracy,
+        error=error,
+        seconds=float(str(facts.get("seconds", 0.0))),
+        reason=str(facts.get("reason", "")),
+    )
+
+
+def _method(name: str, trials: Sequence[SearchTrial], undefended: Candidate, asked: Search) -> MethodFound:
+    own = [trial for trial in trials if trial.method == name]
+    found = [
+        Candidate(trial.cell, trial.accuracy, trial.error)
+        for trial in own
+        if trial.accuracy is not None and trial.error is not None
+    ]
+    return MethodFound(
+        name=name,
+        trials=len(own),
+        failed=sum(trial.state == "failed" for trial in own),
+        seconds=sum(trial.seconds for trial in own),
+        front=[one.name for one in undominated(found)],
+        levels={level: one.name for level, one in choose(found, undefended.accuracy, asked.levels).items()},
+    )
+
+
+def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Sequence[SearchTrial]) -> dict[str, str]:
+    """A configuration for every method and level, each with a head that says where its numbers are from."""
+    by_cell, files = {trial.cell: trial for trial in trials}, dict[str, str]()
+    with explain_os_error(folder.path, "what was tried is kept: mend this and give the same command again"):
+        (folder.path / CHOSEN).mkdir(exist_ok=True)
+        for method in methods:
+            for level, cell_id in method.levels.items():
+                name = f"{method.name}-{level}"
+                file = folder.path / CHOSEN / f"{name}.yaml"
+                write_atomic(file, _configuration(folder, by_cell[cell_id], name, file).encode())
+                files[name] = str(file)
+    return files
+
+
+def _configuration(folder: CampaignFolder, trial: SearchTrial, name: str, file: Path) -> str:
+    """The configuration of a trial under a name of its own, as a text that `attncem train` takes."""
+    head = [
+        f"attncem train --config {file}",
+        f"{trial.cell} of the search {folder.plan.name}: {100 * (trial.accuracy or 0):.1f} % and an attack error of "
+        f"{trial.error:.4g} (geometric mean of MSE and structure), on validation images, one seed.",
+    ]
+    config = load_config(folder.config(trial.cell), {"name": name}).config
+    return "".join(f"# {line}\n" for line in head) + dump_config(config)

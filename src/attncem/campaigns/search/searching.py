@@ -1,0 +1,275 @@
+"""search(): each method's best compromises of accuracy and attack error, on validation images, within a budget.
+
+The folder is a campaign's, whose cells are the trials; beside it
+search.yaml         what was asked
+search.journal      what was tried and found, by optuna
+search.json         the result
+chosen/             the best configuration of every method and accuracy level, ready for training
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attncem.base.progress import Progress, shown, tell
+from attncem.base.texts import text
+from attncem.base.types import ConfigError, RunError
+from attncem.campaigns.choosing import Candidate, candidate
+from attncem.campaigns.costs import spent
+from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
+from attncem.campaigns.expansion import plan_cell
+from attncem.campaigns.results import SEARCH
+from attncem.campaigns.running import processes_here
+from attncem.campaigns.search.concluding import conclude, judged
+from attncem.campaigns.search.tuning import Tried, Tuner, needs_optuna, open_journal
+from attncem.config.loading.load import dump_config, load
+from attncem.config.loading.suggest import known
+from attncem.config.options.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
+from attncem.records.campaign_folder import CampaignFolder, PlannedCell, held, is_free
+from attncem.records.files import explain_os_error, write_atomic
+from attncem.records.search import SearchResult
+
+_PAUSE = 1.0
+"""Seconds between two looks at whether somebody asked the search to stop."""
+_GIVEN_UP = 5
+"""A study whose trials failed so often in a row is tried no further."""
+
+
+def search(
+    source: str | Path | Mapping[str, Any] | Search,
+    overrides: Sequence[str] = (),
+    *,
+    budget: str | None = None,
+    out: str | Path | None = None,
+    engine: str = "local",
+    options: EngineOptions | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Search, or go on with a search, until the budget is spent; test images are never touched.
+
+    ``source``: a packaged name, a YAML file, a mapping, a search, or the folder of one that was begun. A larger
+    ``budget`` goes on with a search that is complete.
+    """
+    needs_optuna()
+    known("engine", engine, ENGINES)
+    asked, folder = _begin(source, overrides, out)
+    allowed = parse_budget(budget or asked.budget)
+    _check_share(asked, allowed)
+    check_space(asked)
+    with explain_os_error(folder, "choose another folder with --out"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with held(folder), shown(progress) as told:
+        write_atomic(folder / SEARCH, dump_config(asked).encode())
+        settings = options or EngineOptions(workers=processes_here({str(asked.set.get("device", "auto"))}))
+        work = _Searching(asked, allowed, folder, settings.workers)
+        with ENGINES[engine](work.folder, settings, told) as workers:
+            stopped = work.run(workers, told)
+        return conclude(asked, allowed, work.folder, work.tried(), complete=not stopped)
+
+
+def _begin(
+    source: str | Path | Mapping[str, Any] | Search, overrides: Sequence[str], out: str | Path | None
+) -> tuple[Search, Path]:
+    """What is asked and its folder: a new one, or that of the same search, begun before."""
+    if isinstance(source, str | Path) and (Path(source) / SEARCH).is_file():
+        if out is not None or overrides:
+            raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
+        return _asked_in(Path(source)), Path(source)
+    if isinstance(source, Path) and source.is_dir():
+        raise RunError(f"{source} is not a search's folder: {SEARCH} is missing")
+    asked = load_search(source, overrides)
+    folder = Path("campaigns") / asked.name if out is None else Path(out)
+    if (folder / SEARCH).is_file():
+        before = _asked_in(folder)
+        if before.model_copy(update={"budget": asked.budget}) != asked:
+            raise RunError(
+                f"{folder} holds another search; choose another --out, or go on with attncem search {folder}"
+            )
+    elif folder.exists() and not is_free(folder):
+        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+    return asked, folder
+
+
+def _asked_in(folder: Path) -> Search:
+    try:
+        return load(Search, folder / SEARCH).config
+    except ConfigError as error:
+        raise RunError(f"{folder / SEARCH} cannot be used: {error}") from error
+
+
+def _check_share(asked: Search, budget: Budget) -> None:
+    """A share for every method."""
+    if asked.equal_budget and budget.trials is not None and budget.trials < len(asked.methods):
+        raise ConfigError(f"budget={budget.trials}: {len(asked.methods)} methods need a trial each, at least")
+
+
+def check_space(asked: Search) -> None:
+    """Refuse a space that holds what no run can have: every method with each key at its ends or choices."""
+    campaign = asked.campaign()
+    plan_cell(campaign, UNDEFENDED, {}, asked.seed)
+    for method in asked.methods:
+        values = {key: own.ends if isinstance(own, Range) else own for key, own in asked.space_of(method).items()}
+        first = {key: some[0] for key, some in values.items()}
+        for key, some in values.items():
+            for value in some:
+                plan_cell(campaign, method, {**first, key: value}, asked.seed)
+
+
+class _Searching:
+    """A search at work."""
+
+    def __init__(self, asked: Search, budget: Budget, folder: Path, workers: int) -> None:
+        self.asked, self.budget, self.workers = asked, budget, workers
+        self.campaign = asked.campaign()
+        journal = open_journal(folder)
+        spaces = {name: asked.space_of(name) for name in asked.methods}
+        each = [{name: space} for name, space in spaces.items()] if asked.equal_budget else [spaces]
+        self.tuners = [Tuner(journal, "+".join(some), some, asked.seed) for some in each]
+        self.cells = {planned.cell.id: planned for planned in self._known()}
+        self.undefended = next(iter(self.cells))
+        self.folder = self._written(folder)
+        self.seconds: dict[str, float] = {
+            str(event["cell"]): float(event["seconds"])
+            for event in self.folder.events()
+            if event.get("event") == "tried"
+        }
+        self.open: dict[str, Tried] = {}
+        self.began: dict[str, float] = {}
+
+    def _known(self) -> list[PlannedCell]:
+        """The undefended model, and every trial so far whose configuration is one."""
+        cells = [plan_cell(self.campaign, UNDEFENDED, {}, self.asked.seed)]
+        for tried in self.tried():
+            try:
+                cells.append(self._planned(tried))
+            except ConfigError:
+                continue
+        return cells
+
+    def _planned(self, tried: Tried) -> PlannedCell:
+        values = dict(tried.asked.values)
+        return plan_cell(self.campaign, tried.asked.method, values, self.asked.seed, tried.cell_id)
+
+    def _written(self, folder: Path) -> CampaignFolder:
+        return CampaignFolder.adopt(folder, self.campaign, list(self.cells.values()))
+
+    def tried(self) -> list[Tried]:
+        """All trials, study by study."""
+        return [tried for tuner in self.tuners for tried in tuner.tried()]
+
+    def run(self, engine: Engine, progress: Progress) -> bool:
+        """Work until the budget is spent; True: somebody asked it to stop."""
+        self.folder.clear_stop()
+        self._go_on(engine)
+        while True:
+            while len(self.began) < self.workers and (tuner := self._next()) is not None:
+                self._try(engine, tuner, progress)
+            if not self.began or self.folder.asked_to_stop:
+                break
+            for ended in engine.wait(_PAUSE):
+                self._ended(ended, progress)
+        stopped = self.folder.asked_to_stop
+        self.folder.clear_stop()
+        return stopped
+
+    def _go_on(self, engine: Engine) -> None:
+        """What was begun before and is not done; the undefended model first."""
+        if self._state(self.undefended) != "done":
+            self.folder.forgive(self.undefended)
+            self._submit(engine, self.undefended)
+        for tried in self.tried():
+            if tried.asked.state != "open":
+                continue
+            if tried.cell_id not in self.cells:
+                tried.tuner.fail(tried.asked.number)
+                continue
+            self.open[tried.cell_id] = tried
+            if self._state(tried.cell_id) in ("done", "failed"):
+                self._tell(tried.cell_id)
+            else:
+                self._submit(engine, tried.cell_id)
+
+    def _submit(self, engine: Engine, cell_id: str) -> None:
+        self.began[cell_id] = time.monotonic()
+        engine.submit(cell_id)
+
+    def _next(self) -> Tuner | None:
+        """The study that has spent the least, of those with something left; None: there is none."""
+        if self.folder.asked_to_stop:
+            return None
+        left = [tuner for tuner in self.tuners if self._spent(tuner) < self._share() and not _hopeless(tuner)]
+        return min(left, key=self._spent, default=None)
+
+    def _share(self) -> float:
+        """What each study may spend: trials, or seconds of a worker."""
+        studies = len(self.tuners)
+        if self.budget.trials is not None:
+            return self.budget.trials // studies
+        return 60 * (self.budget.minutes or 0.0) * self.workers / studies
+
+    def _spent(self, tuner: Tuner) -> float:
+        cells = [tried.cell_id for tried in tuner.tried()]
+        if self.budget.trials is not None:
+            return len(cells)
+        now = time.monotonic()
+        at_work = sum(now - self.began[cell_id] for cell_id in cells if cell_id in self.began)
+        return at_work + sum(self.seconds.get(cell_id, 0.0) for cell_id in cells)
+
+    def _try(self, engine: Engine, tuner: Tuner, progress: Progress) -> None:
+        tried = tuner.ask()
+        try:
+            self.cells[tried.cell_id] = self._planned(tried)
+        except ConfigError as error:
+            self._log(tried.cell_id, 0.0, str(error))
+            tuner.fail(tried.asked.number)
+            tell(progress, text("search.refused", cell=tried.cell_id, reason=error))
+            return
+        self.folder = engine.folder = self._written(self.folder.path)
+        self.open[tried.cell_id] = tried
+        self._submit(engine, tried.cell_id)
+
+    def _ended(self, ended: Ended, progress: Progress) -> None:
+        elapsed = time.monotonic() - self.began.pop(ended.cell_id)
+        state = self._state(ended.cell_id)
+        if ended.cell_id == self.undefended:
+            if state != "done":
+                raise RunError(f"the undefended model has no result, so no accuracy can be judged: {ended.error}")
+            candidate(self.undefended, judged(self.folder, self.undefended))  # what no attack judges ends here
+            return
+        if state != "done" and self.folder.failure(ended.cell_id) is None:
+            self.folder.fail(ended.cell_id, "process", ended.error or state)
+        # what its epochs and rows took, before and after a kill and without the time in a queue
+        self._log(ended.cell_id, spent(self.folder.run_path(ended.cell_id)).seconds or elapsed, ended.error or "")
+        found = self._tell(ended.cell_id)
+        done = sum(tried.asked.state != "open" for tried in self.tried())
+        if found is None:
+            tell(progress, text("search.ended.failed", cell=ended.cell_id, reason=ended.error, done=done))
+        else:
+            numbers = {"accuracy": 100 * found.accuracy, "error": found.error}
+            tell(progress, text("search.ended.done", cell=ended.cell_id, done=done, **numbers))
+
+    def _log(self, cell_id: str, seconds: float, reason: str) -> None:
+        self.seconds[cell_id] = seconds
+        self.folder.log("tried", cell=cell_id, seconds=round(seconds, 3), reason=reason)
+
+    def _tell(self, cell_id: str) -> Candidate | None:
+        """Hand what a trial found to its study; None: it failed."""
+        tried = self.open.pop(cell_id)
+        if self._state(cell_id) != "done":
+            tried.tuner.fail(tried.asked.number)
+            return None
+        found = candidate(cell_id, judged(self.folder, cell_id))
+        tried.tuner.tell(tried.asked.number, found.accuracy, found.error)
+        return found
+
+    def _state(self, cell_id: str) -> str:
+        return self.folder.view(self.folder.cell(cell_id)).state
+
+
+def _hopeless(tuner: Tuner) -> bool:
+    """Whether its last trials all failed."""
+    states = [tried.asked.state for tried in tuner.tried() if tried.asked.state != "open"]
+    return len(states) >= _GIVEN_UP and set(states[-_GIVEN_UP:]) == {"failed"}

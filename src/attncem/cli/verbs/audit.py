@@ -1,0 +1,139 @@
+"""attncem audit."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.base.progress import open_console, show_line
+from attncem.base.texts import text
+from attncem.base.types import AttncemError, ConfigError
+from attncem.cli.verbs.base import Verbs, complain, listed, verb
+from attncem.cli.verbs.foreign import add_encoder, open_given, refuse_without_encoder
+
+if TYPE_CHECKING:
+    from attncem.judging.conditions import Condition
+    from attncem.judging.opening import OpenRun
+    from attncem.records.audit import AuditResult
+
+
+_FAIL_IF = "exit code 3 if it holds for the strongest row, e.g. mse<0.02, mse.p05<0.005, ssim>0.6; repeatable"
+
+
+def add(verbs: Verbs) -> None:
+    """The verb `audit`."""
+    from attncem.config.threats import THREATS
+
+    parser = verb(verbs, "audit", "Attack trained runs, or an encoder of somebody else, and write down what came out.")
+    parser.usage = "attncem audit [options] RUN ... | --encoder FILE.onnx [ROW.OPTION=VALUE ...]"
+    parser.epilog = (
+        "An audit that was stopped goes on where it was: rows that are there are not made again. Options of the "
+        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or --fail-if "
+        "found what it must not."
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders")
+    parser.further = _suites_help
+    parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
+    parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
+    parser.add_argument("--releases", type=int, metavar="K", help="releases of each image that it sees (default: 1)")
+    parser.add_argument("--on", default="test", help="images it is judged on: test or validation (default: test)")
+    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
+    parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
+    parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION", help=_FAIL_IF)
+    parser.add_argument("--reference", metavar="RUN", help="undefended run of the same data, for probes")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
+    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
+    parser.add_argument("--threads", type=int, metavar="N", help="torch threads on a CPU (default: as the run)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks at once (default: 1)")
+    add_encoder(parser)
+    parser.set_defaults(run=_audit, takes_overrides=True)
+
+
+def _suites_help() -> str:
+    from attncem.config.options.suites import packaged_suites
+
+    return listed({suite.name: suite.meaning for suite in packaged_suites().values()})
+
+
+def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.config.loading.load import parse_cli_overrides
+    from attncem.config.options.suites import load_suite, override_tree
+    from attncem.judging.conditions import parse_conditions
+
+    unexpected = [word for word in rest if word.startswith("-") and "." not in word.partition("=")[0]]
+    if unexpected:
+        raise ConfigError(f"audit: unexpected {' '.join(unexpected)}")
+    words = [word for word in known.runs if "=" in word and not Path(word).exists()]
+    runs = [word for word in known.runs if word not in words]
+    if known.encoder is None:
+        refuse_without_encoder(known)
+    if bool(runs) == (known.encoder is not None):
+        raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx instead of any")
+    conditions = parse_conditions(known.fail_if)  # a mistake in one is told before torch is imported
+    suite = load_suite(known.suite).suite
+    overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
+    judged: list[str | OpenRun] = [open_given(known)] if known.encoder is not None else [*runs]
+    results, errors = _audit_all(judged, known, overrides)
+    passed = [_passes(run, result, conditions, known) for run, result in results] if conditions else []
+    for line in errors:
+        complain(line)
+    failed = any(row.outcome == "failed" for _, result in results for row in result.rows)
+    return 2 if errors else 3 if failed or not all(passed) else 0
+
+
+def _audit_all(
+    runs: Sequence[str | OpenRun], known: argparse.Namespace, overrides: Sequence[str]
+) -> tuple[list[tuple[str, AuditResult]], list[str]]:
+    """Audit one run after the other; what was found is printed whatever happens to the others."""
+    from attncem.judging.auditing import audit
+
+    where = ("on", "weights", "seed", "out", "device", "reference", "threads", "workers")
+    names = ("suite", "threat", "releases", "only", "skip", "fresh", *where)
+    options = {name: getattr(known, name) for name in names}
+    results: list[tuple[str, AuditResult]] = []
+    errors: list[str] = []
+    try:
+        for run in runs:
+            try:
+                results.append((_name(run), audit(run, overrides=overrides, **options)))
+            except ConfigError:
+                raise
+            except AttncemError as error:
+                errors.append(f"{_name(run)}: {error}")
+    finally:
+        _show_audits([result for _, result in results])
+    return results, errors
+
+
+def _name(run: str | OpenRun) -> str:
+    return run if isinstance(run, str) else run.name
+
+
+def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], known: argparse.Namespace) -> bool:
+    """Say what every condition was compared with; rows that were left out on purpose are not asked for."""
+    from attncem.config.options.suites import load_suite, select_rows
+    from attncem.judging.conditions import check
+
+    checked = check(result, conditions, select_rows(load_suite(known.suite).suite, known.only, known.skip))
+    for item in checked:
+        key = "failed" if item.failed else "passed"
+        show_line(text(f"command.checked.{key}", run=run, said=item.said.text))
+    return not any(item.failed for item in checked)
+
+
+def _show_audits(results: Sequence[AuditResult]) -> None:
+    from attncem.reporting import print_summary
+
+    if not results:
+        return
+    console = open_console()
+    print_summary(results, console)
+    for result in results:
+        for found in result.findings:
+            show_line(text("command.warning", run=result.subject.run, said=found.text), console)
+        show_line(text("command.audit_folder", folder=result.folder), console)

@@ -1,0 +1,146 @@
+"""What verbs share: their parser, and how they speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from rich import box
+from rich.table import Column, Table
+from rich.text import Text
+
+from attncem.base.progress import clean
+from attncem.base.texts import LANGUAGES, VARIABLE
+from attncem.base.types import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from attncem.base.record import Record
+    from attncem.config.options.base import Options
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors cannot steer the terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the words given, and end."""
+        super().error(clean(message))
+
+
+class VerbParser(Parser):
+    """A verb; `further` makes the last part of its help, when it is asked for."""
+
+    further: Callable[[], str] | None = None
+    section: str | None = None
+
+    def format_help(self) -> str:
+        """The help text; of a section of the options that section alone."""
+        further = self.further() if self.further else ""
+        return further if self.section else super().format_help() + (f"\n{further}" if further else "")
+
+
+class _Help(argparse.Action):
+    """`--help`, and `--help SECTION` for a part of the options of a run."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        """Print the help, and end."""
+        assert isinstance(parser, VerbParser)
+        parser.section = given[1]
+        parser.print_help()
+        parser.exit()
+
+
+Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
+"""Where a verb is added."""
+IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
+
+
+def _options_help(section: str | None) -> str:
+    from attncem.config.loading.describe import format_help
+
+    return format_help(shutil.get_terminal_size((110, 24)).columns, section=section)
+
+
+def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
+    """A new verb; with `overrides` it takes KEY=VALUE, and its help lists the options of a run."""
+    usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
+    parser = verbs.add_parser(
+        name, help=meaning, description=meaning, usage=usage, allow_abbrev=False, add_help=not overrides
+    )
+    if overrides:
+        said = "show this help message and exit; of a part of the options: training, surrogate.gated, all"
+        parser.add_argument("-h", "--help", action=_Help, nargs="?", metavar="SECTION", help=said)
+        parser.further = lambda: _options_help(parser.section)
+    parser.set_defaults(takes_overrides=overrides)
+    add_language(parser)
+    return parser
+
+
+def add_language(parser: argparse.ArgumentParser) -> None:
+    """What every verb takes: the language it speaks. Left out it has no value: an outer verb may have one."""
+    said = f"language of pages and tables: {', '.join(LANGUAGES)} (default: {VARIABLE}, or {LANGUAGES[0]})"
+    parser.add_argument("--lang", default=argparse.SUPPRESS, metavar="LANGUAGE", help=said)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """What verbs about images of one run share."""
+    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
+    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+
+
+def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:
+    """Words of a command about many runs as overrides: options of the root, or of a run."""
+    from attncem.config.loading.load import parse_cli_overrides
+    from attncem.config.loading.suggest import option_tree
+    from attncem.config.options.run import RunConfig
+
+    own, runs = option_tree(root), option_tree(RunConfig)
+    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
+
+
+def complain(line: str) -> int:
+    """One line about a mistake; the exit code for it."""
+    print(f"attncem: error: {clean(line)}", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def print_json(result: Record) -> None:
+    """A result as JSON on stdout."""
+    data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
+    print(json.dumps(data, indent=1, ensure_ascii=is_ascii(), allow_nan=False))  # noqa: T201
+
+
+def is_ascii() -> bool:
+    """Whether stdout may lack letters: data is then written in its own escapes, which are read back as it was."""
+    return not (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+def listed(meanings: Mapping[str, str]) -> str:
+    """A line for each name with what it means; on a terminal folded to its width."""
+    room = max(map(len, meanings), default=0) + 1
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    return "".join(
+        fill(f"{name:{room}}{meaning}", max(width, 2 * room), subsequent_indent=" " * room) + "\n"
+        for name, meaning in meanings.items()
+    )
+
+
+def table(columns: str, rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Table:
+    """A narrow table that breaks long words, the widest first, instead of cutting them: names and paths stay whole."""
+    made = Table(
+        *(
+            Column(name, justify="right" if place in numbers else "left", overflow="fold")
+            for place, name in enumerate(columns.split("|"))
+        ),
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) for cell in row))
+    return made

@@ -1,0 +1,82 @@
+"""attncem search."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.base.progress import open_console, show_line
+from attncem.base.texts import text
+from attncem.cli.verbs.base import Verbs, listed, many_overrides, table, verb
+from attncem.cli.verbs.engine import add_engine, engine_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attncem.records.search import SearchResult
+
+
+def add(verbs: Verbs) -> None:
+    """The verb `search`."""
+    parser = verb(verbs, "search", "Tune methods with equal budgets: accuracy and attack error, on validation images.")
+    parser.usage = "attncem search [options] FILE [KEY=VALUE ...]"
+    parser.epilog = (
+        "A search that was stopped or killed goes on with the same command. KEY=VALUE: an option of the search "
+        "(equal_budget=false), or of every run (training.epochs=20). What a file holds: docs/search.md"
+    )
+    parser.add_argument("source", metavar="FILE", help="packaged search, see below, YAML file, or a search's folder")
+    parser.add_argument("--budget", metavar="B", help="of the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
+    parser.add_argument("--out", metavar="FOLDER", help="the search's folder (default: campaigns/NAME)")
+    add_engine(parser)
+    parser.further = _searches_help
+    parser.set_defaults(run=_search, takes_overrides=True)
+
+
+def _searches_help() -> str:
+    from attncem.config.options.search import packaged_searches
+
+    return listed(packaged_searches())
+
+
+def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
+    from attncem.campaigns.search.searching import search
+    from attncem.config.options.search import Search
+
+    source = Path(known.source) if Path(known.source).is_dir() else known.source
+    overrides = many_overrides(rest, Search)
+    options = engine_options(known)
+    result = search(source, overrides, budget=known.budget, out=known.out, engine=known.engine, options=options)
+    _show(result, open_console())
+    return 3 if any(not method.front for method in result.methods) else 0
+
+
+def _show(result: SearchResult, console: Console) -> None:
+    """What every method had and gave, and where the configurations lie."""
+    console.print(table(text("search.methods.columns"), _methods(result), numbers=range(1, 5)))
+    console.print(table(text("search.levels.columns"), _levels(result), numbers=(2, 3)))
+    show_line(text("search.undefended", accuracy=100 * result.undefended), console)
+    key = "equal" if result.equal_budget else "unequal"
+    show_line(text(f"search.budget.{key}", budget=result.budget), console)
+    if not result.complete:
+        show_line(text("search.stopped", folder=result.folder), console)
+    show_line(text("search.folder", folder=result.folder), console)
+
+
+def _methods(result: SearchResult) -> Iterator[list[str]]:
+    for method in result.methods:
+        numbers = [str(method.trials), str(method.failed), f"{method.seconds / 60:.1f}", str(len(method.front))]
+        yield [method.name, *numbers]
+
+
+def _levels(result: SearchResult) -> Iterator[list[str]]:
+    """Every level, its methods from the largest attack error on."""
+    for level, drop in result.levels.items():
+        found = [
+            (method.name, result.trial(method.levels[level])) for method in result.methods if level in method.levels
+        ]
+        said = text("search.level", level=level, points=100 * drop)
+        for name, trial in sorted(found, key=lambda item: -(item[1].error or 0.0)):
+            numbers = [f"{100 * (trial.accuracy or 0.0):.1f}", f"{trial.error:.4g}"]
+            yield [said, name, *numbers, result.files[f"{name}-{level}"]]

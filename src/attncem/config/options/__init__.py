@@ -1,0 +1,1 @@
+"""Options of everything: one class a kind, strict and frozen."""

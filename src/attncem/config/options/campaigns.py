@@ -1,0 +1,217 @@
+"""Campaigns: many runs as one declaration. Arms × the points of a grid × seeds are its cells, each with its audits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from attncem.base.types import ConfigError
+from attncem.config.loading.load import PACKAGED, load, packaged_folder, packaged_names
+from attncem.config.loading.overrides import plain
+from attncem.config.loading.suggest import known
+from attncem.config.loading.yaml_text import parse_yaml
+from attncem.config.options.base import Options
+from attncem.config.options.suites import load_suite, select_rows
+from attncem.config.threats import THREATS, with_releases
+
+_OWN = ("name", "seed")
+"""Keys of a run that the campaign itself sets, for every cell another."""
+_ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+
+
+def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """One entry for every dotted key; what stands later wins."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        below = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
+        for key, item in below.items():
+            found.pop(key, None)
+            found[key] = item
+    return found
+
+
+def _flattened(given: Any) -> Any:
+    return _flat(given) if isinstance(given, Mapping) else given
+
+
+def _without_own(keys: dict[str, Any]) -> dict[str, Any]:
+    if own := next((key for key in keys if key in _OWN), None):
+        instead = "give seeds instead" if own == "seed" else "arms have names"
+        raise ValueError(f"{own} cannot be set here, every cell has its own: {instead}")
+    return keys
+
+
+Settings = Annotated[dict[str, Any], BeforeValidator(_flattened), AfterValidator(_without_own)]
+"""Options of a run by dotted key; nested ones are taken apart."""
+Grid = Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], AfterValidator(_without_own)]
+"""Values to try by dotted key."""
+
+
+class ArmOptions(Options):
+    """One of the things that are compared: a configuration, and what is laid over it."""
+
+    config: str | None = None
+    """Packaged configuration or YAML file, relative to the campaign's file; null: the campaign's."""
+    set: Settings = Field({})
+    """Options of its runs by dotted key, over the campaign's."""
+    grid: Grid = Field({})
+    """Lists of values by dotted key, beside the campaign's; those of the same key replace them."""
+
+
+class CampaignAudit(Options):
+    """An audit of every run of a campaign."""
+
+    suite: str | dict[str, Any] = "quick"
+    """Packaged suite, YAML file relative to the campaign's file, or the suite itself."""
+    set: dict[str, Any] = Field({})
+    """Options of the suite's rows, e.g. `decoder.epochs: 5`."""
+    threat: str = "train"
+    """What the adversary knows, owns and sees."""
+    releases: int | None = Field(None, ge=1)
+    """Releases of each image that it sees; null: as the threat model says."""
+    on: Literal["test", "validation"] = "test"
+    """Images that the runs are judged on."""
+    weights: str = "best"
+    """Checkpoint: best, last or its name."""
+    only: list[str] = Field([])
+    """These rows or methods alone."""
+    skip: list[str] = Field([])
+    """Not these rows or methods."""
+    reference: str | None = None
+    """An arm: its run of the same seed is the undefended reference of probes."""
+
+    @property
+    def key(self) -> str:
+        """A name for what is asked, under which a finished one is found again."""
+        asked = self.model_dump(mode="json", exclude_defaults=True)  # an option that is new one day changes no key
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
+
+    def rows(self) -> list[str]:
+        """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
+        with_releases(THREATS[known("threat", self.threat, THREATS)], self.releases)
+        return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
+
+
+class Campaign(Options):
+    """Arms × the points of their grids × seeds, each trained and audited."""
+
+    model_config = ConfigDict(title="campaign")
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    """Name of the campaign, used for its folder and in its report."""
+    meaning: str = ""
+    """What it shall show, in a line."""
+    config: str = "demo-none"
+    """Packaged configuration or YAML file of every arm that names none."""
+    set: Settings = Field({})
+    """Options of every run by dotted key, e.g. `training.epochs: 20`."""
+    arms: dict[str, ArmOptions] = Field(min_length=1)
+    """What is compared, by name; each with `config`, `set` and `grid` of its own, or `{}`."""
+    grid: Grid = Field({})
+    """Lists of values by dotted key; every arm is run at every combination."""
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
+    """How many seeds (from 0 on), or a list of them."""
+    audits: list[CampaignAudit] = Field([CampaignAudit()])
+    """Audits of every run; an empty list: training alone."""
+    equal_time_to: str | None = None
+    """An arm whose training time all others get: their epochs are scaled once, by measured seconds an epoch."""
+    portraits: bool = True
+    """Whether to keep what the report's explain pages show, for the first seed of every arm and point."""
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_name_folders(cls, arms: dict[str, ArmOptions]) -> dict[str, ArmOptions]:
+        if odd := next((name for name in arms if not _ARM.fullmatch(name)), None):
+            raise ValueError(f"{odd!r} cannot be an arm's name: at most 40 letters, digits and . _ -")
+        return arms
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: int | list[int]) -> int | list[int]:
+        if isinstance(seeds, list) and len(set(seeds)) < len(seeds):
+            raise ValueError("a seed stands there twice")
+        return seeds
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Campaign:
+        named = {"equal_time_to": self.equal_time_to}
+        named |= {f"audits.{place}.reference": audit.reference for place, audit in enumerate(self.audits)}
+        for key, arm in named.items():
+            if arm is not None and arm not in self.arms:
+                raise ValueError(f"{key}={arm}: no arm of this name; arms: {', '.join(self.arms)}")
+        keys = [audit.key for audit in self.audits]
+        if len(set(keys)) < len(keys):
+            raise ValueError("audits: the same audit stands there twice")
+        return self
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds, in order."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+PACKAGED[Campaign] = "campaigns"
+
+
+def packaged_campaigns() -> dict[str, str]:
+    """Names of the packaged campaigns, each with its first comment line."""
+    return packaged_names(packaged_folder(Campaign))
+
+
+def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: Sequence[str] = ()) -> Campaign:
+    """A packaged name, YAML file, mapping or campaign, with ``KEY=VALUE`` laid over it.
+
+    Keys are those of a campaign (``seeds=3``), or else of a run (``training.epochs=2``), which are then set for every
+    arm and win over its own. Files are found relative to the campaign's file; a suite that is a file is taken in.
+    """
+    own, settings = split_overrides(overrides, Campaign)
+    return located(load(Campaign, source, own).config, source, settings)
+
+
+def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
+    """The campaign with its files found beside the one it is from, if it is from one, and settings for every arm."""
+    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
+    arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
+    audits = [_taken_in(audit, beside) for audit in campaign.audits]
+    changes = {"config": _beside(campaign.config, beside), "arms": arms, "audits": audits}
+    return load(Campaign, {**plain(campaign), **plain(changes)}).config
+
+
+def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list[str], dict[str, Any]]:
+    """Overrides of the root's own keys, and those of the runs."""
+    own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in root.model_fields]
+    own = [text for text in own if not text.startswith("set.")]
+    others = [text.removeprefix("set.") for text in overrides if text not in own]
+    if bare := next((text for text in others if "=" not in text), None):
+        raise ConfigError(f"{bare}: not an override; expected key=value, e.g. seeds=3 or training.epochs=3")
+    pairs = (text.partition("=") for text in others)
+    return own, {key.strip(): parse_yaml(value, f"the value of {key}") for key, _, value in pairs}
+
+
+def _with(arm: ArmOptions, settings: Mapping[str, Any], **changes: Any) -> ArmOptions:
+    return arm.model_copy(update={"set": _flat({**arm.set, **settings}), **changes})
+
+
+def _is_file(text: str) -> bool:
+    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
+
+
+def _beside(config: str | None, folder: Path) -> str | None:
+    """The absolute path of a file that stands beside the campaign's; packaged names stay."""
+    return config if config is None or not _is_file(config) else str((folder / Path(config).expanduser()).resolve())
+
+
+def _taken_in(audit: CampaignAudit, beside: Path) -> CampaignAudit:
+    """The audit with its suite as data where that was a file: the campaign needs the file no more."""
+    suite = audit.suite
+    if isinstance(suite, str) and _is_file(suite):
+        suite = plain(load_suite(_beside(suite, beside) or suite).suite)
+    made = audit.model_copy(update={"suite": suite})
+    made.rows()
+    return made

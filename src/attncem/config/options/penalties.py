@@ -1,0 +1,66 @@
+"""Options of the penalties: further terms of the loss, beside the surrogate's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attncem.config.options.base import Options
+
+
+class PenaltyOptions(Options):
+    """What every penalty has."""
+
+    name: str
+    weight: float = Field(0.3, ge=0)
+    """Weight of the term in the loss (the baseline's run_exp.sh: 0.3)."""
+    reads: Literal["clean", "released"] = "clean"
+    """What it looks at: z before the channel, as the baseline does, or what leaves the client."""
+    warmup_epochs: int = Field(0, ge=0)
+    """First epochs without the term (ours)."""
+
+
+class DistanceCorrelationOptions(PenaltyOptions):
+    """Distance correlation between images and features of a batch (NoPeek, Vepakomma et al., 2020)."""
+
+    name: Literal["distance_correlation"] = "distance_correlation"
+    estimate: Literal["biased", "corrected"] = "biased"
+    """biased: dCor of the batch as NoPeek and the baseline take it, near 1 in high dimensions whatever z says of x;
+    corrected: the unbiased estimate of dCor² (Székely and Rizzo, 2013), where it is above 0."""
+
+
+class AdversarialOptions(PenaltyOptions):
+    """A decoder trained beside the model; the client is penalised where it recovers too much (ARL, ResSFL)."""
+
+    name: Literal["adversarial"] = "adversarial"
+    warmup_epochs: int = Field(1, ge=0)
+    """First epochs in which only the decoder learns (ours; the baseline trains it for 30 epochs beforehand, on test
+    images)."""
+    loss: Literal["ssim", "mse"] = "ssim"
+    """What the decoder is trained on and the client is penalised by."""
+    threshold: float | None = None
+    """The client is penalised where SSIM is above, or MSE below this; null: 0.5 for SSIM (run_exp.sh), and for MSE
+    1, which is always (the baseline)."""
+    steps: int = Field(1, ge=1)
+    """Steps of the decoder on each batch it trains on (the baseline: gan_adv_stepK)."""
+    every: int = Field(1, ge=1)
+    """The decoder trains on every so many-th batch of an epoch (the baseline's optimize_computation)."""
+    lr: float = Field(1e-3, gt=0)
+    """Adam's highest rate for the decoder (the baseline: 1e-3)."""
+    lr_milestones: tuple[float, ...] = (0.25, 0.625)
+    """Where that rate drops, as parts of the training (the baseline: epochs 60 and 150 of 240)."""
+    lr_factor: float = Field(0.2, gt=0, le=1)
+    """Each drop multiplies the rate by this (the baseline: 0.2)."""
+    blocks: int = Field(4, ge=0)
+    """Residual blocks of the decoder (the baseline trains against res_normN4C64, and attacks with N8)."""
+    width: int = Field(64, ge=4)
+    """Channels of the decoder (the baseline: 64)."""
+
+    @property
+    def limit(self) -> float:
+        """The threshold as given, else the loss's own."""
+        return {"ssim": 0.5, "mse": 1.0}[self.loss] if self.threshold is None else self.threshold
+
+
+Penalty = Annotated[AdversarialOptions | DistanceCorrelationOptions, Field(discriminator="name")]

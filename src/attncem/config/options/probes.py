@@ -1,0 +1,78 @@
+"""Options of the probes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from attncem.config.options.base import Options
+
+
+class ReidentificationOptions(Options):
+    """Which of some candidate images was released: the adversary releases each of them itself, and compares."""
+
+    name: Literal["reidentification"] = "reidentification"
+    candidates: int = Field(1000, ge=2)
+    """Images that the true one stands among; all evaluation images where there are fewer."""
+    num_releases: int = Field(8, ge=1)
+    """Own releases of each candidate averaged."""
+
+
+class ByPictureOptions(Options):
+    """Which of some candidate images a reconstruction shows: in pixels, and in features of a reference network."""
+
+    name: Literal["reidentification_by_picture"] = "reidentification_by_picture"
+    candidates: int = Field(1000, ge=2)
+    """Images that the true one stands among; all evaluation images where there are fewer."""
+
+
+class LabelLeakageOptions(Options):
+    """What a linear head learns of the labels from few labelled releases (model completion)."""
+
+    name: Literal["label_leakage"] = "label_leakage"
+    labels: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 16, 40), min_length=1)
+    """Labelled releases of each class; every number gives an accuracy of its own."""
+    draws: int = Field(5, ge=1)
+    """Choices of the labelled images that the accuracy is the mean over."""
+
+
+class AttributeLeakageOptions(Options):
+    """What a linear head learns of an attribute from labelled releases: a group of classes, or a column of a table."""
+
+    name: Literal["attribute_leakage"] = "attribute_leakage"
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Classes by group, e.g. {animal: [bird, cat], vehicle: [ship, truck]}; empty: those known for the data set."""
+    attribute: str | None = None
+    """Column of the table, instead of groups."""
+    file: str | None = None
+    """The table; without it attributes.csv in the folder of the data set."""
+    labelled: int = Field(4000, ge=2)
+    """Own images whose attribute the adversary knows, at most."""
+
+    @model_validator(mode="after")
+    def _divide_classes(self) -> Self:
+        members = [name for names in self.groups.values() for name in names]
+        if self.groups and (len(self.groups) < 2 or not all(self.groups.values())):
+            raise ValueError("groups must be two or more, each with a class")
+        if self.groups and self.attribute is not None:
+            raise ValueError("an attribute is a column (attribute) or made of classes (groups), not both")
+        if self.file is not None and self.attribute is None:
+            raise ValueError("file needs attribute, the column of it that is meant")
+        if twice := [name for name in dict.fromkeys(members) if members.count(name) > 1]:
+            raise ValueError(f"a class may be in one group only; more than once: {', '.join(twice)}")
+        return self
+
+
+class MembershipOptions(Options):
+    """Whether a release tells that its image was trained on."""
+
+    name: Literal["membership"] = "membership"
+    pairs: int = Field(4000, ge=20)
+    """Most pairs of a training image and an evaluation image of the same class."""
+
+
+ProbeOptions = (
+    ReidentificationOptions | ByPictureOptions | LabelLeakageOptions | AttributeLeakageOptions | MembershipOptions
+)
+"""Options of any probe, told apart by ``name``."""

@@ -1,0 +1,162 @@
+"""RunConfig: everything that decides a run, in one validated object."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from attncem.config.options.base import Options
+from attncem.config.options.channels import Channel, GaussianOptions, RandomOptions
+from attncem.config.options.data import DataOptions
+from attncem.config.options.model import ModelOptions
+from attncem.config.options.penalties import Penalty
+from attncem.config.options.surrogates import NoneOptions, Surrogate
+from attncem.config.options.training import TrainingOptions
+
+
+class RunConfig(Options):
+    """One training run. The same object lies in the run folder, the checkpoint and the report."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    """Name of the run, used for its folder and in reports."""
+    seed: int = Field(0, ge=0)
+    """One seed; generators for data, initial weights, noise and attacks are derived from it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto: the GPU when there is one."""
+    threads: int = Field(1, ge=1, le=1024)
+    """Torch threads on the CPU, in every process."""
+    processes: int = Field(1, ge=1, le=1024)
+    """Processes that share every batch: on one machine, each with a GPU of its own or on the CPU. Under torchrun
+    the number is torchrun's."""
+    data: DataOptions = DataOptions()
+    """Data set, split and augmentation."""
+    model: ModelOptions = ModelOptions()
+    """Network and cut."""
+    channel: list[Channel] = Field([GaussianOptions()], min_length=1, max_length=32)
+    """What is done to z before it leaves, in this order."""
+    surrogate: Surrogate = NoneOptions()
+    """Penalty on the spread of z inside a class."""
+    penalties: list[Penalty] = Field([])
+    """Further terms of the loss, each at most once."""
+    training: TrainingOptions = TrainingOptions()
+    """Optimiser, schedules, penalty weight."""
+
+    @field_validator("channel", "penalties", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _refuse_what_cannot_work_together(self) -> RunConfig:
+        key = self.surrogate.relative_floor_key()
+        if key is not None and self.noise_std == 0:
+            raise ValueError(
+                f"{key} is measured in units of {self._missing_noise()}, or the surrogate an absolute variance_floor"
+            )
+        if self.training.penalty_weight > 0 and self.surrogate.name == "none":
+            raise ValueError(
+                "training.penalty_weight is above 0 but surrogate.name is none: nothing would be penalised"
+            )
+        if self.warmup_epochs >= self.training.epochs and self.training.penalty_weight > 0:
+            raise ValueError(
+                f"training.warmup_epochs={self.warmup_epochs} leaves no epoch of training.epochs="
+                f"{self.training.epochs} with the penalty"
+            )
+        self._check_penalties()
+        self._check_pruning()
+        self._check_processes()
+        return self
+
+    def _check_processes(self) -> None:
+        if self.training.batch_size % self.processes or self.training.batch_size < 2 * self.processes:
+            raise ValueError(
+                f"training.batch_size={self.training.batch_size} cannot be shared by processes={self.processes}: "
+                "each takes the same number of images, at least 2"
+            )
+        if self.processes > 1 and self.model.pruning is not None:
+            raise ValueError(
+                f"model.pruning cannot be combined with processes={self.processes}: each would prune by its own images"
+            )
+
+    def _check_penalties(self) -> None:
+        names = [penalty.name for penalty in self.penalties]
+        for position, penalty in enumerate(self.penalties):
+            if penalty.name in names[:position]:
+                raise ValueError(f"penalties.{position}.name={penalty.name}: it stands in the list already")
+            if penalty.warmup_epochs >= self.training.epochs:
+                raise ValueError(
+                    f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="
+                    f"{self.training.epochs} with the {penalty.name} penalty"
+                )
+            if penalty.name == "distance_correlation" and self.training.batch_size < 4 * self.processes:
+                raise ValueError(
+                    f"training.batch_size={self.training.batch_size} with processes={self.processes}: distance "
+                    "correlation takes 4 or more images in each process"
+                )
+
+    def _check_pruning(self) -> None:
+        opens = int(self.training.epochs * (1 - self.training.selection_window))
+        if self.model.pruning is not None and not 1 <= (epoch := self.pruning_epoch or 0) <= opens:
+            raise ValueError(
+                f"model.pruning.after={self.model.pruning.after} of training.epochs={self.training.epochs} is after "
+                f"epoch {epoch}; it must be 1 to {opens}: later, the best checkpoint could be from before it"
+            )
+
+    @property
+    def pruning_epoch(self) -> int | None:
+        """Epochs that are trained before the client is pruned; None: it is not."""
+        return None if self.model.pruning is None else round(self.model.pruning.after * self.training.epochs)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation σ of all noise that the channel adds; 0 without any."""
+        return math.hypot(*(stage.added_noise_std for stage in self.channel))
+
+    @property
+    def channel_options(self) -> list[dict[str, Any]]:
+        """The options of the channel's stages as plain data."""
+        return [stage.model_dump(mode="json") for stage in self.channel]
+
+    @property
+    def front_end_options(self) -> dict[str, Any]:
+        """The options of the front end as plain data."""
+        return self.model.front_end.model_dump(mode="json")
+
+    @property
+    def keyed(self) -> bool:
+        """Whether any stage of the channel draws its noise from a key at inference."""
+        return any(isinstance(stage, RandomOptions) and stage.noise == "keyed" for stage in self.channel)
+
+    @property
+    def defence(self) -> str:
+        """The surrogate with its variant, and what defends beside it: front end, penalties, layers; in a few words."""
+        variant = getattr(self.surrogate, "variant", None)
+        own = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
+        further: list[str] = [] if self.model.front_end.name == "none" else [self.model.front_end.name]
+        further += [penalty.name for penalty in self.penalties]
+        further += [name for name in ("sparse_coding", "pruning") if getattr(self.model, name) is not None]
+        return " + ".join([own, *(name.replace("_", " ") for name in further)])
+
+    @property
+    def channel_order(self) -> str:
+        """The channel's stages as they are carried out, and the documents' order where that is another."""
+        placed = [stage for stage in self.channel if stage.place is not None]
+        usual = sorted(placed, key=lambda stage: stage.place or 0)
+        given = " → ".join(stage.name for stage in self.channel)
+        return given if usual == placed else f"{given}; the documents: {' → '.join(stage.name for stage in usual)}"
+
+    def _missing_noise(self) -> str:
+        """What a relative floor lacks when noise_std is 0, and what to give."""
+        if any(stage.adds_noise for stage in self.channel):
+            return "channel.noise_std, which is 0: give channel.noise_std a value above 0"
+        order = self.channel_order
+        noisy = "gaussian, laplace, shaped or local_dp"
+        return f"the channel's noise, but this channel ({order}) adds no noise: give it {noisy}"
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Epochs without penalty: as given, else the surrogate's default."""
+        given = self.training.warmup_epochs
+        return self.surrogate.default_warmup_epochs if given is None else given

@@ -1,0 +1,169 @@
+"""What the options of all surrogates share: a memory, a variance floor, presets, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from attncem.config.options.base import Options
+
+
+class MemoryOptions(Options):
+    """Recent features of each class that join the batch's in its statistics, without a gradient (ours)."""
+
+    per_class: int = Field(4, ge=1)
+    """Features kept of each class; the oldest makes way."""
+    max_age: int = Field(100, ge=1)
+    """Steps after which a feature is forgotten: the client has moved on."""
+
+
+Memory = Annotated[
+    MemoryOptions | None,
+    Field(description="Recent features of each class beside those of the batch, for many classes; null: none."),
+]
+
+
+class SurrogateOptions(Options):
+    """What every surrogate has."""
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor on rob_loss outside the surrogate, so that logs show the unscaled value."""
+        return 1.0
+
+    @property
+    def default_warmup_epochs(self) -> int:
+        """Epochs without penalty when training.warmup_epochs is not given."""
+        return 0
+
+    @property
+    def in_main_optimizer(self) -> bool:
+        """Whether the own weights are trained as the model's are; else by an Adam of their own."""
+        return False
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether a class needs two samples in a batch, or is skipped: a memory has the others."""
+        return getattr(self, "memory", None) is None
+
+    def relative_floor_key(self) -> str | None:
+        """The key that measures a floor or capacity in units of the channel's noise, if any."""
+        return None
+
+
+OURS = "ours"
+"""The variant of the defaults."""
+
+
+class VariantOptions(SurrogateOptions):
+    """Options with named presets: what ``variant`` names fills the options not given; one given beside it wins.
+
+    A name of which nothing is left is refused: where all values are written out, as in a run's config.yaml, another
+    name alone would change nothing but the label.
+    """
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]]
+    if TYPE_CHECKING:
+        variant: Any
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_variant(cls, data: Any) -> Any:
+        variant = data.get("variant", OURS) if isinstance(data, dict) else OURS
+        preset = cls.variants.get(variant, {}) if isinstance(variant, str) else {}
+        return _laid_over(preset, data) if preset else data
+
+    @model_validator(mode="after")
+    def _refuse_a_name_alone(self) -> Self:
+        for other in self.variants:
+            if apart := self._set_apart_only_by_name(other):
+                told = ", ".join(f"{key}={_shown(self._value(key))}, not {_shown(own)}" for key, own in apart.items())
+                raise ValueError(
+                    f"variant={self.variant} is only a name here, the values are those of variant {other} ({told}): "
+                    f"set variant={other}, or leave these values out or give them as {self.variant} has them"
+                )
+        return self
+
+    def _set_apart_only_by_name(self, other: str) -> dict[str, Any]:
+        """What sets the named variant apart from another, where none of it is left; otherwise nothing.
+
+        ``ours`` stands for anything not named, so it is refused only where all of it is the other's.
+        """
+        mine, theirs = self._documented(self.variant), self._documented(other)
+        apart = {key: mine[key] for key in mine if mine[key] != theirs[key]}
+        taken = [key for key in apart if self._value(key) == theirs[key]]
+        if not taken or any(self._value(key) == own for key, own in apart.items()):
+            return {}
+        return apart if self.variant != OURS or len(taken) == len(apart) else {}
+
+    @classmethod
+    def _documented(cls, variant: str) -> dict[str, Any]:
+        """Every option that any variant sets, dotted, as this variant has it."""
+        keys = dict.fromkeys(key for preset in cls.variants.values() for key in _flat(preset))
+        preset = _flat(cls.variants[variant])
+        return {key: preset.get(key, _default(cls, key)) for key in keys}
+
+    def _value(self, key: str) -> Any:
+        """The value of a dotted option."""
+        return reduce(getattr, key.split("."), self)
+
+
+def _shown(value: Any) -> str:
+    """A value as people write it in YAML."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def _flat(preset: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of a preset by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in preset.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
+
+
+def _default(options: type[Options], key: str) -> Any:
+    """The default of a dotted option."""
+    first, *rest = key.split(".")
+    return reduce(getattr, rest, options.model_fields[first].default)
+
+
+def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given over what the preset says, key by key in nested options too."""
+    nested = {
+        key: _laid_over(preset[key], value)
+        for key, value in given.items()
+        if isinstance(value, Mapping) and isinstance(preset.get(key), Mapping)
+    }
+    return {**preset, **given, **nested}
+
+
+class ScheduledFloorOptions(Options):
+    """A variance floor that moves from start to end, evenly in its log, and stays (003: accuracy first)."""
+
+    name: Literal["scheduled"] = "scheduled"
+    start: float = Field(10.0, gt=0)
+    """Floor at the end of the warm-up."""
+    end: float = Field(0.1, gt=0)
+    """Floor at the end of the schedule."""
+    ramp_epochs: float = Field(10.0, gt=0)
+    """Epochs from start to end, after the warm-up."""
+    unit: Literal["noise", "absolute"] = "noise"
+    """Unit of start and end: noise_std², or 1."""
+
+    def at(self, epoch: float) -> float:
+        """The floor, in its unit, so many epochs after the warm-up."""
+        progress = min(max(epoch / self.ramp_epochs, 0.0), 1.0)
+        return float(self.start ** (1 - progress) * self.end**progress)
+
+
+VarianceFloorOption = Annotated[float, Field(gt=0)] | ScheduledFloorOptions | None
+
+
+def relative_floor(floor: VarianceFloorOption) -> str | None:
+    """The key that measures a floor in units of the channel's noise, if any."""
+    if isinstance(floor, ScheduledFloorOptions):
+        return "surrogate.variance_floor.unit=noise" if floor.unit == "noise" else None
+    return None if floor is not None else "surrogate.var_threshold"

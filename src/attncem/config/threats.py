@@ -1,0 +1,74 @@
+"""Threat models: what an adversary knows, owns and sees. Every field acts (docs/audit.md says how)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from attncem.base.record import Record
+from attncem.base.types import ConfigError
+
+Auxiliary = Literal["train", "held_out", "published_infer", "none"]
+Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed", "labels"]
+"""What an attack may need: own images; releases of them; the encoder's weights; its gradient; the channel's law;
+the server's answers; noise of a generator whose seeds can be tried; the releases that it sees, without their images;
+labels of the images."""
+
+
+@dataclass(frozen=True)
+class ThreatModel(Record):
+    """What an adversary knows, owns and sees.
+
+    ``auxiliary`` are the images it owns. ``may_query``: the true client releases any image that it hands in.
+    ``knows_encoder``: it has the encoder's weights; without queries it computes features by itself, and passes
+    them through the channel if ``knows_channel``, which also hands it the channel itself. ``releases_per_input``:
+    how often it sees each image released; ``jitter``: by up to so many grey levels every pixel is off, in each release
+    anew, as in a video or a photograph that was encoded again.
+    """
+
+    name: str
+    knows_encoder: bool
+    knows_channel: bool
+    auxiliary: Auxiliary
+    releases_per_input: int = 1
+    may_query: bool = True
+    jitter: int = 0
+
+    def missing(self, need: Need) -> bool:
+        """Whether this adversary lacks what is needed."""
+        return {
+            "images": self.auxiliary == "none",
+            "queries": not (self.may_query or self.knows_encoder),
+            "encoder": not self.knows_encoder,
+            "gradient": not self.knows_encoder,
+            "channel": not self.knows_channel,
+            "server": False,
+            "generator": False,
+            "observed": False,
+            "labels": False,
+        }[need]
+
+
+MOST_RELEASES = 65_536
+
+
+def with_releases(threat: ThreatModel, releases: int | None) -> ThreatModel:
+    """The same adversary, who sees each image released so many times."""
+    if releases is None or releases == threat.releases_per_input:
+        return threat
+    if not 1 <= releases <= MOST_RELEASES:
+        raise ConfigError(f"releases={releases}: must be at least 1 and at most {MOST_RELEASES}")
+    return replace(threat, name=f"{threat.name}-x{releases}", releases_per_input=releases)
+
+
+THREATS: dict[str, ThreatModel] = {
+    threat.name: threat
+    for threat in (
+        ThreatModel("train", knows_encoder=True, knows_channel=True, auxiliary="train"),
+        ThreatModel("held_out", knows_encoder=True, knows_channel=True, auxiliary="held_out"),
+        ThreatModel("published_infer", knows_encoder=True, knows_channel=True, auxiliary="published_infer"),
+        ThreatModel("query_only", knows_encoder=False, knows_channel=False, auxiliary="train"),
+        ThreatModel("no_access", knows_encoder=False, knows_channel=False, auxiliary="train", may_query=False),
+    )
+}
+"""Threat models by name."""

@@ -1,0 +1,1 @@
+"""Judging: attacks, certificates and probes on one case, and audits that run them."""

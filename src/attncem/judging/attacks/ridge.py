@@ -1,0 +1,143 @@
+"""Linear inversion in closed form: the cheapest real attack, and a check on every decoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attncem.base.seeding import derive_seed, make_generator
+from attncem.config.options.attacks import RidgeOptions
+from attncem.data.batches import Images
+from attncem.judging.attacks.base import Attack, OwnImages, Standardiser, State, divide
+from attncem.judging.attacks.forecast import Seconds, eigenvectors, products, timed
+from attncem.judging.oracle import Oracle
+from attncem.records.audit import Verdict
+
+_LARGEST = 4096
+"""Features beyond this many dimensions are first mapped to it by a fixed random projection."""
+_FEW = 1024
+"""Own releases up to which a larger feature is projected on what they span."""
+_AT_ONCE = 2**30
+"""Bytes of features and pixels in double precision that are held at once."""
+
+
+class RidgeAttack(Attack):
+    """x̂ = W z̃ + b with z̃ standardised; the strength is chosen on the attacker's own validation images."""
+
+    options_type = RidgeOptions
+    options: RidgeOptions
+
+    def fit(self, oracle: Oracle, *, seed: int) -> None:
+        """Solve (Φ'Φ/n + λI) W = Φ'X/n for every strength through one eigendecomposition."""
+        own = OwnImages(oracle)
+        x = own.x
+        noise = make_generator(x.device, seed, "ridge")
+        released = [own.release_all(noise) for _ in range(self.options.num_releases)]
+        self._shape = tuple(x.shape[1:])
+        self._standardise = Standardiser.of(released[0])
+        self._projection = None
+        if released[0][0].numel() > _LARGEST:
+            self._projection = self._axes(released, seed)
+        train, held = divide(len(x), 0.1, derive_seed(seed, "ridge split"), x.device)
+        covariance, moment, self._centre, self._bias = self._moments(released, x, train)
+        values, vectors = torch.linalg.eigh(covariance)
+        moment = vectors.T @ moment
+        # What few own releases span is a part of the feature: strengths count by the whole of it all the same.
+        dims = len(values) if len(values) == _LARGEST else released[0][0].numel()
+        scale = (values.clamp_min(0).sum() / dims).clamp_min(1e-12)
+        check = [((phi - self._centre) @ vectors, some) for phi, some in self._features_of(released[:1], x, held)]
+        best = torch.inf
+        for strength in self.options.strengths:
+            solution = moment / (values.clamp_min(0) + strength * scale)[:, None]
+            left = (phi @ solution + self._bias - _pixels(x[some]) for phi, some in check)
+            error = math.fsum(float(part.square().sum()) for part in left)
+            if error < best:
+                best, self._weights = error, vectors @ solution
+        self.verdict = Verdict(num_parameters=self._weights.numel() + self._bias.numel())
+
+    def reconstruct(self, released: Tensor) -> Tensor:
+        """Linear images, clamped to [0, 1]."""
+        pixels = (self._features(released) - self._centre) @ self._weights + self._bias
+        images: Tensor = pixels.clamp(0, 1).float().view(-1, *self._shape)
+        return images
+
+    def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
+        """From the sizes of the matrices, and the time to release a few images."""
+        index = torch.arange(trial.num_auxiliary, device=trial.device)
+        release = timed(lambda: trial.release_auxiliary(index)).times(self.options.num_releases * own / len(index))
+        inputs, pixels = trial.release_auxiliary(index[:1]).numel(), math.prod(trial.image_shape)
+        rows, like = self.options.num_releases * own, torch.zeros((), dtype=torch.float64)
+        spanned = inputs > _LARGEST and _are_few(rows)
+        side = rows if spanned else min(inputs, _LARGEST)
+        project = 2 * ((1 + spanned) * rows + images) * inputs * side if inputs > _LARGEST else 0
+        learn = 2 * rows * side * (side + pixels) + 2 * side * side * pixels
+        choose = len(self.options.strengths) * 2 * side * pixels * (0.1 * own + side)
+        answer = 2 * images * side * pixels
+        return release + eigenvectors(side, like) + products(project + learn + choose + answer, like)
+
+    def state(self) -> State:
+        """Weights, centre and bias, and how releases are standardised and projected."""
+        projection = {} if self._projection is None else {"projection": self._projection}
+        own = {"weights": self._weights, "centre": self._centre, "bias": self._bias, **projection}
+        shape = torch.tensor(self._shape)
+        return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
+
+    def load(self, state: State) -> None:
+        """The map that `state` gave."""
+        self._weights, self._centre, self._bias = state["weights"], state["centre"], state["bias"]
+        self._projection, self._shape = state.get("projection"), tuple(state["image_shape"].tolist())
+        self._standardise = Standardiser(state["mean"], state["std"])
+
+    def _moments(self, released: list[Tensor], x: Images, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Φ'Φ/n and Φ'X/n about the means of Φ and X, and these; summed over parts, as Φ may be larger than memory."""
+        like = self._features(released[0][:1])
+        side, pixels, rows = like.shape[1], x[0].numel(), len(released) * len(index)
+        square, cross = like.new_zeros(side, side), like.new_zeros(side, pixels)
+        centre, bias = like.new_zeros(side), like.new_zeros(pixels)
+        for phi, some in self._features_of(released, x, index):
+            target = _pixels(x[some])
+            square.addmm_(phi.T, phi, alpha=1 / rows)
+            cross.addmm_(phi.T, target, alpha=1 / rows)
+            centre += phi.sum(0) / rows
+            bias += target.sum(0) / rows
+        return square.addr_(centre, centre, alpha=-1), cross.addr_(centre, bias, alpha=-1), centre, bias
+
+    def _features_of(self, released: list[Tensor], x: Images, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The features of the images at `index`, release by release, with which images they are; some at once."""
+        each = 8 * (x[0].numel() + released[0][0].numel())
+        for part in released:
+            for some in index.split(max(1, _AT_ONCE // each)):
+                yield self._features(part[some]), some
+
+    def _features(self, released: Tensor) -> Tensor:
+        flat = self._standardise(released).flatten(1).double()
+        return flat if self._projection is None else flat @ self._projection
+
+    def _axes(self, released: list[Tensor], seed: int) -> Tensor:
+        """Axes that a large release is projected on, as columns.
+
+        Of few own releases those that they span: the ridge has no part outside of them, so that nothing is lost. Of
+        many, random ones.
+        """
+        if not _are_few(sum(map(len, released))):
+            return _random_axes(released[0][0].numel(), seed, released[0].device)
+        spanned: Tensor = torch.linalg.qr(torch.cat([self._features(part) for part in released]).T).Q
+        return spanned
+
+
+def _pixels(x: Tensor) -> Tensor:
+    return x.flatten(1).double()
+
+
+def _are_few(rows: int) -> bool:
+    """Whether own releases are so few that what they span is the smaller projection."""
+    return rows <= min(_FEW, _LARGEST)
+
+
+def _random_axes(dims: int, seed: int, device: torch.device) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "ridge projection"))
+    projection = torch.randn(dims, _LARGEST, generator=generator, dtype=torch.float64) / math.sqrt(dims)
+    return projection.to(device)

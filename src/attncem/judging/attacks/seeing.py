@@ -1,0 +1,82 @@
+"""What an adversary sees of images: one or several releases of each, of the same pixels or of nearly the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+
+import torch
+from torch import Tensor, nn
+
+from attncem.config.threats import ThreatModel
+from attncem.models.channels import Channel, GaussianChannel
+from attncem.models.split import SplitModel
+
+Combine = Callable[[Iterable[Tensor]], Tensor]
+"""What an attack makes of several releases of the same inputs."""
+
+
+def mean_of(releases: Iterable[Tensor]) -> Tensor:
+    """The mean of releases that come one after the other; one alone stays as it is."""
+    others = iter(releases)
+    total, count = next(others), 1
+    for released in others:
+        total, count = total + released, count + 1
+    return total if count == 1 else total / count
+
+
+class Sight:
+    """As many releases of each image as the threat model says, drawn one after the other and combined.
+
+    Two short cuts keep the law. Releases that repeat, as with keyed noise, are drawn once. The mean of k releases
+    through a channel that ends in fresh Gaussian noise and draws nothing before is one release with σ/√k.
+    """
+
+    def __init__(self, model: SplitModel, threat: ThreatModel, combine: Combine = mean_of) -> None:
+        self._model, self._threat, self._combine = model, threat, combine
+        self._repeats = bool(getattr(model.channel, "repeats", False))
+        self._quiet = quieter(model.channel, threat.releases_per_input) if combine is mean_of else None
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, noise: torch.Generator, z: Tensor | None = None) -> Tensor:
+        """What is seen of a batch of images; ``z``: their clean features, where these are known."""
+        if self._threat.jitter:
+            return self._combine(self._of_moved(x, noise))
+        z = self._model.encode(x) if z is None else z
+        if self._repeats:
+            return self.repeated(self._model.transmit(z, x, noise))
+        if self._quiet is not None:
+            averaged: Tensor = self._quiet(z, x=x, generator=noise)
+            return averaged
+        return self._combine(self._model.transmit(z, x, noise) for _ in range(self._threat.releases_per_input))
+
+    def repeated(self, released: Tensor) -> Tensor:
+        """The same of a release that every further one equals."""
+        if self._combine is mean_of:
+            return released
+        return self._combine(repeat(released, self._threat.releases_per_input))
+
+    def _of_moved(self, x: Tensor, noise: torch.Generator) -> Iterator[Tensor]:
+        for _ in range(self._threat.releases_per_input):
+            moved = jittered(x, self._threat.jitter, noise)
+            yield self._model.transmit(self._model.encode(moved), moved, noise)
+
+
+def jittered(x: Tensor, levels: int, noise: torch.Generator) -> Tensor:
+    """Images in [0, 1] with every pixel off by a whole number of grey levels, uniform in ±levels, put back into it."""
+    off = torch.randint(-levels, levels + 1, x.shape, generator=noise, device=x.device)
+    return (x + off / 255).clamp(0, 1)
+
+
+def quieter(channel: nn.Module, count: int) -> Channel | None:
+    """A channel whose one release has the law of the mean of `count`; None: only drawing them all tells."""
+    if count == 1 or not isinstance(channel, Channel):
+        return None
+    own = copy.deepcopy(channel)
+    *before, last = own.single_stages()
+    gaussian = isinstance(last, GaussianChannel) and not last.repeats
+    if not gaussian or not all(stage.repeats for stage in before):
+        return None
+    last.noise_std /= count**0.5
+    return own

@@ -1,0 +1,297 @@
+"""audit(): judge a run by every row of a suite, and write down each row as soon as it is there."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import attncem
+from attncem.base.progress import Progress, shown, tell
+from attncem.base.texts import text, written
+from attncem.base.types import ConfigError
+from attncem.config.loading.suggest import known
+from attncem.config.options.base import Options
+from attncem.config.options.probes import AttributeLeakageOptions
+from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
+from attncem.config.threats import THREATS, ThreatModel, with_releases
+from attncem.data.attributes import attributes_hash
+from attncem.judging.attacks.base import Attack
+from attncem.judging.auditing.forecasting import foretell
+from attncem.judging.auditing.guards import overlap, signal_to_noise
+from attncem.judging.auditing.judges import build_judge
+from attncem.judging.auditing.kept import strongest_kept
+from attncem.judging.auditing.measuring import Measured, measure, summarise
+from attncem.judging.auditing.units import human_units
+from attncem.judging.auditing.workers import Brief, measured_beside
+from attncem.judging.case import Case
+from attncem.judging.opening import OpenRun, open_run
+from attncem.models.trial import TRIED, try_encoder
+from attncem.records.audit import AuditPlan, AuditResult, Score
+from attncem.records.findings import Finding, finding
+from attncem.records.ledger import Ledger, plan_id
+from attncem.records.runs import RunDirectory
+from attncem.training.build import Modules
+from attncem.training.engine import attacking, describe_device
+from attncem.training.health import spans
+
+__all__ = ["Case", "audit", "measure"]
+
+_UNBALANCED = 0.02
+"""Accuracy that is so far from the mean of the classes' is told beside it."""
+
+
+def audit(  # noqa: PLR0913 - one door, every choice by name
+    run: str | Path | RunDirectory | OpenRun,
+    suite: str | Path | Mapping[str, Any] | Suite = "standard",
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    threat: str | ThreatModel = "train",
+    releases: int | None = None,
+    on: str = "test",
+    weights: str = "best",
+    seed: int | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    fresh: bool = False,
+    out: str | Path | None = None,
+    device: str | None = None,
+    reference: str | Path | RunDirectory | OpenRun | None = None,
+    modules: Modules | None = None,
+    threads: int | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is there.
+
+    An audit that was stopped goes on with the rows that are missing; `fresh` begins anew, beside it. `overrides` change
+    options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker knows and
+    owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
+    `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
+    of a checkpoint, `out` another folder for the result, `threads` those of torch on a CPU, if not as many as the run
+    had. `workers` are processes that attack beside each other, each with so many threads; the numbers are the same.
+    `reference` is an undefended run of the same data, in whose features probes may measure.
+    """
+    chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
+    wanted = select_rows(chosen.suite, only, skip)
+    known("on", on, ("test", "validation"))
+    _require_some(threads=threads, workers=workers)
+    opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
+    threads = threads or opened.config.threads
+    if workers > 1:
+        _require_workers(opened, workers, from_folder=not isinstance(run, OpenRun) and modules is None)
+    with attacking(opened.device, threads), shown(progress) as told:
+        if opened.directory is None:
+            try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
+        drawn_from = opened.config.seed if seed is None else seed
+        case = Case(opened, adversary, on=on, seed=drawn_from, reference=_reference(reference, opened))
+        ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
+        case.kept = partial(strongest_kept, ledger, case.released[:1])
+        with ledger.held():
+            crew = Crew(workers, threads, leads=progress is None)
+            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, crew)
+            return ledger.conclude()
+
+
+def _require_some(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise ConfigError(f"{name}={number}: at least 1 is needed")
+
+
+def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
+    named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
+    return with_releases(named, releases)
+
+
+def _reference(reference: str | Path | RunDirectory | OpenRun | None, opened: OpenRun) -> OpenRun | None:
+    """The reference on the same device; refused where its data are others."""
+    if reference is None:
+        return None
+    other = reference if isinstance(reference, OpenRun) else open_run(reference, device=opened.device.type)
+    if (other.data_sha256, other.spec.shape) != (opened.data_sha256, opened.spec.shape):
+        raise ConfigError(
+            f"reference={other.name}: it was trained on other data, or on another split of them, than {opened.name} "
+            f"({other.spec.name}, {opened.spec.name}): train it with the same data options and surrogate.name=none"
+        )
+    return other
+
+
+def _place(opened: OpenRun, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    if opened.directory is None:
+        raise ConfigError("an encoder without a run folder needs a place for its audit: give out=FOLDER")
+    return opened.directory.path / "audits"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How many processes attack, the threads of each, and whether they say to a terminal what they are about."""
+
+    workers: int = 1
+    threads: int = 1
+    leads: bool = False
+
+
+def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
+    """ConfigError unless other processes can open the same model."""
+    if opened.directory is None or not from_folder:
+        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
+
+
+def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progress: Progress, crew: Crew) -> None:
+    """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
+    stage = written("stage.audit", run=case.subject.name)
+    done = {row.name for row in ledger.rows() if row.outcome != "failed"}
+    rows = {name: options for name, options in wanted.items() if name not in done}
+    if crew.leads:
+        tell(progress, _start_line(ledger.plan, len(rows), len(wanted), crew))
+    foretell(case, rows, progress, crew.workers)
+    progress(stage, len(wanted) - len(rows), len(wanted), {})
+    with closing(_measured(case, rows, _nested(progress, stage), crew)) as measured:
+        for number, found in enumerate(measured, 1):
+            ledger.write(found.row, found.files)
+            progress(stage, len(wanted) - len(rows) + number, len(wanted), {})
+
+
+def _start_line(plan: AuditPlan, rows: int, wanted: int, crew: Crew) -> str:
+    """Who is judged on what, and by how many rows."""
+    return text(
+        "command.start.audit",
+        run=plan.subject.run,
+        weights=plan.subject.weights or plan.subject.architecture,
+        suite=plan.suite,
+        threat=plan.threat.name,
+        rows=rows,
+        all=wanted,
+        images=plan.num_evaluation,
+        on=plan.evaluation,
+        own=plan.num_auxiliary,
+        device=plan.device,
+        threads=crew.threads,
+        workers=crew.workers,
+    )
+
+
+def _measured(
+    case: Case, rows: Mapping[str, Options], progress: Progress, crew: Crew
+) -> Generator[Measured, None, None]:
+    """Rows in their order; attacks that follow each other are beside each other where there are workers.
+
+    Probes may read what the attacks before them have left.
+    """
+    for attacks, group in groupby(rows.items(), key=lambda row: isinstance(build_judge(row[1]), Attack)):
+        some = dict(group)
+        if attacks and crew.workers > 1 and len(some) > 1:
+            yield from measured_beside(_brief(case, crew), some, crew.workers, progress)
+            continue
+        for name, options in some.items():
+            yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
+
+
+def _brief(case: Case, crew: Crew) -> Brief:
+    """The case in words, for other processes."""
+    subject = case.subject.subject()
+    assert case.subject.directory is not None
+    where = case.subject.directory.path.resolve()
+    device = str(case.subject.device)
+    return Brief(where, subject.weights, subject.fingerprint, case.threat, case.on, case.seed, crew.threads, device)
+
+
+def _nested(progress: Progress, stage: str) -> Progress:
+    def told(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        progress(f"{stage}: {inner}", done, total, numbers)
+
+    return told
+
+
+def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
+    """What is asked for, with a name that no other question shares."""
+    opened, suite = case.subject, chosen.suite
+    subject, accuracy = opened.subject(), _accuracy(case)
+    options = {name: row.model_dump(mode="json") for name, row in suite.rows.items()}
+    facts = {
+        "suite": [suite.name, suite.version],
+        "rows": options,
+        "threat": case.threat.to_dict(),
+        "images": [case.on, subject.data_sha256],
+        "weights": subject.weights,
+        "seed": case.seed,
+        "fingerprint": subject.fingerprint,
+        "version": attncem.__version__,
+        "device": opened.device.type,
+        **({} if case.reference is None else {"reference": case.reference.fingerprint}),
+        **({} if opened.differentiable else {"through": "onnx"}),
+        **_tables(opened, suite),
+    }
+    return AuditPlan(
+        id=plan_id(suite.name, case.threat.name, case.on, facts),
+        suite=suite.name,
+        suite_version=suite.version,
+        changed=chosen.changed,
+        rows=list(suite.rows),
+        threat=case.threat,
+        evaluation=case.on,
+        seed=case.seed,
+        subject=subject,
+        num_evaluation=len(case.x),
+        num_auxiliary=len(case.auxiliary),
+        num_train=len(opened.data.train),
+        accuracy=accuracy,
+        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *overlap(case.auxiliary, case.x)],
+        signal_to_noise=signal_to_noise(case.model, case.x, case.released),
+        reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
+        device=describe_device(opened.device),
+        units=human_units(case.x, opened.data.train),
+        versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    )
+
+
+def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:
+    """Hashes of the tables that rows read; nothing where none does, so that other audits keep their names."""
+    found = {
+        name: attributes_hash(opened.config.data, row.file)
+        for name, row in suite.rows.items()
+        if isinstance(row, AttributeLeakageOptions) and row.attribute is not None
+    }
+    return {"tables": found} if found else {}
+
+
+def _accuracy(case: Case) -> Score | None:
+    """Accuracy on the very releases that are attacked; None without a server half."""
+    if case.model.server is None:
+        return None
+    return summarise(case.right(), np.asarray(case.y.cpu().numpy()), case.subject.spec.num_classes)
+
+
+def _balance(accuracy: Score | None) -> list[Finding]:
+    """That accuracy is another where every class counts the same."""
+    balanced = None if accuracy is None else accuracy.balanced
+    if accuracy is None or balanced is None or abs(accuracy.mean - balanced) < _UNBALANCED:
+        return []
+    return [finding("unbalanced", accuracy=100 * accuracy.mean, balanced=100 * balanced)]
+
+
+def _health(opened: OpenRun) -> list[Finding]:
+    """Warnings of the training that stood when these weights were saved, and what of its log is lost."""
+    if opened.directory is None or opened.checkpoint is None:
+        return []
+    epoch = opened.checkpoint.facts["epoch"]
+    held = [span for span in spans(opened.directory.records()) if span.holds_at(epoch)]
+    lost = opened.directory.log_problems()
+    return [
+        *(finding("training", about=written("about.training", cause=span.cause), said=str(span)) for span in held),
+        *(
+            finding("log_lost", about=written("about.log", number=number), said=said)
+            for number, said in enumerate(lost, 1)
+        ),
+    ]

@@ -1,0 +1,46 @@
+"""Pictures of a row: one image of each of the first classes, and those it recovered best and worst."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attncem.base.pictures import png
+from attncem.config.options.suites import row_file
+from attncem.judging.case import Case
+from attncem.records.audit import NO_LABEL, Picture, Role
+
+_CLASSES = 10
+_EXTREMES = 5
+"""How many of each go into the gallery."""
+
+
+def choose_pictures(
+    row: str, case: Case, images: Tensor, errors: NDArray[np.float64]
+) -> tuple[list[Picture], dict[str, bytes]]:
+    """The row's pictures, and their files by name."""
+    labels = case.y.cpu().numpy() if case.subject.spec.num_classes else np.full(len(case.y), NO_LABEL)
+    pictures: list[Picture] = []
+    files: dict[str, bytes] = {}
+    for role, index in _chosen(labels[: len(errors)], errors):
+        original, image = f"original-{index}.png", f"{row_file(row)}-{index}.png"
+        files[original], files[image] = png(case.x[index]), png(images[index])
+        pictures.append(Picture(index, int(labels[index]), role, original, image, float(errors[index])))
+    return pictures, files
+
+
+def _chosen(labels: NDArray[np.int64], errors: NDArray[np.float64]) -> list[tuple[Role, int]]:
+    ranked = [int(index) for index in np.argsort(errors, kind="stable")]
+    return [
+        *(("fixed", index) for index in _fixed(labels)),
+        *(("best", index) for index in ranked[:_EXTREMES]),
+        *(("worst", index) for index in ranked[: -_EXTREMES - 1 : -1]),
+    ]
+
+
+def _fixed(labels: NDArray[np.int64]) -> list[int]:
+    """The first image of each of the first classes; without labels the first images."""
+    if NO_LABEL in labels:
+        return list(range(min(_CLASSES, len(labels))))
+    return [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:_CLASSES]]

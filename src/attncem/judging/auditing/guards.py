@@ -1,0 +1,92 @@
+"""Guards of an audit: whether the victim is still itself, and whether a row's numbers mean what they say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attncem.base.types import RunError
+from attncem.data.batches import DeviceData
+from attncem.judging.attacks.base import Attack
+from attncem.models.channels import Channel
+from attncem.models.split import SplitModel
+from attncem.records.findings import Finding, finding
+
+_TRIED = 2
+"""Images that are recovered once more without the others."""
+_SHARE = 0.05
+"""Part of an image's error that company may change; arithmetic in another order changes far less."""
+_ROUNDING = 1e-6
+"""Mean square that company may change where the error itself is nothing."""
+_OUTSIDE = 1e-3
+"""How far outside [0, 1] a pixel may lie by rounding."""
+_BATCH = 250
+_FEATURES = 1000
+"""Images over which signal and noise are measured."""
+
+
+def digest(model: SplitModel) -> str:
+    """A name for what leaves the client: weights and buffers, kinds and modes of all modules, the channel's noise."""
+    found = hashlib.sha256()
+    for part in (model.encoder, model.channel):
+        for name, module in part.named_modules():
+            noise = module.noise_std if isinstance(module, Channel) else 0.0
+            found.update(f"{name} {type(module).__qualname__} {module.training} {noise!r};".encode())
+        for name, tensor in part.state_dict().items():
+            found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+            found.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def overlap(own: DeviceData, x: Tensor) -> list[Finding]:
+    """That evaluation images are among the attacker's own, pixel for pixel."""
+    known = set(_hashes(own.images))
+    count = sum(mark in known for mark in _hashes((x * 255).round().to(torch.uint8)))
+    return [finding("overlap", count=count, total=len(x))] if count else []
+
+
+def _hashes(images: Tensor) -> Iterator[bytes]:
+    return (hashlib.sha256(image.tobytes()).digest() for image in images.cpu().numpy())
+
+
+def require_images(images: Tensor, expected: tuple[int, ...]) -> None:
+    """RunError unless they are so many images of this shape, finite and in [0, 1]."""
+    if tuple(images.shape) != expected:
+        raise RunError(f"the attack returned images of shape {tuple(images.shape)}, expected {expected}")
+    if not bool(images.isfinite().all()):
+        raise RunError("the attack returned images that are not finite")
+    low, high = float(images.min()), float(images.max())
+    if low < -_OUTSIDE or high > 1 + _OUTSIDE:
+        raise RunError(
+            f"the attack returned pixels from {low:.3g} to {high:.3g}, not in [0, 1]: every measure is of that unit"
+        )
+
+
+def company(attack: Attack, seen: Tensor, images: Tensor, x: Tensor) -> list[Finding]:
+    """That the first images come out otherwise without the rest of their batch, as with batch statistics."""
+    if len(images) <= _TRIED:
+        return []
+    alone = attack.reconstruct(seen[:_TRIED].clone()).detach().float()
+    moved = float((alone - images[:_TRIED]).square().mean())
+    error = float((images[:_TRIED] - x[:_TRIED]).square().mean())
+    if moved <= _ROUNDING + _SHARE * error:
+        return []
+    return [finding("depends_on_batch", moved=moved, error=error)]
+
+
+@torch.no_grad()
+def signal_to_noise(model: SplitModel, x: Tensor, released: Tensor) -> list[float | None]:
+    """Variance of z over the mean square of what the channel changes, channel by channel; None: it changes nothing.
+
+    Empty where a foreign channel gives releases another shape.
+    """
+    z = torch.cat([model.encode(part) for part in x[:_FEATURES].split(_BATCH)])
+    if z.shape[1:] != released.shape[1:]:
+        return []
+    changed = released[: len(z)].float() - z.float()
+    over = tuple(axis for axis in range(z.ndim) if axis != 1)
+    power, noise = z.float().var(over, correction=0), changed.square().mean(over)
+    return [float(p / n) if float(n) > 0 else None for p, n in zip(power, noise, strict=True)]

@@ -1,0 +1,39 @@
+"""The strongest attack of an audit, with what it had learned there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.attacks.base import Attack
+from attncem.records.audit import Row
+from attncem.records.checkpoints import fitting, read_tensors
+from attncem.records.ledger import Ledger
+
+
+def kept_attack(ledger: Ledger, row: Row, released: Tensor) -> Attack | None:
+    """The row's attack as it was, ready to reconstruct; None where its state was not kept.
+
+    It is tried on some releases: a RunError says where the state does not fit them.
+    """
+    file = ledger.state_file(row.name)
+    if file is None:
+        return None
+    with fitting(f"{file} does not fit its row"):
+        kind = ATTACKS[row.method]
+        attack = kind(kind.options_type.model_validate(dict(row.options)))
+        attack.load({name: tensor.to(released.device) for name, tensor in read_tensors(file).items()})
+        if not bool(attack.reconstruct(released).isfinite().all()):
+            raise ValueError("what it recovers is not finite")
+    return attack
+
+
+def strongest_kept(ledger: Ledger, released: Tensor) -> tuple[str, Attack] | None:
+    """The strongest attack so far and its name; None where there is none, or where it kept no state."""
+    result = ledger.result()
+    if not result.strongest:
+        return None
+    with torch.no_grad():
+        attack = kept_attack(ledger, result.strongest_attack, released)
+    return None if attack is None else (result.strongest, attack)

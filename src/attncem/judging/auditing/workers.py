@@ -1,0 +1,78 @@
+"""Attacks of an audit in several processes at once: each opens the run by itself, and hands every row back.
+
+Only the process that audits writes. A row depends on its own seed alone, so the numbers are those of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from attncem.base.progress import Progress
+from attncem.base.types import AttncemError, RunError
+from attncem.base.working import WorkerEnded, Workers
+from attncem.config.options.base import Options
+from attncem.config.threats import ThreatModel
+from attncem.judging.auditing.measuring import Measured, measure
+from attncem.judging.case import Case
+from attncem.judging.opening import open_run
+from attncem.training.engine import attacking
+
+_ADVICE = "the rows that were finished are kept: give the same command again, with fewer workers if memory was short"
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a worker needs to judge the same model on the same images under the same threat model."""
+
+    run: Path
+    weights: str
+    fingerprint: str
+    threat: ThreatModel
+    on: str
+    seed: int
+    threads: int
+    device: str
+
+    def case(self) -> Case:
+        """The case, made anew; RunError where the run is no longer what it was."""
+        opened = open_run(self.run, weights=self.weights, device=self.device)
+        if opened.fingerprint != self.fingerprint:
+            raise RunError(f"{self.run} has changed since the audit began")
+        return Case(opened, self.threat, on=self.on, seed=self.seed)
+
+
+def measured_beside(brief: Brief, rows: Mapping[str, Options], workers: int, progress: Progress) -> Iterator[Measured]:
+    """The rows as they are finished, each measured by one of so many processes, begun in their order."""
+    with Workers(min(workers, len(rows)), progress, "the audit") as pool:
+        names = {pool.submit(_measured, brief, name, options, tells=True): name for name, options in rows.items()}
+        for future in as_completed(names):
+            name = names.pop(future)  # and with it what was measured, once it is handed on
+            try:
+                yield future.result()
+            except WorkerEnded as error:
+                raise RunError(f"the process that worked on {name} ended ({error.how}); {_ADVICE}") from error
+
+
+# in a process
+
+
+def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> Measured:
+    try:
+        case = _case(brief)
+    except AttncemError as error:
+        raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
+    with attacking(case.subject.device, brief.threads):
+        return measure(case, name, options, seed=case.seed_of(name), progress=progress)
+
+
+_made: list[tuple[Brief, Case]] = []
+"""The case that this process has made, for the rows to come."""
+
+
+def _case(brief: Brief) -> Case:
+    if not _made or _made[0][0] != brief:
+        _made[:] = [(brief, brief.case())]
+    return _made[0][1]

@@ -1,0 +1,220 @@
+"""Case: one model under one threat model, on one set of images. Everything that judges the model goes through it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attncem.base.seeding import derive_seed, make_generator
+from attncem.base.texts import written
+from attncem.base.types import ConfigError, NotApplicable, RunError
+from attncem.config.options.attacks import SeeingOptions
+from attncem.config.options.base import Options
+from attncem.config.threats import Need, ThreatModel
+from attncem.data.batches import DeviceData, Images
+from attncem.judging.attacks.base import Attack
+from attncem.judging.attacks.ridge import RidgeAttack
+from attncem.judging.attacks.seeing import Combine, Sight, mean_of
+from attncem.judging.auditing.guards import digest
+from attncem.judging.judges import Probe
+from attncem.judging.opening import OpenRun
+from attncem.judging.oracle import Oracle, has_weak_noise, require
+from attncem.records.metrics import accuracy
+from attncem.training.build import RunData
+
+BATCH = 250
+_FEWEST = 20
+"""An attacker who owns any images must own as many as this."""
+
+
+@dataclass
+class Known:
+    """What is computed once for all attacks: clean features of the attacker's images, and releases that repeat."""
+
+    features: Tensor | None = None
+    fixed: Tensor | None = None
+
+
+class Case:
+    """A subject, a threat model, and the evaluation images x with their labels y.
+
+    ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
+    sees more, or of nearly the same pixels, gets draws of its own, in a stream (`seen_by`). ``reference`` is an
+    undefended network of the same data that probes may measure by; ``kept`` gives the strongest attack so far, by name,
+    where the audit kept it. ``remembered`` is what certificates compute once for all of them.
+    """
+
+    def __init__(
+        self,
+        subject: OpenRun,
+        threat: ThreatModel,
+        *,
+        on: str = "test",
+        seed: int = 0,
+        reference: OpenRun | None = None,
+    ) -> None:
+        self.subject, self.threat, self.on, self.seed, self.reference = subject, threat, on, seed, reference
+        self.kept: Callable[[], tuple[str, Attack] | None] = lambda: None
+        self.model = subject.model
+        self.auxiliary, evaluation = _attacker_and_evaluation(subject.data, threat, on)
+        if threat.auxiliary != "none" and len(self.auxiliary) < _FEWEST:
+            raise ConfigError(
+                f"threat={threat.name} leaves the attacker {len(self.auxiliary)} images, and {_FEWEST} are needed: "
+                "raise data.held_out_fraction, or add images"
+            )
+        self.x, self.y = evaluation.get(slice(None))
+        self._known = Known()
+        self.remembered: dict[Any, Any] = {}
+        self._generator = make_generator(subject.device, seed, "evaluation")
+        self.released = torch.cat(list(self._releases(self._generator)))
+        self._digest = digest(self.model)
+
+    def seeing(self, releases: int | None = None, jitter: int = 0) -> Case:
+        """The same for an adversary who sees each image so often, off by so much; all that is computed is shared."""
+        count = releases or self.threat.releases_per_input
+        threat = replace(self.threat, releases_per_input=count, jitter=jitter or self.threat.jitter)
+        if threat == self.threat:
+            return self
+        view = copy.copy(self)
+        view.threat = threat
+        return view
+
+    def for_row(self, options: Options) -> Case:
+        """The same as a row with these options sees it."""
+        return self.seeing(options.releases, options.jitter) if isinstance(options, SeeingOptions) else self
+
+    def require_unchanged(self) -> None:
+        """RunError where encoder or channel are not what they were when the evaluation images were released."""
+        if digest(self.model) != self._digest:
+            raise RunError("the encoder or the channel has changed since the evaluation images were released")
+
+    def oracle(self, attack: Attack | Probe, seed: int, own: int | None = None) -> Oracle:
+        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs.
+
+        With ``own`` it holds so many of the own images alone, for a trial.
+        """
+        self.require(attack.needs)
+        mine = self.auxiliary if own is None else self.auxiliary.first(own)
+        features, fixed = self._known_of_own(attack) if own is None else self.known_of(mine.in_parts)
+        return Oracle(
+            self.model,
+            self.threat,
+            mine.in_parts,
+            mine.labels,
+            num_classes=self.subject.spec.num_classes,
+            seed=seed,
+            combine=_combine_of(attack),
+            features=features,
+            fixed=fixed,
+            observed=torch.cat(list(self.seen_by(attack, len(self.x)))) if "observed" in attack.needs else None,
+        )
+
+    def require(self, needs: Iterable[Need]) -> None:
+        """NotApplicable unless the adversary has all that is needed, and the subject has it to give."""
+        require(
+            self.threat,
+            sorted(needs),
+            has_server=self.model.server is not None,
+            weak_noise=has_weak_noise(self.model.channel),
+            gradients=self.subject.differentiable,
+            labels=self.subject.spec.num_classes > 0,
+        )
+
+    def image_index(self, attack: Attack) -> NDArray[np.int64]:
+        """The evaluation images an attack is asked about: all, or the first so many."""
+        count = len(self.x) if attack.num_images is None else min(attack.num_images, len(self.x))
+        return np.arange(count, dtype=np.int64)
+
+    def seen_by(self, attack: Attack | Probe, count: int) -> Iterator[Tensor]:
+        """What an attack sees of the first `count` evaluation images, batch by batch, to do with as it likes."""
+        combine = _combine_of(attack)
+        if self.threat.releases_per_input == 1 and not self.threat.jitter:
+            yield from (combine([part.clone()]) for part in self.released[:count].split(BATCH))
+            return
+        sight = Sight(self.model, self.threat, combine)
+        for number, x in enumerate(self.x[:count].split(BATCH)):
+            yield sight(x, make_generator(self.subject.device, self.seed, "evaluation", number))
+
+    def seen_of(self, x: Tensor, *stream: str | int) -> Tensor:
+        """What is seen of other images of the victim, as of the evaluation images, with noise of its own stream."""
+        noise, sight = make_generator(self.subject.device, self.seed, *stream), Sight(self.model, self.threat)
+        return torch.cat([sight(part, noise) for part in x.split(BATCH)])
+
+    @torch.no_grad()
+    def _releases(self, noise: torch.Generator) -> Iterator[Tensor]:
+        """Every evaluation image released once, in index order."""
+        for part in self.x.split(BATCH):
+            yield self.model.release(part, generator=noise)
+
+    def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
+        """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
+        known = self._known
+        if not {"images", "queries"} <= attack.needs or self.threat.jitter:
+            return None, None
+        if known.features is None:
+            known.features, known.fixed = self.known_of(self.auxiliary.in_parts)
+        return known.features, known.fixed
+
+    @torch.no_grad()
+    def known_of(self, x: Images) -> tuple[Tensor | None, Tensor | None]:
+        """Clean features of images, and their releases where these repeat; nothing is known of pixels that move."""
+        if not len(x) or self.threat.jitter:
+            return None, None
+        features = torch.cat([self.model.encode(part) for part in x.split(2 * BATCH)])
+        if not getattr(self.model.channel, "repeats", False):
+            return features, None
+        pairs = zip(features.split(2 * BATCH), x.split(2 * BATCH), strict=True)
+        return features, torch.cat([self.model.transmit(z, part) for z, part in pairs])
+
+    @torch.no_grad()
+    def recovered(self, seed: int) -> tuple[str, Tensor]:
+        """What the strongest attack so far makes of the evaluation images, and its name; else a ridge's pictures."""
+        name, attack = self.kept() or ("ridge", self._ridge(seed))
+        count = len(self.image_index(attack))
+        return name, torch.cat([attack.reconstruct(seen).float() for seen in self.seen_by(attack, count)])
+
+    def _ridge(self, seed: int) -> Attack:
+        attack = RidgeAttack()
+        attack.fit(self.oracle(attack, seed), seed=seed)
+        return attack
+
+    @torch.no_grad()
+    def right(self) -> NDArray[np.float64]:
+        """Whether the server is right about each evaluation image; NotApplicable without a server half."""
+        if self.model.server is None:
+            raise NotApplicable(written("reason.no_server"))
+        parts = zip(self.released.split(BATCH), self.y.split(BATCH), strict=True)
+        right = torch.cat([accuracy(self.model.predict(z), y) for z, y in parts])
+        return np.asarray(right.double().cpu().numpy())
+
+    def seed_of(self, row: str) -> int:
+        """Every row draws from a stream of its own."""
+        return derive_seed(self.seed, "attack", row)
+
+
+def _combine_of(attack: Attack | Probe) -> Combine:
+    """What it makes of several releases: an attack's own way, or their mean."""
+    if isinstance(attack, Probe) or type(attack).combine is Attack.combine:
+        return mean_of
+    return attack.combine
+
+
+def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tuple[DeviceData, DeviceData]:
+    """The attacker's images and the images it is judged on: never the same ones."""
+    evaluation = data.test if on == "test" else data.validation
+    if threat.auxiliary == "train":
+        return data.train, evaluation
+    if threat.auxiliary == "held_out":
+        return data.held_out, evaluation
+    if threat.auxiliary == "none":
+        return data.train.first(0), evaluation
+    if threat.auxiliary == "published_infer" and on == "test":
+        return data.infer_auxiliary, data.infer_evaluation
+    raise ConfigError(f"threat={threat.name} cannot be judged on the {on} images")

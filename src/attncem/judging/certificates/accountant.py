@@ -1,0 +1,60 @@
+"""The query accountant: what k releases of one image tell together, and how many a budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncem.config.options.certificates import AccountantOptions
+from attncem.judging.certificates.leakage import Ground, ground_of
+from attncem.judging.certificates.making import certain
+from attncem.judging.judges import Certificate
+from attncem.records.bounds import Bound
+
+if TYPE_CHECKING:
+    from attncem.judging.case import Case
+
+MOST_RELEASES = 2**20
+"""Releases beyond which it is not asked whether a budget is spent."""
+
+
+class Accountant(Certificate):
+    """I_k ≤ H(J) + Σ_j p_j ½ Σ_i log(1 + k v_ij/σ²): with fresh noise the mean of k releases has σ/√k.
+
+    Keyed noise: k releases of the same pixels tell what one tells. Laplace noise: the part inside cells counts k times.
+    """
+
+    options_type = AccountantOptions
+    options: AccountantOptions
+
+    def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
+        """`leakage@K` for each number of releases, and `releases`, how many the budget allows."""
+        ground = ground_of(case.seeing(1))
+        flat = ground.noise.repeats
+        found = {
+            f"leakage@{count}": ground.bound(case, 1 if flat else count) for count in sorted(set(self.options.releases))
+        }
+        return found if flat else {**found, "releases": self._allowed(case, ground)}
+
+    def _allowed(self, case: Case, ground: Ground) -> Bound:
+        """The most releases whose leakage stays within the budget."""
+        once = ground.bound(case, 1)
+        budget = self.options.budget or 2 * once.claim
+        count = most_within(lambda releases: ground.bound(case, releases).claim <= budget, MOST_RELEASES)
+        made = certain(count, "releases", "releases", once.assumptions)
+        return replace(
+            made, limit=float(count), vacuous=count == 0, ceiling=float(MOST_RELEASES), by=f"{budget:.4g} nats"
+        )
+
+
+def most_within(holds: Callable[[int], bool], most: int) -> int:
+    """The largest count up to `most` for which it holds, when it holds for all below; 0 where it never does."""
+    low, high = 0, 1
+    while high <= most and holds(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

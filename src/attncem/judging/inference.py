@@ -1,0 +1,187 @@
+"""predict(): label images with a run, through its true channel, and say what left the device."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from attncem.base.pictures import png_text
+from attncem.base.types import ConfigError, DataError, RunError
+from attncem.config.loading.suggest import known
+from attncem.config.options.channels import RandomOptions
+from attncem.data.pictures import read_picture
+from attncem.judging.opening import OpenRun, open_run
+from attncem.models.channels import SYSTEM, Source
+from attncem.models.front_ends import as_seen
+from attncem.records.files import write_new
+from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release, Seen
+from attncem.records.runs import KEY_FILE, RunDirectory
+from attncem.training.build import Modules
+from attncem.training.engine import limited_threads
+
+Image = str | Path
+"""A picture file, or `test:17`: the test image of that index."""
+_BATCH = 250
+_SEEN = ".seen.png"
+"""Ending of the file with the picture as the encoder sees it."""
+
+
+def predict(
+    run: str | Path | RunDirectory,
+    images: Image | Sequence[Image],
+    *,
+    top: int = 3,
+    weights: str = "best",
+    device: str | None = None,
+    save: str | Path | None = None,
+    save_as: str = "safetensors",
+    modules: Modules | None = None,
+) -> PredictionResult:
+    """Label images through the run's own client, channel and server.
+
+    An image is a file of any size, or `test:17`. ``save`` names a folder for the released tensors, as
+    ``save_as`` safetensors or npy, and for the picture that the encoder sees behind a front end; no file is ever
+    replaced. Noise that leaves the device comes from the system,
+    256 bits for every release, or with `noise: keyed` from the run's key, so that nobody else can repeat it.
+    """
+    wanted = [images] if isinstance(images, str | Path) else list(images)
+    if not wanted or top < 1:
+        raise ConfigError("predict needs at least one image" if not wanted else f"top={top}: must be at least 1")
+    known("save_as", save_as, ("safetensors", "npy"))
+    opened = open_run(run, weights=weights, device=device, modules=modules)
+    _require_key(opened)
+    with limited_threads(opened.config.threads):
+        inputs = [read_image(opened, image) for image in wanted]
+        files = _new_files(Path(save), inputs, save_as) if save is not None else []
+        released, logits = ask(opened, torch.stack([given.x for given in inputs]), SYSTEM)
+        rows = zip(inputs, released, logits, strict=True)
+        predictions = [describe(opened, *row, top=top) for row in rows]
+    for position, file in enumerate(files):
+        write_new(file, _file_of(released[position], save_as))
+        predictions[position] = _with_files(predictions[position], file)
+    return PredictionResult(
+        run=opened.name,
+        weights=opened.weights,
+        dataset=opened.spec.name,
+        channel=list(opened.channel),
+        predictions=predictions,
+        findings=list(opened.findings),
+    )
+
+
+def _require_key(opened: OpenRun) -> None:
+    """What leaves a device must have the device's own noise."""
+    if opened.key_missing and opened.directory is not None:
+        file = opened.directory.path / KEY_FILE
+        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may leave")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One image as the client sees it: x [C, H, W] in [0, 1]; its label where it is known."""
+
+    source: str
+    x: Tensor
+    label: int | None
+    steps: list[str]
+    file_bytes: int | None
+
+
+def read_image(opened: OpenRun, image: Image) -> Input:
+    """One image, from a file or the test images."""
+    if str(image).startswith("test:"):
+        return _test_image(opened, str(image))
+    picture = read_picture(Path(image), opened.spec.shape, squash=opened.config.data.image_size is not None)
+    x = torch.from_numpy(picture.pixels.copy()).to(opened.device).float() / 255
+    return Input(str(image), x, None, picture.steps, picture.file_bytes)
+
+
+def _test_image(opened: OpenRun, source: str) -> Input:
+    test = opened.data.test
+    number = re.fullmatch(r"test:([0-9]{1,9})", source)
+    if number is None or int(number[1]) >= len(test):
+        raise DataError(f"{source}: the test images are test:0 to test:{len(test) - 1}")
+    images, labels = test.get(slice(int(number[1]), int(number[1]) + 1))
+    return Input(source, images[0], int(labels[0]), [], None)
+
+
+@torch.no_grad()
+def ask(opened: OpenRun, x: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
+    """What leaves the client for images x, and the server's logits."""
+    released = torch.cat([opened.model.release(part, generator=noise) for part in x.split(_BATCH)])
+    return released, torch.cat([opened.model.predict(part).float() for part in released.split(_BATCH)])
+
+
+def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *, top: int) -> Prediction:
+    """One image's labels and release in plain numbers."""
+    best = logits.softmax(0).topk(min(top, len(logits)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return Prediction(
+        source=given.source,
+        top=[Candidate(label, opened.name_of(label), value) for label, value in pairs],
+        true_label=given.label,
+        true_name=None if given.label is None else opened.name_of(given.label),
+        preparation=given.steps,
+        release=_describe_release(opened, given, released),
+        seen=_seen(opened, given.x),
+    )
+
+
+def _seen(opened: OpenRun, x: Tensor) -> Seen | None:
+    """The image x [C, H, W] behind the front end; None where there is none."""
+    picture = as_seen(opened.model.encoder, x.unsqueeze(0))
+    return None if picture is None else Seen(opened.config.front_end_options, png_text(picture[0]))
+
+
+def _with_files(row: Prediction, file: Path) -> Prediction:
+    """The prediction with the name of its file, and the picture that the encoder sees written beside it."""
+    if row.seen is None:
+        return replace(row, saved=str(file))
+    picture = file.with_suffix(_SEEN)
+    write_new(picture, base64.b64decode(row.seen.picture))
+    return replace(row, saved=str(file), seen=replace(row.seen, saved=str(picture)))
+
+
+def _describe_release(opened: OpenRun, given: Input, released: Tensor) -> Release:
+    kinds = sorted({stage.noise for stage in opened.config.channel if isinstance(stage, RandomOptions)})
+    return Release(
+        shape=list(released.shape),
+        dtype=str(released.dtype).removeprefix("torch."),
+        bytes=released.numel() * released.element_size(),
+        minimum=float(released.min()),
+        maximum=float(released.max()),
+        noise=" and ".join(kinds) or "none",
+        noise_std=opened.config.noise_std,
+        image_bytes=given.x.numel(),
+        file_bytes=given.file_bytes,
+    )
+
+
+def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
+    """A file for each image's release; refused where one is there already."""
+    stems = [re.sub(r"[^\w.-]+", "-", Path(given.source).stem).strip("-") for given in inputs]
+    files = [folder / f"{position:03d}-{stem}.{kind}" for position, stem in enumerate(stems)]
+    for file in chain.from_iterable((file, file.with_suffix(_SEEN)) for file in files):
+        if file.exists():
+            raise RunError(f"{file} exists already and is left as it is; choose another folder")
+    return files
+
+
+def _file_of(released: Tensor, kind: str) -> bytes:
+    """The tensor as the bytes of a file."""
+    tensor = released.cpu().contiguous()
+    if kind == "safetensors":
+        return to_safetensors({"released": tensor})
+    buffer = io.BytesIO()
+    np.save(buffer, tensor.numpy(), allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,312 @@
+"""OpenRun: a model ready to be judged or asked, from its run folder alone, or around a foreign encoder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attncem.base.seeding import derive_seed
+from attncem.base.types import ConfigError, DatasetSpec, RunError
+from attncem.config.loading.load import load, load_config
+from attncem.config.options.encoder import EncoderOptions
+from attncem.config.options.run import RunConfig
+from attncem.data.readers import FOLDER_SETS, dataset_spec
+from attncem.models.channels import Channel, build_channel
+from attncem.models.cost import Cost, count_cost
+from attncem.models.halves import kept_halves, restore_front_end
+from attncem.models.noise import SCHEME, SECRET_BYTES
+from attncem.models.onnx_file import OnnxFile, read_onnx
+from attncem.models.onnx_network import input_of, onnx_encoder
+from attncem.models.split import SplitModel, passes_gradients
+from attncem.records.audit import Subject
+from attncem.records.checkpoints import Checkpoint, broken_tensor, endless_buffers, pack_tensors
+from attncem.records.findings import Finding, finding
+from attncem.records.fingerprints import fingerprint
+from attncem.records.runs import KEY_FILE, RunDirectory
+from attncem.training.build import Modules, RunData, build_model, data_of, read_data, spec_of
+from attncem.training.engine import resolve_device
+
+UNKNOWN = "unknown"
+"""The defence of a foreign encoder: nobody says how it was trained."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A split model in evaluation mode on a device, with the facts it needs; its data is read when first asked for.
+
+    ``directory`` and ``checkpoint`` are None around a foreign encoder; its ``config`` holds data and channel only.
+    ``findings`` are what a person should know about it before anything is measured. ``key_missing``: the noise is
+    keyed, but the key is not there, so that the noise is of the right law and not that of the device.
+    """
+
+    config: RunConfig
+    spec: DatasetSpec
+    model: SplitModel
+    device: torch.device
+    fingerprint: str
+    reader: Callable[[], RunData]
+    directory: RunDirectory | None = None
+    checkpoint: Checkpoint | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    key_missing: bool = False
+
+    @cached_property
+    def data(self) -> RunData:
+        """The data the run was trained with."""
+        return self.reader()
+
+    @property
+    def data_sha256(self) -> str:
+        """The hash of the data and their split, from the manifest where it is there."""
+        known = {} if self.directory is None else self.directory.manifest.get("split", {})
+        return str(known.get("sha256") or self.data.split.sha256)
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.config.name
+
+    @property
+    def weights(self) -> str:
+        """The checkpoint's name; empty around a foreign encoder."""
+        return "" if self.checkpoint is None else self.checkpoint.name
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a gradient passes through the encoder; not where it came as an ONNX file."""
+        return passes_gradients(self.model.encoder)
+
+    @property
+    def channel(self) -> list[dict[str, Any]]:
+        """Options of the channel's stages."""
+        return self.config.channel_options
+
+    def name_of(self, label: int) -> str:
+        """The class's name, or its number where the data set has no names."""
+        names = self.spec.class_names
+        return names[label] if label < len(names) else f"class {label}"
+
+    def subject(self) -> Subject:
+        """The facts as they stand in results."""
+        return Subject(
+            run=self.name,
+            fingerprint=self.fingerprint,
+            weights=self.weights,
+            surrogate=UNKNOWN if self.directory is None else self.config.defence,
+            penalty_weight=self.config.training.penalty_weight,
+            noise_std=self.config.noise_std,
+            front_end=self.config.front_end_options,
+            channel=self.channel,
+            noise_scheme=self.facts.get("noise_scheme", 0),
+            dataset=self.spec.name,
+            architecture=self.facts.get("architecture", self.config.model.name),
+            cut=self.facts.get("cut", str(self.config.model.cut)),
+            seed=self.config.seed,
+            num_classes=self.spec.num_classes,
+            class_names=list(self.spec.class_names),
+            data_sha256=self.data.split.sha256,
+            **asdict(self._cost()),
+            training_seconds=float(self.facts.get("training_seconds", 0.0)),
+            encoder=dict(self.facts.get("encoder", {})),
+        )
+
+    def _cost(self) -> Cost:
+        """What one query costs; of halves that came as ONNX files, what was counted when they were trained."""
+        counted = count_cost(self.model, self.spec.shape)
+        known = {name: self.facts[name] for name in asdict(counted) if isinstance(self.facts.get(name), int)}
+        return counted if self.differentiable else replace(counted, **known)
+
+
+class _OneState(RunDirectory):
+    """A run's folder whose manifest is read once: all that is opened belongs to one state of it."""
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest held when it was first asked for."""
+        return super().manifest
+
+
+def open_run(
+    run: str | Path | RunDirectory,
+    *,
+    weights: str = "best",
+    device: str | None = None,
+    modules: Modules | None = None,
+) -> OpenRun:
+    """Open a run folder: the model with the weights of its `best` or `last` checkpoint, or of one by name.
+
+    `modules` are your own (encoder, server), where the run was trained with them; without these, the halves that were
+    kept as ONNX.
+    """
+    directory = _OneState(RunDirectory.open(run).path)
+    config, manifest = directory.config, directory.manifest
+    spec, place = spec_of(directory, config), resolve_device(device or config.device)
+    checkpoint, kept = directory.load(weights), None
+    if manifest.get("custom_network") and modules is None:
+        kept = kept_halves(directory, checkpoint, config.threads)
+    model = build_model(config, spec, modules or kept)
+    _require_finite(directory, checkpoint, model)
+    if kept is None:
+        checkpoint.restore("client", model.encoder)
+        if model.server is not None:
+            checkpoint.restore("server", model.server)
+    else:
+        restore_front_end(checkpoint, model.encoder)
+    sha256 = checkpoint.facts["sha256"]["client.safetensors"]
+    mark = fingerprint(sha256, config.channel_options, config.front_end_options)
+    key_missing = _bind(model, config, directory, mark)
+    return OpenRun(
+        config,
+        spec,
+        model.eval().to(place),
+        place,
+        mark,
+        lambda: data_of(directory, config, spec, place),
+        directory,
+        checkpoint,
+        manifest,
+        _notes(directory, config, checkpoint, key_missing),
+        key_missing,
+    )
+
+
+def open_encoder(
+    encoder: nn.Module | str | Path,
+    *,
+    data: Mapping[str, Any],
+    channel: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    name: str = "encoder",
+    server: nn.Module | None = None,
+    key: bytes | None = None,
+    device: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    threads: int = 1,
+) -> OpenRun:
+    """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing of it is trained.
+
+    It is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut: ``size``,
+    ``mean``, ``std``, ``layout``, ``output``. `server` gives it an accuracy, `key` (32 bytes) is that of a keyed
+    channel, `threads` are those of a CPU.
+    """
+    stages = [channel] if isinstance(channel, Mapping) else list(channel)
+    given = {"name": name, "data": dict(data), "channel": [dict(stage) for stage in stages], "threads": threads}
+    config, facts = load_config(given).config, dict[str, Any]()
+    if isinstance(encoder, nn.Module):
+        if options:
+            raise ConfigError(f"options={dict(options)}: these are for an ONNX file; a module does all of it by itself")
+        place = resolve_device(device or config.device)
+        read, module = read_data(config, place), encoder
+        facts = {"architecture": type(encoder).__qualname__, "cut": "own modules"}
+    else:
+        how = load(EncoderOptions, options or {}).config
+        file = read_onnx(Path(encoder), how.output)
+        config = _sized(config, file, how)
+        place = resolve_device(device or config.device)
+        read = read_data(config, place)
+        module = onnx_encoder(file, how, read.spec.shape, threads=config.threads)
+        facts = _facts_of(file, how, read.spec)
+    return _around(module, config, read, place, server, key, facts)
+
+
+def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
+    """The data at the size that is asked for, or that the file fixes; sets that are no folders have their own."""
+    _, (height, width) = input_of(file, how)
+    size, folders = how.size, config.data.name in FOLDER_SETS
+    if size is None and folders and height == width:
+        size = height
+    if size is None or config.data.image_size is not None:
+        return config
+    if not folders and dataset_spec(config.data).shape[1:] == (size, size):
+        return config
+    return load_config(config, {"data.image_size": size}).config
+
+
+def _facts_of(file: OnnxFile, how: EncoderOptions, spec: DatasetSpec) -> dict[str, Any]:
+    """What results say of an ONNX file and how it was used."""
+    used = {**how.model_dump(mode="json"), "size": list(spec.shape[1:]), "output": file.output}
+    encoder = {"file": file.path.name, "sha256": file.file_sha256, "input": file.kind, **used}
+    return {"architecture": file.path.name, "cut": file.output, "encoder": encoder}
+
+
+def _around(
+    encoder: nn.Module,
+    config: RunConfig,
+    read: RunData,
+    place: torch.device,
+    server: nn.Module | None,
+    key: bytes | None,
+    facts: Mapping[str, Any],
+) -> OpenRun:
+    """A run around an encoder: no folder, no training."""
+    sha256 = hashlib.sha256(pack_tensors(encoder.state_dict())).hexdigest()
+    mark = fingerprint(sha256, config.channel_options)
+    model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
+    missing = config.keyed and key is None
+    if config.keyed:
+        _channel_of(model).bind(key or _stand_in(mark), mark)
+    notes = [*([finding("key_missing")] if missing else []), *_of_channel(config)]
+    known = {"noise_scheme": SCHEME, **facts}
+    return OpenRun(
+        config, read.spec, model, place, mark, lambda: read, facts=known, findings=notes, key_missing=missing
+    )
+
+
+def _of_channel(config: RunConfig) -> list[Finding]:
+    """That no noise stands between the feature and the adversary."""
+    return [] if config.noise_std else [finding("no_noise")]
+
+
+def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:
+    """RunError where weights are NaN or infinite: every answer and every measure would be."""
+    halves = {part: module for part, module in (("client", model.encoder), ("server", model.server)) if module}
+    weights = {part: checkpoint.weights.get(part, {}) for part in halves}
+    if broken := broken_tensor(weights, {}, endless_buffers(halves)):
+        raise RunError(
+            f"{directory.path}: the weights of {checkpoint.name} are not finite: {broken.name} holds {broken.value}; "
+            f"choose another checkpoint ({', '.join(directory.checkpoints())}) with --weights, or train anew"
+        )
+
+
+def _channel_of(model: SplitModel) -> Channel:
+    assert isinstance(model.channel, Channel)
+    return model.channel
+
+
+def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: str) -> bool:
+    """Give a keyed channel its key; whether it is missing. Runs of attncem 0.1 have theirs from the seed: scheme 0."""
+    if not config.keyed:
+        return False
+    channel, scheme = _channel_of(model), int(directory.manifest.get("noise_scheme", 0))
+    if scheme == 0:
+        old = hashlib.sha256(f"channel key {derive_seed(config.seed, 'channel')}".encode()).digest()
+        channel.bind(old, mark, scheme=0)
+        return False
+    key = directory.noise_key
+    if key is not None and len(key) != SECRET_BYTES:
+        raise RunError(f"{directory.path / KEY_FILE} is damaged: it must hold {SECRET_BYTES} bytes, not {len(key)}")
+    channel.bind(key or _stand_in(mark), mark, scheme=scheme)
+    return key is None
+
+
+def _stand_in(mark: str) -> bytes:
+    """Without the key an audit still needs noise that stays the same for an input: its law is what counts."""
+    return hashlib.sha256(f"no key {mark}".encode()).digest()
+
+
+def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, key_missing: bool) -> list[Finding]:
+    manifest, notes = directory.manifest, list[Finding]()
+    status = str(manifest.get("status"))
+    if status != "finished":
+        done, planned = checkpoint.facts["epoch"], config.training.epochs
+        notes.append(finding("not_finished", status=status, done=done, planned=planned))
+    if config.keyed and int(manifest.get("noise_scheme", 0)) == 0:
+        notes.append(finding("scheme_0"))
+    return [*notes, *([finding("key_missing")] if key_missing else [])]

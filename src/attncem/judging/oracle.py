@@ -1,0 +1,219 @@
+"""The oracle: all that an attack may touch, as its threat model has it.
+
+Every attack gets an oracle of its own, with frozen copies of the victim: whatever it does to them, the victim and the
+attacks after it see nothing of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from attncem.base.seeding import make_generator
+from attncem.base.texts import written
+from attncem.base.types import NotApplicable
+from attncem.config.threats import Need, ThreatModel
+from attncem.data.batches import Images
+from attncem.judging.attacks.seeing import Combine, Sight, mean_of
+from attncem.models.channels import Channel, IdentityChannel
+from attncem.models.split import SplitModel, passes_gradients
+
+_BATCH = 500
+_SMALL = 100
+"""Images that a CPU encodes at a time where it must do so for every release: they stay in its cache."""
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """A copy in evaluation mode whose weights take no gradient; a gradient passes through it to its input."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
+
+
+def require(
+    threat: ThreatModel,
+    needs: Iterable[Need],
+    *,
+    has_server: bool,
+    weak_noise: bool = False,
+    observed: bool = True,
+    gradients: bool = True,
+    labels: bool = True,
+) -> None:
+    """NotApplicable unless the adversary has all of it, and the model and the images have it to give."""
+    given = {"server": has_server, "generator": weak_noise, "observed": observed}
+    known = {"gradient": gradients, "encoder": gradients, "labels": labels}
+    for need in needs:
+        if threat.missing(need) or not given.get(need, True):
+            raise NotApplicable(written("threat.lacks", name=threat.name, what=written(f"threat.lacks.{need}")))
+        if not known.get(need, True):
+            raise NotApplicable(written(f"subject.lacks.{need}"))
+
+
+def has_weak_noise(channel: nn.Module) -> bool:
+    """Whether its noise leaves with fewer than 256 bits behind it: keyed noise of scheme 0."""
+    return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
+
+
+def _as_it_is(released: Tensor) -> Tensor:
+    return released
+
+
+class Oracle:
+    """Releases, copies and answers of a split model under a threat model, for one attack.
+
+    `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one (`Sight`).
+    ``features`` are the clean features of the own images where they are known already, ``fixed`` their releases
+    where these repeat, as with keyed noise. ``observed`` are what it sees of the images that it is judged on.
+    """
+
+    def __init__(
+        self,
+        model: SplitModel,
+        threat: ThreatModel,
+        x: Tensor | Images,
+        y: Tensor,
+        *,
+        num_classes: int,
+        seed: int = 0,
+        combine: Combine = mean_of,
+        features: Tensor | None = None,
+        fixed: Tensor | None = None,
+        observed: Tensor | None = None,
+    ) -> None:
+        self.threat = threat
+        self.num_classes = num_classes
+        self.image_shape = tuple(x.shape[1:])
+        self.device = x.device
+        channel, server = frozen(model.channel), None if model.server is None else frozen(model.server)
+        if (
+            isinstance(channel, Channel) and not threat.may_query
+        ):  # it runs the channel by itself, with a key of its own
+            channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
+        self._model = SplitModel(frozen(model.encoder), channel, server).eval()
+        self._weak_noise, self._observed = has_weak_noise(model.channel), observed
+        self._gradients = passes_gradients(model.encoder)
+        self._x, self._y = x if isinstance(x, Images) else Images.of(x), y
+        self._noise = make_generator(x.device, seed, "oracle")
+        seen_through = self._model
+        if not (threat.may_query or threat.knows_channel):  # it runs the encoder by itself, and knows of no channel
+            seen_through = SplitModel(self._model.encoder, IdentityChannel(), None).eval()
+        self._sight = Sight(seen_through, threat, combine)
+        moved = bool(threat.jitter)
+        self._features = None if moved else features
+        self._fixed = fixed if threat.may_query and not moved else None
+        self._look: Callable[[Tensor], Tensor] = _as_it_is
+
+    def require(self, *needs: Need) -> None:
+        """NotApplicable unless the adversary has all of it."""
+        given = {"has_server": self.has_server, "weak_noise": self._weak_noise, "observed": self._observed is not None}
+        require(self.threat, needs, **given, gradients=self._gradients, labels=self.num_classes > 0)
+
+    @property
+    def num_auxiliary(self) -> int:
+        """How many images the attacker owns."""
+        return len(self._x)
+
+    def auxiliary(self) -> tuple[Tensor, Tensor]:
+        """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""
+        x, y = self.auxiliary_in_parts()
+        return x[:], y
+
+    def auxiliary_in_parts(self) -> tuple[Images, Tensor]:
+        """The same, but of many images a few at a time."""
+        self.require("images")
+        return self._x, self._y.clone()
+
+    def owning(self, x: Tensor, y: Tensor) -> Oracle:
+        """The same adversary with other own images, as it may make them from those it has."""
+        return self._owning(Images.of(x), y)
+
+    def mirrored(self) -> Oracle:
+        """The same adversary with every own image mirrored."""
+        return self._owning(replace(self._x, mirrored=not self._x.mirrored), self._y)
+
+    @torch.no_grad()
+    def _owning(self, x: Images, y: Tensor) -> Oracle:
+        self.require("images")
+        other = copy.copy(self)
+        other._x, other._y, other._features, other._fixed = x, y, None, None
+        if self._fixed is not None:
+            other._fixed = torch.cat([other._model.release(part) for part in x.split(_BATCH)])
+        return other
+
+    def looking(self, through: Callable[[Tensor], Tensor]) -> Oracle:
+        """The same adversary, who does this to all that it sees of images before anything else."""
+        other, before = copy.copy(self), self._look
+        other._look = lambda released: through(before(released))
+        return other
+
+    def before_channel(self) -> Oracle:
+        """The same adversary, who computes clean features by itself instead of looking at releases."""
+        self.require("encoder")
+        other = copy.copy(self)
+        other.threat = replace(self.threat, releases_per_input=1, jitter=0)
+        other._sight = Sight(SplitModel(self._model.encoder, IdentityChannel(), None).eval(), other.threat)
+        other._fixed, other._observed = None, None
+        return other
+
+    @torch.no_grad()
+    def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
+        self.require("queries")
+        noise = generator or self._noise
+        return self._look(torch.cat([self._sight(part, noise) for part in x.split(_BATCH)]))
+
+    @torch.no_grad()
+    def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The same for own images; clean features are computed once, but where each release is of other pixels."""
+        self.require("images", "queries")
+        return self._look(self._released(index, generator or self._noise))
+
+    def _released(self, index: Tensor, noise: torch.Generator) -> Tensor:
+        if self._fixed is not None:
+            return self._sight.repeated(self._fixed[index])
+        if self.threat.jitter:
+            size = _SMALL if self.device.type == "cpu" else _BATCH
+            return torch.cat([self._sight(self._x[part], noise) for part in index.split(size)])
+        if self._features is None:
+            self._features = torch.cat([self._model.encode(part) for part in self._x.split(_BATCH)])
+        return self._sight(self._x[index], noise, self._features[index])
+
+    def observed(self) -> Tensor:
+        """The releases that it will be asked about, without their images and labels: who sees them owns them."""
+        self.require("observed")
+        assert self._observed is not None
+        return self._look(self._observed.clone())
+
+    def server(self) -> nn.Module:
+        """A copy of the server half through which gradients pass: releases arrive there."""
+        self.require("server")
+        assert self._model.server is not None
+        if not passes_gradients(self._model.server):
+            raise NotApplicable(written("subject.lacks.server_gradient"))
+        return frozen(self._model.server)
+
+    @torch.no_grad()
+    def predict(self, released: Tensor) -> Tensor:
+        """The server's logits."""
+        self.require("server")
+        return self._model.predict(released)
+
+    @property
+    def has_server(self) -> bool:
+        """Whether there is a server half to ask."""
+        return self._model.server is not None
+
+    def encoder(self) -> nn.Module:
+        """A copy of the victim's encoder through which gradients pass, for white-box attacks."""
+        self.require("encoder")
+        return frozen(self._model.encoder)
+
+    def channel(self) -> nn.Module:
+        """A copy of the channel, in evaluation mode: `channel(z, x=…, generator=…)`; its law, never its key."""
+        self.require("channel")
+        own = frozen(self._model.channel)
+        return own.unbind() if isinstance(own, Channel) else own

@@ -1,0 +1,460 @@
+"""Channels: what the client does to z before it leaves. One object serves training, accuracy, attack and server.
+
+A channel works at inference as in training, with one difference: in training mode its draw is always fresh (a
+network trained on repeated noise would learn the noise), in evaluation mode `noise: keyed` derives it from a key
+and the input, so that asking again about the same input tells nothing new. docs/channels.md compares them.
+
+Training and audits draw by torch's fast generators, which are weak: what leaves a device is drawn by `noise`, keyed
+or with the source SYSTEM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import attncem.models.noise as noise  # noqa: PLR0402 - the root may be imported for its version only
+from attncem.base.types import ConfigError
+from attncem.config.options.channels import (
+    ChannelOptions,
+    DropoutOptions,
+    GaussianOptions,
+    IdentityOptions,
+    LaplaceOptions,
+    LocalDPOptions,
+    QuantiseOptions,
+    RandomOptions,
+    ShapedOptions,
+    TopKOptions,
+)
+
+
+class Secrets:
+    """Noise that leaves a device: every sample of a batch gets a secret of its own at every random stage."""
+
+    def fresh(self) -> bytes:
+        """The next 256-bit secret, from the operating system."""
+        return noise.fresh_secret()
+
+
+SYSTEM = Secrets()
+"""The source of noise that leaves a device."""
+Source = torch.Generator | Secrets | None
+"""Where fresh noise comes from: a generator of torch, None for torch's own, or secrets."""
+_MAPS = 4
+"""Dimensions of a batch of maps, [B, C, H, W]."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What keyed noise of one stage follows beside the input: a secret key, the model's fingerprint, the position."""
+
+    key: bytes = field(repr=False)
+    fingerprint: str
+    position: int
+    scheme: int
+
+
+class Channel(nn.Module):
+    """z [B, …] → released, of the same shape and type. `x` are the inputs behind z (needed for keyed noise)."""
+
+    options_type: ClassVar[type[ChannelOptions]]
+    takes_context: ClassVar[bool] = True
+    """Whether `forward` takes x and a generator beside z; a foreign module does not."""
+    options: Any
+    noise_std: float = 0.0
+    """Standard deviation of the noise that is added to each feature."""
+    bits_per_feature: int | None = None
+    """Bits that one release holds of each feature at most; None: no such bound."""
+    reads_input: bool = False
+    """Whether a release depends on x otherwise than through z, as keyed noise does."""
+    draws_nothing: ClassVar[bool] = False
+    """Whether a release follows from z alone."""
+    _binding: Binding | None = None
+
+    def __init__(self, options: ChannelOptions | None = None) -> None:
+        super().__init__()
+        self.options = options
+        if options is not None:
+            self.noise_std = options.added_noise_std
+
+    def bind(self, key: bytes, fingerprint: str, scheme: int = noise.SCHEME) -> Self:
+        """Make `noise: keyed` follow this key in evaluation mode; before, it draws as `fresh` does.
+
+        Scheme 0 is for reading old runs only: see `weak_draw`.
+        """
+        if scheme not in (0, noise.SCHEME):
+            raise ValueError(f"noise of scheme {scheme} is not known: this version knows 0 and {noise.SCHEME}")
+        if not key or (scheme and len(key) != noise.SECRET_BYTES):
+            raise ValueError(f"keyed noise needs a key of {noise.SECRET_BYTES} bytes, got {len(key)}")
+        for position, stage in enumerate(self.single_stages()):
+            stage._binding = Binding(key, fingerprint, position, scheme)
+        return self
+
+    def unbind(self) -> Self:
+        """Forget the key: `noise: keyed` draws as `fresh` does again."""
+        for stage in self.single_stages():
+            stage._binding = None
+        return self
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the same z and input always give the same release, as with keyed noise."""
+        return all(stage.draws_nothing or stage._binding_in_use() for stage in self.single_stages())
+
+    @property
+    def draws_weakly(self) -> bool:
+        """Whether a key of scheme 0 decides its draws, through one of 2³² seeds."""
+        return self.reads_input and self._binding is not None and self._binding.scheme == 0
+
+    def _binding_in_use(self) -> Binding | None:
+        return self._binding if self.reads_input and not self.training else None
+
+    def single_stages(self) -> Iterator[Channel]:
+        """The channels that z passes, in their order."""
+        yield self
+
+    def whitened(self, z: Tensor) -> Tensor:
+        """Features or releases in coordinates in which its noise is independent and of one strength."""
+        return z
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z."""
+        raise NotImplementedError
+
+
+class IdentityChannel(Channel):
+    """Releases z as it is, in training and at inference; gradient 1. Nothing to average: one release says all."""
+
+    options_type = IdentityOptions
+    draws_nothing = True
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z unchanged."""
+        return z
+
+
+class RandomChannel(Channel):
+    """A channel that draws numbers: fresh ones, or at inference with `noise: keyed` and a key those of the input."""
+
+    options: RandomOptions
+
+    def __init__(self, options: RandomOptions) -> None:
+        super().__init__(options)
+        self.reads_input = options.noise == "keyed"
+
+    def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
+        """Random float32 numbers shaped as z."""
+        if (numbers := self.strong_draw(law, z, x, generator)) is not None:
+            return numbers.float().to(z.device)
+        binding = self._binding_in_use()
+        if binding is not None:
+            return weak_draw(binding, law, z, _known(x))
+        assert not isinstance(generator, Secrets)
+        numbers = torch.empty_like(z, dtype=torch.float32)
+        FILLS[law](numbers, generator)
+        return numbers
+
+    def strong_draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor | None:
+        """Float64 numbers shaped as z, on the CPU, a secret for each sample; None where torch draws instead."""
+        binding = self._binding_in_use()
+        if binding is not None and binding.scheme:
+            key = (binding.key, binding.fingerprint, binding.position)
+            secrets = [noise.keyed_secret(*key, pixels) for pixels in pixels_of(_known(x))]
+        elif binding is None and isinstance(generator, Secrets):
+            secrets = [generator.fresh() for _ in range(len(z))]
+        else:
+            return None
+        if len(secrets) != len(z):
+            raise ValueError(f"keyed noise needs one input for each sample: {len(secrets)} for {len(z)}")
+        return drawn(secrets, law, z.shape, self._binding.position if self._binding else 0)
+
+
+class GaussianChannel(RandomChannel):
+    """released = z + σ N(0, I), in training and at inference.
+
+    Gradient 1. The mean of k fresh releases has σ/√k; keyed, k releases of one input tell what one tells.
+    """
+
+    options_type: ClassVar[type[ChannelOptions]] = GaussianOptions
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z with noise."""
+        if self.noise_std == 0:
+            return z
+        return z + self.noise_std * self.draw("normal", z, x, generator).to(z.dtype)
+
+
+class ShapedChannel(GaussianChannel):
+    """released = z + σ C⁻¹(g ∘ N(0, I)), C the cosine transform of each map, in training and at inference.
+
+    g ∝ (1 + f)^−tilt over the waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, k fresh releases
+    have σ/√k, and keyed, k releases of one input tell what one tells. Features that are no maps get white noise.
+    """
+
+    options_type = ShapedOptions
+    options: ShapedOptions
+
+    def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
+        """Random float32 numbers of this colour, shaped as z; each sample's by itself where they leave a device."""
+        if z.ndim != _MAPS:
+            return super().draw(law, z, x, generator)
+        numbers = self.strong_draw(law, z, x, generator)
+        if numbers is None:
+            return self._coloured(super().draw(law, z, x, generator))
+        return torch.stack([self._coloured(each) for each in numbers]).float().to(z.device)
+
+    def _coloured(self, white: Tensor) -> Tensor:
+        rows, columns, gains = self._waves(white)
+        return rows.T @ (gains * white) @ columns
+
+    def whitened(self, z: Tensor) -> Tensor:
+        """The cosine transform of each map, over the strength of the noise on each wave."""
+        if z.ndim != _MAPS:
+            return z
+        wide = z.to(torch.promote_types(z.dtype, torch.float32))
+        rows, columns, gains = self._waves(wide)
+        return rows @ wide @ columns.T / gains
+
+    def _waves(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        height, width = like.shape[-2:]
+        return waves(height, width, self.options.tilt, like.dtype, like.device)
+
+
+class LaplaceChannel(RandomChannel):
+    """released = z + Laplace(0, b), b = noise_std/√2, in training and at inference.
+
+    Gradient 1. Of k fresh releases the mean has noise_std/√k and the median, the better guess, about b/√k;
+    keyed, k releases of one input tell what one tells.
+    """
+
+    options_type = LaplaceOptions
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z with noise."""
+        if self.noise_std == 0:
+            return z
+        return z + self.noise_std / 2**0.5 * self.draw("laplace", z, x, generator).to(z.dtype)
+
+
+class LocalDPChannel(GaussianChannel):
+    """released = z min(1, C/‖z‖) + σ N(0, I), ‖·‖ over one sample, in training and at inference.
+
+    σ is the smallest for (ε, δ), less a slack, at sensitivity 2C (analytic Gaussian mechanism). What leaves a device is
+    computed in float64 and rounded to a grid, so that (ε, δ) hold for the numbers as they are drawn. Gradient: of the
+    clipping. k fresh releases spend what one with σ/√k does; keyed, k releases of one input tell what one tells, but
+    the (ε, δ) then holds only against those without the key.
+    """
+
+    options_type = LocalDPOptions
+    options: LocalDPOptions
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z clipped and with noise; in at least float32, so that rounding comes after the noise."""
+        if problem := self.options.problem_with(z.shape[1:].numel()):
+            raise ConfigError(f"channel local_dp: {problem}")
+        clipped = clip_norm(z.to(torch.promote_types(z.dtype, torch.float32)), self.options.clip)
+        numbers = self.strong_draw("normal", z, x, generator)
+        if numbers is None:
+            return super().forward(clipped, x=x, generator=generator).to(z.dtype)
+        released = self._on_grid(z, numbers).to(z.dtype).to(z.device)
+        follows = torch.is_grad_enabled() and z.requires_grad
+        return released + (clipped - clipped.detach()).to(z.dtype) if follows else released
+
+    def _on_grid(self, z: Tensor, numbers: Tensor) -> Tensor:
+        """What leaves a device, in float64; computed on the CPU, the same in every batch."""
+        wide = z.detach().to("cpu", torch.float64).flatten(1)
+        settings = {"clip": self.options.clip, "noise_std": self.noise_std, "grid": self.options.grid}
+        return torch.from_numpy(noise.noisy_on_grid(wide.numpy(), numbers.flatten(1).numpy(), **settings)).view(z.shape)
+
+
+class DropoutChannel(RandomChannel):
+    """released = z · mask, mask 0 with probability `rate`, else 1 (`rescale`: 1/(1 − rate)); at inference too.
+
+    Gradient: the mask. k fresh releases hide a feature in all of them with probability rate^k only, and show z itself
+    elsewhere; keyed, the mask of an input stays the same.
+    """
+
+    options_type = DropoutOptions
+    options: DropoutOptions
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z with zeros in it."""
+        if self.options.rate == 0:
+            return z
+        kept = z.masked_fill(self.draw("uniform", z, x, generator) < self.options.rate, 0)
+        return kept / (1 - self.options.rate) if self.options.rescale else kept
+
+
+class TopKChannel(Channel):
+    """released = z where it is among the round(keep · m) largest of the sample's m values, else 0; no randomness.
+
+    The same in training and at inference; of equal values the first are kept. Gradient 1 where kept, else 0. Nothing to
+    average: after random channels k releases are averaged as without it, except where values change places.
+    """
+
+    options_type = TopKOptions
+    draws_nothing = True
+    options: TopKOptions
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release the largest values of each sample."""
+        flat = z.flatten(1)
+        count = max(1, round(self.options.keep * flat.shape[1]))
+        largest = flat.detach().argsort(dim=1, descending=True, stable=True)[:, :count]
+        dropped = torch.ones_like(flat, dtype=torch.bool).scatter(1, largest, False)
+        return flat.masked_fill(dropped, 0).view_as(z)
+
+
+class QuantiseChannel(Channel):
+    """released = low + s round((clamp(z, low, high) − low)/s), s = (high − low)/(2^bits − 1); no randomness.
+
+    The same in training and at inference. Gradient straight through: 1 inside the range, 0 outside. Nothing to average,
+    and one release holds at most bits · m · ln 2 nats; after fresh noise, k releases up to k times that.
+    """
+
+    options_type = QuantiseOptions
+    draws_nothing = True
+    options: QuantiseOptions
+
+    def __init__(self, options: QuantiseOptions) -> None:
+        super().__init__(options)
+        self.bits_per_feature = options.bits
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release the nearest levels."""
+        low, high = self.options.low, self.options.high
+        step = (high - low) / (2**self.options.bits - 1)
+        inside = z.clamp(low, high)
+        wide = inside.detach().to(torch.promote_types(z.dtype, torch.float32))
+        levels = low + step * ((wide - low) / step).round()
+        released: Tensor = levels.to(z.dtype) + (inside - inside.detach())
+        return released
+
+
+class ChannelChain(Channel):
+    """Several channels in their given order, each with a draw of its own."""
+
+    def __init__(self, stages: Sequence[Channel]) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(stages)
+        self.noise_std = sum(stage.noise_std**2 for stage in stages) ** 0.5
+        self.reads_input = any(stage.reads_input for stage in stages)
+        self.bits_per_feature = _bits_of(stages)
+
+    def single_stages(self) -> Iterator[Channel]:
+        """Those of every stage."""
+        for stage in self.stages:
+            assert isinstance(stage, Channel)
+            yield from stage.single_stages()
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z through every stage."""
+        for stage in self.stages:
+            z = stage(z, x=x, generator=generator)
+        return z
+
+
+def _bits_of(stages: Sequence[Channel]) -> int | None:
+    """The fewest bits of any stage; what follows cannot add information, unless it reads the input itself."""
+    bits: int | None = None
+    for stage in stages:
+        known = [given for given in (None if stage.reads_input else bits, stage.bits_per_feature) if given is not None]
+        bits = min(known, default=None)
+    return bits
+
+
+CHANNELS: dict[str, type[Channel]] = {
+    "gaussian": GaussianChannel,
+    "identity": IdentityChannel,
+    "laplace": LaplaceChannel,
+    "shaped": ShapedChannel,
+    "local_dp": LocalDPChannel,
+    "dropout": DropoutChannel,
+    "top_k": TopKChannel,
+    "quantise": QuantiseChannel,
+}
+"""Channels by name."""
+
+
+def build_channel(options: Sequence[ChannelOptions]) -> Channel:
+    """The channel that a list of options describes; `bind` gives it the key of its keyed noise."""
+    stages = [CHANNELS[stage.name](stage) for stage in options]
+    return stages[0] if len(stages) == 1 else ChannelChain(stages)
+
+
+@cache
+def waves(
+    height: int, width: int, tilt: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The orthonormal cosine transforms of columns and rows, and the gain of each pair of waves, [height, width]."""
+    from scipy.fft import dct  # a fifth of a second, which other channels need not wait for
+
+    lines = [dct(np.eye(size), axis=0, norm="ortho") for size in (height, width)]
+    gains = (1 + np.hypot(*np.ogrid[:height, :width])) ** -tilt
+    gains /= np.sqrt(np.square(gains).mean())
+    rows, columns, strength = (torch.tensor(each, dtype=dtype, device=device) for each in (*lines, gains))
+    return rows, columns, strength
+
+
+def clip_norm(z: Tensor, limit: float) -> Tensor:
+    """Each sample scaled down to the L2 norm `limit` where it is longer."""
+    norm = torch.linalg.vector_norm(z.flatten(1), dim=1)
+    factor: Tensor = limit / norm.clamp_min(limit)
+    return z * factor.view(-1, *[1] * (z.ndim - 1))
+
+
+def fill_laplace(numbers: Tensor, generator: torch.Generator | None) -> None:
+    """Laplace of scale 1: the difference of two exponentials."""
+    other = torch.empty_like(numbers).exponential_(generator=generator)
+    numbers.exponential_(generator=generator).sub_(other)
+
+
+FILLS: dict[str, Callable[[Tensor, torch.Generator | None], object]] = {
+    "normal": lambda numbers, generator: numbers.normal_(generator=generator),
+    "laplace": fill_laplace,
+    "uniform": lambda numbers, generator: numbers.uniform_(generator=generator),
+}
+"""How torch fills a float32 tensor with the numbers of each law, in place."""
+
+
+def drawn(secrets: Sequence[bytes], law: noise.Law, shape: Sequence[int], stage: int) -> Tensor:
+    """Float64 numbers of that shape, row i drawn from secret i."""
+    numbers = torch.empty(tuple(shape), dtype=torch.float64)
+    for row, secret in zip(numbers, secrets, strict=True):
+        row.copy_(torch.from_numpy(noise.draw(secret, law, row.numel(), stage)).view(row.shape))
+    return numbers
+
+
+def pixels_of(x: Tensor) -> Iterator[bytes]:
+    """The pixels of each input as bytes, whatever its device."""
+    pixels = (x.detach().clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    return (image.numpy().tobytes() for image in pixels)
+
+
+def weak_draw(binding: Binding, law: noise.Law, z: Tensor, x: Tensor) -> Tensor:
+    """Keyed numbers of scheme 0, only for reading old runs: weak, and no differential privacy.
+
+    Their key follows from the run's public seed, torch uses 32 of the 63 bits of each seed
+    HMAC-SHA-256(SHA-256(key, position), pixels), and its normal numbers end at 5.77 standard deviations.
+    """
+    key = hashlib.sha256(binding.key + bytes([binding.position])).digest()
+    numbers = torch.empty(z.shape, dtype=torch.float32)
+    for row, pixels in zip(numbers, pixels_of(x), strict=True):
+        seed = int.from_bytes(hmac.digest(key, pixels, "sha256")[:8], "big") >> 1
+        FILLS[law](row, torch.Generator().manual_seed(seed))
+    return numbers.to(z.device)
+
+
+def _known(x: Tensor | None) -> Tensor:
+    if x is None:
+        raise ValueError("keyed noise needs the inputs x beside z")
+    return x

@@ -1,0 +1,112 @@
+"""Halves of a run that was trained with a user's own modules, kept as ONNX: the command line has no classes of theirs.
+
+onnx/epoch-00007/client.onnx, server.onnx   of the best and the last checkpoint; their hashes stand in the manifest
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from attncem.base.types import AttncemError, RunError
+from attncem.models.front_ends import front_end_of
+from attncem.models.onnx_export import export_onnx
+from attncem.models.onnx_file import read_onnx
+from attncem.models.onnx_network import OnnxNetwork
+from attncem.models.split import SplitModel
+from attncem.records.checkpoints import Checkpoint, fitting
+from attncem.records.files import hash_file, write_atomic
+from attncem.records.runs import RunDirectory, explain_os_error
+
+FOLDER = "onnx"
+_FILES = ("client.onnx", "server.onnx")
+
+
+def keep_halves(run: RunDirectory, model: SplitModel, x: Tensor) -> str:
+    """Write both halves of the best and the last checkpoint as ONNX; why not, where that cannot be.
+
+    ``x`` are two images or more in [0, 1]. The run is whole without them: nothing that goes wrong here harms it.
+    """
+    try:
+        names = dict.fromkeys(run.checkpoint_name(which) for which in ("best", "last"))
+        kept = {name: _keep(run, run.load(name, optimizer=False), model, x) for name in names}
+    except AttncemError as error:
+        problem = str(error)
+    except Exception as error:  # a user's modules may do anything
+        problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    else:
+        run.update_manifest(onnx=kept)
+        return ""
+    run.update_manifest(onnx_problem=problem)
+    return problem
+
+
+def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tensor) -> dict[str, str]:
+    """The halves of one checkpoint; the hash of each file by its name, and of the weights that they are made of."""
+    client, server = (copy.deepcopy(half).cpu().eval() for half in (model.encoder, model.server) if half is not None)
+    checkpoint.restore("client", client)
+    checkpoint.restore("server", server)
+    front_end, own = _parts(client, run)
+    with torch.no_grad():
+        seen = front_end(x.cpu())
+        z = own(seen)
+    files = dict(zip(_FILES, (export_onnx(own, seen), export_onnx(server, z)), strict=True))
+    folder = run.path / FOLDER / checkpoint.name
+    with explain_os_error(run.path):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomic(folder / name, data)
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {**hashes, "client.safetensors": checkpoint.facts["sha256"]["client.safetensors"]}
+
+
+def _parts(client: nn.Module, run: RunDirectory) -> tuple[nn.Module, nn.Module]:
+    """What `build_model` puts before a user's encoder, and that encoder."""
+    if run.config.model.front_end.name == "none":
+        return nn.Identity(), client
+    assert isinstance(client, nn.Sequential)
+    return client[0], client[1]
+
+
+def restore_front_end(checkpoint: Checkpoint, client: nn.Module) -> None:
+    """Give the front end before a half that was kept as ONNX what it has learned, fixed: no gradient comes to it."""
+    front_end = front_end_of(client)
+    if front_end is None:
+        return
+    first = {name: weight for name, weight in checkpoint.weights["client"].items() if name.startswith("0.")}
+    with fitting(f"{checkpoint.folder} does not fit the run"):
+        front_end.load_state_dict({name.removeprefix("0."): weight for name, weight in first.items()})
+    front_end.requires_grad_(False)
+
+
+def kept_halves(run: RunDirectory, checkpoint: Checkpoint, threads: int) -> tuple[OnnxNetwork, OnnxNetwork]:
+    """The halves of a checkpoint as they were kept; RunError says why there are none, and what to do."""
+    manifest = run.manifest
+    again = "pass them again as modules=(encoder, server)"
+    if problem := manifest.get("onnx_problem"):
+        raise RunError(f"{run.path} was trained with your own networks, not kept as ONNX ({problem}): {again}")
+    kept: Mapping[str, Mapping[str, str]] = manifest.get("onnx") or {}
+    if not kept:
+        raise RunError(f"{run.path} was trained with your own networks, not kept as ONNX: {again}")
+    if checkpoint.name not in kept:
+        raise RunError(
+            f"{run.path} was trained with your own networks, of which those of {', '.join(kept)} are kept as ONNX and "
+            f"not those of {checkpoint.name}: choose one of these with --weights, or {again}"
+        )
+    expected, folder = kept[checkpoint.name], run.path / FOLDER / checkpoint.name
+    if expected.get("client.safetensors") != checkpoint.facts["sha256"]["client.safetensors"]:
+        raise RunError(f"{folder} was made of other weights than those of {checkpoint.folder}: {again}")
+    client, server = (_read(folder / name, expected.get(name), threads) for name in _FILES)
+    return client, server
+
+
+def _read(file: Path, expected: str | None, threads: int) -> OnnxNetwork:
+    if not file.is_file() or hash_file(file) != expected:
+        what = "damaged: its SHA-256 is not the recorded one" if file.is_file() else "missing"
+        raise RunError(f"{file} is {what}; pass your networks again as modules=(encoder, server)")
+    return OnnxNetwork(read_onnx(file), threads=threads)

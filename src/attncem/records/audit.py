@@ -1,0 +1,385 @@
+"""What an audit finds: its subject, a row for everything that judged it, and the join of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from attncem.base.record import Record
+from attncem.base.types import RunError
+from attncem.config.threats import ThreatModel
+from attncem.records.averaging import Averaging
+from attncem.records.bounds import Bound
+from attncem.records.findings import Finding
+from attncem.records.frames import frame, html_table, table_of
+from attncem.records.units import Units
+
+Outcome = Literal["ok", "not_applicable", "failed"]
+Kind = Literal["floor", "attack", "certificate", "probe"]
+Role = Literal["fixed", "best", "worst"]
+PERFECT: dict[str, float] = {
+    "mse": 0.0,
+    "ssim": 1.0,
+    "ssim_zero_pad": 1.0,
+    "structure": 0.0,
+    "edges": 1.0,
+    "band_mean": 0.0,
+    "band_low": 0.0,
+    "band_high": 0.0,
+}
+"""What a perfect copy scores, by measure. Decibels are not here: distances in them have no ratio that says anything."""
+NO_LABEL = -1
+"""In the place of a picture's label where the images have none."""
+_NO_ERROR = 1e-9
+"""An error below this is rounding."""
+
+
+@dataclass(frozen=True)
+class Score(Record):
+    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, each class's
+    mean (None: no image of the class), the median (None: made before it was kept), and each class's 5th percentile.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p05: float
+    p95: float
+    per_class: list[float | None] = field(default_factory=list)
+    median: float | None = None
+    per_class_p05: list[float | None] = field(default_factory=list)
+
+    @property
+    def balanced(self) -> float | None:
+        """The mean of the class means, every class counting the same; None where these are not known."""
+        known = [mean for mean in self.per_class if mean is not None]
+        return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class BudgetPoint(Record):
+    """One point of an attack's learning curve: error on the attacker's own validation images."""
+
+    epochs: float
+    validation_error: float
+
+
+@dataclass(frozen=True)
+class FamilyPoint(Record):
+    """One decoder of a family: its width, the part and the number of own images it learned from, and its error."""
+
+    width: int
+    fraction: float
+    images: int
+    validation_error: float
+
+
+@dataclass(frozen=True)
+class Verdict(Record):
+    """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
+
+    ``chosen`` are the options that it chose on its own images. With a ``fixed_budget`` the attack had the budget that
+    it was published with, and whether more would gain was not asked. ``family`` are all decoders that were tried, where
+    these are several.
+    """
+
+    reliable: bool = True
+    gain_of_doubling: float | None = None
+    curve: list[BudgetPoint] = field(default_factory=list)
+    num_parameters: int = 0
+    chosen: dict[str, float] = field(default_factory=dict)
+    fixed_budget: bool = False
+    family: list[FamilyPoint] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Picture(Record):
+    """One evaluation image as a row recovered it; both are PNG files in the audit's folder.
+
+    ``label`` is -1 where the images have none.
+    """
+
+    index: int
+    label: int
+    role: Role
+    original: str
+    image: str
+    mse: float
+
+
+_EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
+"""Options that do not make another attack of it; whether a budget was enough is in the verdict."""
+
+
+@dataclass(frozen=True)
+class Row(Record):
+    """One line of an audit: what judged, how it ended, and what came out.
+
+    ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason``. ``sees`` is what of the evaluation images
+    it looked at, in ``releases`` of each whose pixels were off by up to ``jitter`` grey levels; ``must_beat`` are the
+    methods that it must do better than. ``scores`` are by measure, as is ``chance``, what a probe would score that sees
+    nothing; ``by`` is the attack whose pictures a probe looked at. Per-image values lie beside it in an .npz file, and
+    for the strongest attack what it had learned in a .safetensors file.
+    """
+
+    name: str
+    method: str
+    kind: Kind
+    outcome: Outcome
+    reason: str
+    options: Mapping[str, Any]
+    seed: int
+    releases: int
+    sees: str = "release"
+    num_images: int = 0
+    scores: dict[str, Score] = field(default_factory=dict)
+    bounds: dict[str, Bound] = field(default_factory=dict)
+    verdict: Verdict = Verdict()
+    findings: list[Finding] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    must_beat: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    chance: dict[str, float] = field(default_factory=dict)
+    by: str = ""
+    jitter: int = 0
+
+    __repr__ = Record.brief
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a result."""
+        return self.outcome == "ok"
+
+    @property
+    def mse(self) -> Score:
+        """The measure by which attacks are ranked."""
+        return self.scores["mse"]
+
+    @property
+    def sight(self) -> tuple[int, int]:
+        """Releases and jitter: rows are compared only with those that saw as much."""
+        return self.releases, self.jitter
+
+    @property
+    def question(self) -> tuple[str, str]:
+        """Method and options but for how often it looks and its budgets: rows that ask the same, once or often."""
+        asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
+        return self.method, repr(sorted(asked.items()))
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What an attack leaves of a blind guess's error in one measure; of a similarity the error is what lacks to 1.
+
+    ``floor`` is the blind guess that does best in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy
+    and 1 where the attack does no better than the guess; it may be larger.
+    """
+
+    value: float
+    floor: str
+    blind: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What a mean hides, by the strongest attack's MSE: the class and the images that are recovered best.
+
+    ``per_class`` and ``per_class_p05`` are each class's mean and 5th percentile (None: no image, or not kept),
+    ``exposed_class`` the one of the lowest mean, and ``p05`` the error below which the most exposed 5 % of images lie.
+    """
+
+    per_class: list[float | None]
+    per_class_p05: list[float | None]
+    exposed_class: int | None
+    p05: float
+
+
+@dataclass(frozen=True)
+class Subject(Record):
+    """What was judged: facts of the run, or of a foreign encoder with its channel and data.
+
+    ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. The numbers of the
+    server are 0, and the accuracy is absent, where there is no server half; those of a client are None where it came as
+    a file that cannot be counted. ``weights`` is empty around a foreign encoder, of whose training nothing is known;
+    ``encoder`` holds how its file was used. ``num_classes`` is 0 where the images have no labels.
+    """
+
+    run: str
+    fingerprint: str
+    weights: str
+    surrogate: str
+    penalty_weight: float
+    noise_std: float
+    channel: list[dict[str, Any]]
+    noise_scheme: int
+    dataset: str
+    architecture: str
+    cut: str
+    seed: int
+    num_classes: int
+    class_names: list[str]
+    data_sha256: str
+    client_macs: int | None
+    server_macs: int
+    client_parameters: int | None
+    server_parameters: int
+    bytes_per_query: int
+    training_seconds: float
+    front_end: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
+    encoder: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is an encoder of somebody else, without a run."""
+        return not self.weights
+
+
+@dataclass(frozen=True)
+class AuditPlan(Record):
+    """What was asked for, written before the first row: the head of an audit's folder.
+
+    ``rows`` are all rows of the suite in order; ``changed`` are the options that differ from the packaged suite.
+    ``evaluation`` names the images it is judged on: `test`, or `validation` where it serves to choose something.
+    ``signal_to_noise`` is the variance of z over the mean square of what the channel changes, by channel of z (None: it
+    changes nothing).
+    ``reference`` is the undefended run that probes were given, with its fingerprint; empty: none.
+    ``units`` say what an error on them means (None: made before they were measured).
+    """
+
+    id: str
+    suite: str
+    suite_version: int
+    changed: list[str]
+    rows: list[str]
+    threat: ThreatModel
+    evaluation: str
+    seed: int
+    subject: Subject
+    num_evaluation: int
+    num_auxiliary: int
+    num_train: int
+    accuracy: Score | None
+    findings: list[Finding]
+    device: str
+    versions: Mapping[str, str]
+    made: str = ""
+    signal_to_noise: list[float | None] = field(default_factory=list)
+    reference: str = ""
+    units: Units | None = None
+
+    __repr__ = Record.brief
+
+
+@dataclass(frozen=True)
+class AuditResult(Record):
+    """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
+
+    It is the strongest of those that saw what the threat model grants; ``leaders`` are the strongest of all that saw
+    as much as each other, and ``averaging`` what more releases gave.
+    """
+
+    plan: AuditPlan
+    rows: list[Row]
+    strongest: str
+    findings: list[Finding]
+    folder: str = ""
+    leaders: list[str] = field(default_factory=list)
+    averaging: list[Averaging] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy.mean:.4f}"
+        best = f", {self.strongest} mse {self.strongest_attack.mse.mean:.4f}" if self.strongest else ""
+        return f"AuditResult({self.subject.run}, {self.plan.id}, {len(self.rows)} rows{accuracy}{best})"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), table_of(self.rows, self.strongest))
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame, a column for each measure's mean and ends; RunError without pandas."""
+        return frame(table_of(self.rows, self.strongest))
+
+    @property
+    def subject(self) -> Subject:
+        """What was judged."""
+        return self.plan.subject
+
+    @property
+    def accuracy(self) -> Score | None:
+        """Accuracy on the very releases that were attacked; None without a server half."""
+        return self.plan.accuracy
+
+    @property
+    def known_accuracy(self) -> Score:
+        """The accuracy; RunError where the subject has no server half."""
+        if self.plan.accuracy is None:
+            raise RunError(f"{self.subject.run} has no server half, so it has no accuracy")
+        return self.plan.accuracy
+
+    @property
+    def attacks(self) -> list[Row]:
+        """The rows of attacks and floors that have a result."""
+        return [row for row in self.rows if row.ok and row.kind in ("floor", "attack")]
+
+    @property
+    def missing(self) -> list[str]:
+        """Rows of the suite without a result that could have one: not run yet, or failed."""
+        done = {row.name for row in self.rows if row.outcome != "failed"}
+        return [name for name in self.plan.rows if name not in done]
+
+    @property
+    def seconds(self) -> float:
+        """How long the rows took together."""
+        return sum(row.seconds for row in self.rows)
+
+    def row(self, name: str) -> Row:
+        """The row of this name."""
+        return next(row for row in self.rows if row.name == name)
+
+    @property
+    def strongest_attack(self) -> Row:
+        """The row with the lowest mean MSE, on common images."""
+        return self.row(self.strongest)
+
+    @property
+    def by_releases(self) -> dict[tuple[int, int], Row]:
+        """The strongest row by what it saw: releases of each image, and grey levels of jitter."""
+        return {row.sight: row for row in map(self.row, self.leaders)}
+
+    @property
+    def remaining(self) -> dict[str, Remaining]:
+        """What the strongest attack leaves of the best blind guess's error, by measure; only what both rows have."""
+        if not self.strongest:
+            return {}
+        floors = [row for row in self.attacks if row.kind == "floor"]
+        scores = self.strongest_attack.scores
+        found = {name: _remaining(name, score.mean, floors) for name, score in scores.items() if name in PERFECT}
+        return {name: item for name, item in found.items() if item is not None}
+
+    @property
+    def risk(self) -> Risk | None:
+        """The classes and images that the strongest attack recovers best; None where no attack has a result."""
+        if not self.strongest:
+            return None
+        mse = self.strongest_attack.mse
+        known = {label: mean for label, mean in enumerate(mse.per_class) if mean is not None}
+        lacking: list[float | None] = [None] * (len(mse.per_class) - len(mse.per_class_p05))
+        exposed = min(known, key=known.__getitem__, default=None)
+        return Risk(mse.per_class, [*mse.per_class_p05, *lacking], exposed, mse.p05)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The findings as sentences."""
+        return [item.text for item in self.findings]
+
+
+def _remaining(name: str, value: float, floors: list[Row]) -> Remaining | None:
+    """None where no floor has this measure, or where a blind guess is perfect already."""
+    perfect = PERFECT[name]
+    errors = {row.name: abs(row.scores[name].mean - perfect) for row in floors if name in row.scores}
+    best = min(errors, key=errors.__getitem__, default=None)
+    if best is None or errors[best] < _NO_ERROR:
+        return None
+    blind = next(row for row in floors if row.name == best).scores[name].mean
+    return Remaining(value, best, blind, abs(value - perfect) / errors[best])

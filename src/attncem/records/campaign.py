@@ -1,0 +1,110 @@
+"""What lies in a campaign's folder: its plan, what became of each cell, and why one failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from attncem.base.record import Record
+
+State = Literal["planned", "running", "interrupted", "trained", "done", "failed"]
+"""Of a cell: not begun, at work, begun and left, trained with audits missing, complete, given up until a retry."""
+
+
+@dataclass(frozen=True)
+class Cell(Record):
+    """One run of a campaign: an arm at one point of the grid with one seed. ``id`` is the name of its run folder."""
+
+    id: str
+    arm: str
+    seed: int
+    point: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CampaignPlan(Record):
+    """What a campaign is: campaign.json. ``sha256`` is that of its campaign.yaml."""
+
+    name: str
+    meaning: str
+    sha256: str
+    cells: list[Cell]
+    made: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def cell(self, cell_id: str) -> Cell | None:
+        """The cell of this name."""
+        return next((cell for cell in self.cells if cell.id == cell_id), None)
+
+    def first_of(self, cell: Cell) -> Cell:
+        """The cell of the first seed at the same arm and point."""
+        return next(other for other in self.cells if (other.arm, other.point) == (cell.arm, cell.point))
+
+    def partner(self, cell: Cell, arm: str) -> Cell | None:
+        """The cell of another arm that stands beside this one; None where there is none, or more than one could.
+
+        It has the same seed and the same values of all keys that both points have.
+        """
+        found = [
+            other
+            for other in self.cells
+            if other.arm == arm
+            and other.seed == cell.seed
+            and all(other.point[key] == value for key, value in cell.point.items() if key in other.point)
+        ]
+        return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Failure(Record):
+    """Why a cell failed: at which stage (train, audit, portray, process), in a sentence and with all details."""
+
+    id: str
+    stage: str
+    reason: str
+    details: str = ""
+    attempts: int = 1
+    when: str = ""
+
+
+@dataclass(frozen=True)
+class EqualTime(Record):
+    """How the epochs of a cell were scaled, once, to the training time of another arm.
+
+    ``factor`` is ``epochs`` over those that were asked for; both times are wall-clock seconds.
+    """
+
+    to: str
+    seconds: float
+    seconds_an_epoch: float
+    factor: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Finished(Record):
+    """What of a cell is complete: cells/ID.json. ``audits`` are folders in RUN/audits by the key of what was asked.
+
+    ``failures`` is how often it failed before.
+    """
+
+    audits: dict[str, str] = field(default_factory=dict)
+    equal_time: EqualTime | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class ArchiveMember(Record):
+    """A file in an archive of a campaign."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ArchiveList(Record):
+    """Every file in an archive of a campaign: its archive.json."""
+
+    members: list[ArchiveMember]

@@ -1,0 +1,317 @@
+"""A campaign's folder: what was asked, its cells, their runs, and how far each is. Never imports torch.
+
+campaign.yaml       what was asked, with its files found and its suites taken in
+campaign.json       the plan: every cell, written last when the folder is made
+cells/ID.yaml       the full configuration of a cell's run
+cells/ID.json       which of its audits are complete, and how its epochs were scaled
+runs/ID/            its run folder
+failures/ID.json    why it failed; gone when it was done after all
+log.jsonl           what happened, with times
+stop                asks the process that runs the campaign to end
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import re
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import attncem
+from attncem.base.types import SCHEMA_VERSION, AttncemError, RunError
+from attncem.config.loading.load import dump_config, load, load_config
+from attncem.config.options.campaigns import Campaign
+from attncem.config.options.run import RunConfig
+from attncem.records.audit import AuditResult
+from attncem.records.campaign import CampaignPlan, Cell, Failure, Finished, State
+from attncem.records.files import (
+    PARTIAL,
+    append,
+    cut_to_lines,
+    explain_os_error,
+    is_held,
+    locked,
+    read_bytes,
+    read_lines,
+    read_record,
+    write_atomic,
+    write_record,
+)
+from attncem.records.ledger import PLAN, joined, ledgers
+from attncem.records.runs import RunDirectory
+
+ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl", "stop", ".lock"
+CELLS, RUNS, FAILURES = "cells", "runs", "failures"
+PORTRAIT = "portrait.json"
+_CELL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+_FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
+"""What may lie in a folder whose making was cut short."""
+_OLD = 60
+"""Seconds after which a file that is not whole was left by a process that was killed."""
+_ADVICE = "what was finished is kept: mend this and give the same command again"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with the configuration of its run."""
+
+    cell: Cell
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class CellView:
+    """A cell as it is now. ``path`` is its run folder, ``reason`` why it failed or cannot be read."""
+
+    cell: Cell
+    state: State
+    reason: str
+    path: Path
+
+    def audits(self) -> list[AuditResult]:
+        """The audits of its run, complete or not, oldest first."""
+        return [joined(ledger.path) for ledger in ledgers(self.path / "audits")]
+
+
+class CampaignFolder:
+    """A campaign's folder. Make one with `create`, reach an existing one with `open`."""
+
+    def __init__(self, path: Path, plan: CampaignPlan, campaign: Campaign) -> None:
+        self.path, self.plan, self.campaign = path, plan, campaign
+
+    @classmethod
+    def create(cls, path: str | Path, campaign: Campaign, cells: Sequence[PlannedCell]) -> CampaignFolder:
+        """Make a new folder, or one whose making was cut short; any other that is not empty is refused."""
+        folder = Path(path)
+        with explain_os_error(folder, "no campaign was made; choose another folder"):
+            if folder.exists() and not is_free(folder):
+                raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+            folder.mkdir(parents=True, exist_ok=True)
+        return cls.adopt(folder, campaign, cells)
+
+    @classmethod
+    def adopt(cls, path: Path, campaign: Campaign, cells: Sequence[PlannedCell]) -> CampaignFolder:
+        """Make this the folder's campaign. What is there of cells that are no longer asked for stays."""
+        text = dump_config(campaign)
+        with explain_os_error(path, _ADVICE):
+            for name in (CELLS, RUNS, FAILURES):
+                (path / name).mkdir(exist_ok=True)
+            for planned in cells:
+                _write_where_other(path / CELLS / f"{planned.cell.id}.yaml", dump_config(planned.config))
+            plan = CampaignPlan(
+                name=campaign.name,
+                meaning=campaign.meaning,
+                sha256=hashlib.sha256(text.encode()).hexdigest(),
+                cells=[planned.cell for planned in cells],
+                made=datetime.now().astimezone().isoformat(),
+                versions={"attncem": attncem.__version__, "python": platform.python_version()},
+            )
+            write_atomic(path / ASKED, text.encode())
+            write_record(path / PLANNED, plan)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> CampaignFolder:
+        """A campaign that is there; RunError when the folder is none."""
+        folder = Path(path)
+        if not (folder / PLANNED).is_file():
+            raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing")
+        try:
+            campaign = load(Campaign, folder / ASKED).config
+        except AttncemError as error:
+            raise RunError(f"{folder / ASKED} cannot be used: {error}") from error
+        return cls(folder, checked(read_record(CampaignPlan, folder / PLANNED), folder / PLANNED), campaign)
+
+    # cells
+
+    def views(self) -> list[CellView]:
+        """Every cell of the plan as it is now."""
+        return [self.view(cell) for cell in self.plan.cells]
+
+    def view(self, cell: Cell) -> CellView:
+        """One cell as it is now."""
+        try:
+            state, reason = self._state(cell)
+        except AttncemError as error:
+            state, reason = "failed", str(error)
+        return CellView(cell, state, reason, self.run_path(cell.id))
+
+    def _state(self, cell: Cell) -> tuple[State, str]:
+        if self.is_worked_on(cell.id):
+            return "running", ""
+        if failure := self.failure(cell.id):
+            return "failed", failure.reason
+        if not (self.run_path(cell.id) / "manifest.json").exists():
+            return "planned", ""
+        if not RunDirectory.open(self.run_path(cell.id)).is_finished:
+            return "interrupted", ""
+        return "trained" if self.missing_audits(cell.id) or self.lacks_portrait(cell) else "done", ""
+
+    def missing_audits(self, cell_id: str) -> list[str]:
+        """The keys of the campaign's audits that are not complete for a cell."""
+        there, audits = self.finished(cell_id).audits, self.run_path(cell_id) / "audits"
+        keys = [audit.key for audit in self.campaign.audits]
+        return [key for key in keys if key not in there or not (audits / there[key] / PLAN).is_file()]
+
+    def lacks_portrait(self, cell: Cell) -> bool:
+        """Whether the report needs this cell's portrait, and it is not there."""
+        wanted = self.campaign.portraits and cell.seed == self.campaign.seed_list[0]
+        return wanted and not (self.run_path(cell.id) / PORTRAIT).exists()
+
+    def cell(self, cell_id: str) -> Cell:
+        """The cell of this name; RunError where there is none."""
+        found = self.plan.cell(cell_id)
+        if found is None:
+            raise RunError(f"{self.path} has no cell {cell_id}; attncem campaign status {self.path} lists them")
+        return found
+
+    def config(self, cell_id: str) -> RunConfig:
+        """The configuration of a cell's run."""
+        file = self.path / CELLS / f"{cell_id}.yaml"
+        try:
+            return load_config(file).config
+        except AttncemError as error:
+            raise RunError(f"{file} cannot be used: {error}") from error
+
+    def run_path(self, cell_id: str) -> Path:
+        """The run folder of a cell."""
+        return self.path / RUNS / cell_id
+
+    def left(self) -> list[str]:
+        """Cells of an earlier form of the campaign that lie here, begun or not, and are no longer asked for."""
+        asked = {cell.id for cell in self.plan.cells}
+        return [file.stem for file in sorted((self.path / CELLS).glob("*.yaml")) if file.stem not in asked]
+
+    def finished(self, cell_id: str) -> Finished:
+        """What of a cell is complete."""
+        file = self.path / CELLS / f"{cell_id}.json"
+        return read_record(Finished, file) if file.exists() else Finished()
+
+    def write_finished(self, cell_id: str, finished: Finished) -> None:
+        """Write down what of a cell is complete."""
+        with explain_os_error(self.path, _ADVICE):
+            write_record(self.path / CELLS / f"{cell_id}.json", finished)
+
+    # failures
+
+    def failure(self, cell_id: str) -> Failure | None:
+        """Why a cell failed; None where it did not."""
+        file = self.path / FAILURES / f"{cell_id}.json"
+        return read_record(Failure, file) if file.exists() else None
+
+    def fail(self, cell_id: str, stage: str, error: BaseException | str) -> Failure:
+        """Write down why a cell failed."""
+        details = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        reason = f"{error}" if isinstance(error, str | AttncemError) else f"{type(error).__name__}: {error}"
+        when = datetime.now().astimezone().isoformat(timespec="seconds")
+        attempts = max(self.finished(cell_id).failures, getattr(self.failure(cell_id), "attempts", 0)) + 1
+        failure = Failure(cell_id, stage, reason, details, attempts, when)
+        with explain_os_error(self.path, _ADVICE):
+            write_record(self.path / FAILURES / f"{cell_id}.json", failure)
+        return failure
+
+    def forgive(self, cell_id: str) -> None:
+        """Take a failure back: the cell was done after all, or shall be tried again. How often it failed is kept."""
+        if failure := self.failure(cell_id):
+            self.write_finished(cell_id, replace(self.finished(cell_id), failures=failure.attempts))
+        with explain_os_error(self.path, _ADVICE):
+            (self.path / FAILURES / f"{cell_id}.json").unlink(missing_ok=True)
+
+    # processes
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the campaign for one process; a second one is refused."""
+        with held(self.path):
+            yield
+
+    @contextlib.contextmanager
+    def held_cell(self, cell_id: str) -> Iterator[None]:
+        """Hold a cell for the process that works on it."""
+        with locked(self._cell_lock(cell_id), f"{cell_id} is being worked on by another process"):
+            yield
+
+    def is_worked_on(self, cell_id: str) -> bool:
+        """Whether a process works on a cell."""
+        return bool(is_held(self._cell_lock(cell_id)))
+
+    def _cell_lock(self, cell_id: str) -> Path:
+        return self.path / CELLS / f"{cell_id}.lock"
+
+    def is_running(self) -> bool:
+        """Whether a process runs the campaign."""
+        return bool(is_held(self.path / LOCK))
+
+    def ask_to_stop(self) -> None:
+        """Ask the process that runs the campaign to end."""
+        with explain_os_error(self.path, "the campaign was not asked to stop"):
+            write_atomic(self.path / STOP, b"")
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether the process that runs the campaign was asked to end."""
+        return (self.path / STOP).exists()
+
+    def clear_stop(self) -> None:
+        """Forget that somebody asked it to end."""
+        (self.path / STOP).unlink(missing_ok=True)
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Append what happened."""
+        line = {"schema_version": SCHEMA_VERSION, "event": event, "time": round(time.time(), 3), **facts}
+        with explain_os_error(self.path, _ADVICE):
+            append(self.path / LOG, (json.dumps(line, allow_nan=False) + "\n").encode())
+
+    def mend_log(self) -> None:
+        """Cut off what a full disk or a kill left of a line."""
+        log = self.path / LOG
+        with explain_os_error(self.path, _ADVICE):
+            cut_to_lines(log, log.stat().st_size if log.exists() else 0)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, oldest first."""
+        return [line for _, line in read_lines(self.path / LOG)]
+
+
+def checked(plan: CampaignPlan, where: object) -> CampaignPlan:
+    """The plan; RunError where a cell's name could be no folder's, or two have the same."""
+    names = [cell.id for cell in plan.cells]
+    if odd := next((name for name in names if not _CELL.fullmatch(name)), None):
+        raise RunError(f"{where} is damaged: {odd!r} cannot be the name of a cell")
+    if len(set(names)) < len(names):
+        raise RunError(f"{where} is damaged: two cells have the same name")
+    return plan
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a campaign's folder, made or not, for one process; a second one is refused."""
+    with locked(path / LOCK, f"{path} is being run by another process; attncem campaign stop {path} ends it"):
+        for leftover in (*path.glob(f"{PARTIAL}*"), *path.glob(f"*/{PARTIAL}*")):
+            with contextlib.suppress(OSError):  # a young one may be another machine's, in the middle of a write
+                if leftover.is_file() and leftover.stat().st_mtime < time.time() - _OLD:
+                    leftover.unlink()
+        yield
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a campaign may be made in a folder: it holds nothing, or what a making that was cut short left."""
+    if not folder.is_dir():
+        return not folder.exists()
+    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(PARTIAL)}
+    begun = (folder / RUNS).is_dir() and any((folder / RUNS).iterdir())
+    return names <= _FIRST_PARTS and not begun
+
+
+def _write_where_other(file: Path, text: str) -> None:
+    """Write a file unless it holds this already: cells that are the same are left untouched."""
+    if not (file.exists() and read_bytes(file) == text.encode()):
+        write_atomic(file, text.encode())

@@ -1,0 +1,87 @@
+"""A finished campaign in one small file, as it is committed beside the documents that quote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from attncem.base.record import Record
+
+Interval = list[float]
+"""Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
+
+
+@dataclass(frozen=True)
+class AskedAudit(Record):
+    """One audit of every cell: suite and version, the options of its rows that are not the defaults, the adversary,
+    the images and weights, and the devices it ran on. What an older file did not keep is absent.
+    """
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    suite: str | None = None
+    threat: str | None = None
+    evaluation: str | None = None
+    weights: str | None = None
+    devices: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class CellAudit(Record):
+    """What one audit found of a cell.
+
+    ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
+    ``balanced_accuracy`` counts every class the same; ``row_seconds`` are what each row took to make.
+    """
+
+    accuracy: Interval | None
+    strongest: str | None = None
+    attacks: dict[str, dict[str, Any]] | None = None
+    probes: dict[str, dict[str, Any]] | None = None
+    seconds: float | None = None
+    balanced_accuracy: float | None = None
+    row_seconds: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class CellResult(Record):
+    """One run of a campaign with its audits, in the order of the campaign's; ``config`` is a hash of its options."""
+
+    arm: str
+    point: dict[str, Any]
+    seed: int
+    audits: list[CellAudit]
+    warnings: list[str] | None = None
+    client_macs: int | None = None
+    training_seconds: float | None = None
+    training_images: int | None = None
+    validation_accuracy: float | None = None
+    steps: str | None = None
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class CampaignTable(Record):
+    """A campaign's results: ``sha256`` is that of its campaign.yaml, ``command`` what makes the file anew.
+
+    ``unfinished`` are cells without a result, with the reason or their state.
+    """
+
+    campaign: str
+    meaning: str
+    command: str
+    audits: list[AskedAudit]
+    cells: list[CellResult]
+    sha256: str | None = None
+    versions: dict[str, str] | None = None
+    unfinished: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready data, without what is absent."""
+        data = super().to_dict()
+        data["audits"] = [_present(one) for one in data["audits"]]
+        cells = [{**cell, "audits": [_present(one) for one in cell["audits"]]} for cell in data["cells"]]
+        return _present({**data, "cells": [_present(cell) for cell in cells]})
+
+
+def _present(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value is not None}

@@ -1,0 +1,66 @@
+"""What certificates say to each other and to attacks: bounds that an audit contradicts, and that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncem.records.audit import AuditResult, Row
+from attncem.records.bounds import Bound
+from attncem.records.findings import Finding, finding
+
+
+def certificate_findings(result: AuditResult) -> Iterator[Finding]:
+    """Claims that are contradicted, and that nothing bounds the leakage of this model."""
+    yield from _violations(result)
+    rows = [row for row in result.rows if row.kind == "certificate"]
+    reasons = [row.reason for row in rows if row.method == "leakage" and row.outcome == "not_applicable"]
+    if reasons and not any(_bounds_leakage(bound) for row in rows for bound in row.bounds.values()):
+        yield finding("no_certificate", reason=reasons[0])
+
+
+def _bounds_leakage(bound: Bound) -> bool:
+    return (bound.about, bound.direction, bound.kind) == ("leakage", "at_most", "bound")
+
+
+def _violations(result: AuditResult) -> Iterator[Finding]:
+    """A finding for each row whose claim is contradicted beyond an interval, among rows that saw as much."""
+    for row in (row for row in result.rows if row.ok and row.kind == "certificate"):
+        for name, bound in row.bounds.items():
+            found = _by_error(result, row, bound) or _by_rank(result, row, name, bound)
+            found = found or _by_evidence(result, row, bound)
+            if found is not None:
+                other, seen = found
+                values = {"bound": name, "claim": bound.claim, "other": other, "seen": seen}
+                yield finding("bound_violated", row.name, **values)
+
+
+def _by_error(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
+    """The strongest attack, where its error is below the least; bounds on unbiased attackers do not bind it."""
+    strongest = result.by_releases.get(row.sight)
+    if strongest is None or (bound.about, bound.direction) != ("mse", "at_least") or "unbiased" in bound.assumptions:
+        return None
+    return (strongest.name, strongest.mse.high) if strongest.mse.high < bound.claim else None
+
+
+def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[str, float] | None:
+    """A probe that told the right one of as many candidates more often."""
+    for other in result.rows:
+        score, chance = other.scores.get("rank_1"), other.chance.get("rank_1")
+        if bound.about != "rank_1" or score is None or not chance or other.sight != row.sight:
+            continue
+        if name == f"rank_1@{round(1 / chance)}" and score.low > bound.claim:
+            return other.name, score.low
+    return None
+
+
+def _by_evidence(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
+    """Proven evidence of more leakage than there can be."""
+    if not _bounds_leakage(bound):
+        return None
+    seen = [other for other in result.rows if other.sight == row.sight]
+    proofs = [(other.name, proof) for other in seen for proof in other.bounds.values()]
+    for name, proof in proofs:
+        proven = (proof.about, proof.direction, proof.kind) == ("leakage", "at_least", "bound")
+        if proven and proof.claim > bound.claim:
+            return name, proof.claim
+    return None

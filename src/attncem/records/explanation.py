@@ -1,0 +1,161 @@
+"""What explain() says about one image: feature, class, and what attacks make of the release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from attncem.base.record import Record
+from attncem.base.texts import text
+from attncem.base.texts.titles import row_title
+from attncem.records.findings import Finding
+from attncem.records.frames import html_pictures
+from attncem.records.prediction import Prediction
+from attncem.records.units import Units
+
+_GATES = ("gate_dimension", "gate_snr", "gate_class")
+GATES = (*_GATES, *(f"slot_{name}" for name in _GATES))
+"""Gates that have a sentence, under `explain.gate.NAME`; those of slots stand apart where attention has gates too."""
+
+
+@dataclass(frozen=True)
+class FeatureTile(Record):
+    """One channel of the feature, clean and released, as PNG files in base64.
+
+    ``snr``: how far the image lies from its class's mean in this channel, squared, over what the channel did to it,
+    squared; None where the channel did nothing, or the class is unknown.
+    """
+
+    name: str
+    clean: str
+    released: str
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class FeatureView(Record):
+    """The feature as pictures: black is ``low``, white is ``high`` in all of them; ``hidden`` channels are left out."""
+
+    shape: list[int]
+    low: float
+    high: float
+    tiles: list[FeatureTile]
+    hidden: int
+    snr: float | None
+
+
+@dataclass(frozen=True)
+class ClassRow(Record):
+    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one.
+
+    ``divided`` says whether the surrogate divides this class into parts; None where it divides none at all.
+    """
+
+    label: int
+    name: str
+    images: int
+    variance: float
+    penalty: float | None
+    divided: bool | None = None
+
+
+@dataclass(frozen=True)
+class PartShare(Record):
+    """A slot, cluster or component of the class: how much it takes of the image, and of the others on average."""
+
+    image: float
+    others: float
+
+
+@dataclass(frozen=True)
+class Gate(Record):
+    """A gate of the image's class: its values over the features, of slots over all of them.
+
+    ``saturated``: share within 0.01 of 0 or 1.
+    """
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    saturated: float
+
+
+@dataclass(frozen=True)
+class ClassView(Record):
+    """The image among validation images of its class.
+
+    Distances are of z to the mean of the class's other images, root mean square over the features, in units of
+    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1. ``part`` is what
+    the surrogate divides classes into; without ``shares`` it leaves this one whole.
+    """
+
+    label: int
+    name: str
+    is_true: bool
+    distance: float | None
+    distances: list[float]
+    unit: str
+    attention: float | None
+    attentions: list[float]
+    part: str
+    shares: list[PartShare]
+    gates: list[Gate]
+    classes: list[ClassRow]
+    diagnostics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Recovery(Record):
+    """What one attack makes of the release, by measure; ``audit_mse`` is its mean in the audit of the same weights.
+
+    ``from_audit``: it is the audit's strongest attack itself, with what it had learned there. ``reliable`` is what the
+    audit says of it, None where nobody asked whether a larger budget would gain.
+    """
+
+    name: str
+    kind: Literal["floor", "attack"]
+    image: str
+    scores: dict[str, float]
+    audit_mse: float | None
+    from_audit: bool = False
+    reliable: bool | None = None
+
+    @property
+    def mse(self) -> float:
+        """The measure by which attacks are ranked."""
+        return self.scores["mse"]
+
+
+@dataclass(frozen=True)
+class Explanation(Record):
+    """Everything about one image on its way through one run; pictures are PNG files in base64.
+
+    ``units`` say what an error on this image means.
+    """
+
+    run: str
+    surrogate: str
+    weights: str
+    dataset: str
+    penalty_weight: float
+    prediction: Prediction
+    image: str
+    feature: FeatureView
+    reference: ClassView
+    recoveries: list[Recovery]
+    attacker_images: int
+    audit: str | None
+    findings: list[Finding]
+    units: Units | None = None
+
+    __repr__ = Record.brief
+
+    def _repr_html_(self) -> str:
+        shown = [(self.image, text("explain.picture.image"))]
+        if self.prediction.seen is not None:
+            shown.append((self.prediction.seen.picture, text("explain.picture.seen")))
+        for row in self.recoveries:
+            shown.append((row.image, text("explain.picture.error", name=row_title(row.name), mse=row.mse)))
+        return html_pictures(repr(self), shown)

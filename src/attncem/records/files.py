@@ -1,0 +1,394 @@
+"""Files: written whole or not at all, never over another, never through a link; JSON read with one kind of error.
+
+Every file and folder follows the umask, except what `write_private` writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attncem.base.record import Record, read
+from attncem.base.types import SCHEMA_VERSION, RunError
+
+R = TypeVar("R", bound=Record)
+
+PARTIAL = ".partial-"
+"""How the name of everything begins that is not whole yet: a kill may leave it, and it can be cleared away."""
+_BEING_MADE = f"{PARTIAL}made"
+"""Stands in a folder while it is made, held by the process that makes it."""
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_TRIES, _PAUSE = 5, 0.01
+"""A lock is asked for so often, so many seconds apart: who only looks at it has it for an instant."""
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+# reading
+
+
+def read_bytes(path: Path) -> bytes:
+    """All that a file holds; RunError where it is missing or cannot be read."""
+    data = read_if_there(path)
+    if data is None:
+        raise RunError(f"{path} is missing")
+    return data
+
+
+def read_if_there(path: Path) -> bytes | None:
+    """All that a file holds, None where there is none; a pipe or a device, which may never end, is not opened."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+# writing
+
+
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a file so that a reader sees the old one or the whole new one, never a part.
+
+    Without `sync` a power failure may lose it until it is synced.
+    """
+    with _written_beside(path, data, sync=sync) as temporary:
+        temporary.replace(path)
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet, whole or not at all; RunError where one is, or nothing can be written."""
+    with explain_os_error(path, "choose another folder"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _written_beside(path, data) as temporary:
+            name_new(temporary, path)
+        sync_folder(path.parent)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file that its owner alone can read, whatever the umask."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
+        _write_through(handle, data)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
+    """The whole new file in the same folder under a passing name, which is gone at the end."""
+    temporary = partial_path(path.parent)
+    try:
+        with temporary.open("xb") as handle:
+            _write_through(handle, data, sync=sync)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_through(handle: Any, data: bytes, *, sync: bool = True) -> None:
+    """Write and wait until the data is on the disk."""
+    handle.write(data)
+    handle.flush()
+    if sync:
+        os.fsync(handle.fileno())
+
+
+def name_new(temporary: Path, path: Path) -> None:
+    """Give a written file its name, unless another has it."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: the name is taken first, then filled by one rename
+        path.open("xb").close()
+        try:
+            temporary.replace(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def partial_path(folder: Path) -> Path:
+    """A name in a folder that nothing has yet, for what is not whole."""
+    return folder / f"{PARTIAL}{secrets.token_hex(8)}"
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: a file's own data says nothing of its name."""
+    if not hasattr(os, "O_DIRECTORY"):  # this platform opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not known to this file system
+            raise
+    finally:
+        os.close(descriptor)
+
+
+# folders
+
+
+@contextlib.contextmanager
+def made_at_once(folder: Path, parts: Collection[str], last: str) -> Iterator[None]:
+    """Make a new folder, for one process at a time: its `parts`, and `last` the file without which it is nothing.
+
+    A folder that holds anything is refused. A kill at any moment leaves a whole folder, or one that can be made again;
+    an error leaves nothing.
+    """
+    _check_free(folder, parts)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _held_while_made(folder):
+            _check_free(folder, parts)  # another process may have been quicker
+            with _undone_by_an_error(folder, last):
+                yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # it is not empty: another process made it
+                folder.rmdir()
+        raise
+    sync_folder(folder)
+    sync_folder(folder.absolute().parent)
+
+
+@contextlib.contextmanager
+def _held_while_made(folder: Path) -> Iterator[None]:
+    with locked(folder / _BEING_MADE, f"{folder} is being made by another process"):
+        try:
+            yield
+        finally:
+            (folder / _BEING_MADE).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _undone_by_an_error(folder: Path, last: str) -> Iterator[None]:
+    _clear(folder)
+    try:
+        yield
+    except BaseException:
+        if not (folder / last).exists():
+            _clear(folder)
+        raise
+
+
+def cut_short(folder: Path) -> bool:
+    """Whether the making of a folder was cut short, so that it can be made again."""
+    return (folder / _BEING_MADE).exists()
+
+
+def _check_free(folder: Path, parts: Collection[str]) -> None:
+    """Refuse a folder that holds anything but what a making that was cut short left of its parts."""
+    if not os.path.lexists(folder):
+        return
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
+    left = {name for name in names if name in parts or name.startswith(PARTIAL)}
+    if names and not (_BEING_MADE in names and names == left):
+        raise RunError(f"{folder} exists already and is left as it is; choose another --out, or --resume it")
+
+
+def _clear(folder: Path) -> None:
+    """Remove the parts of a folder that is no whole one; of folders only empty ones."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            entry.rmdir()
+        elif entry.name != _BEING_MADE:
+            entry.unlink()
+
+
+# logs
+
+
+def open_plain(file: Path, flags: int) -> int:
+    """Open a file that is no link, without emptying it; RunError names a link."""
+    try:
+        return os.open(file, flags | _NO_LINKS, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunError(f"{file} is a link: nothing is written through it; put the file itself there") from error
+
+
+def append(file: Path, data: bytes) -> None:
+    """Add to the end of a file, never through a link."""
+    with os.fdopen(open_plain(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as handle:
+        handle.write(data)
+
+
+def cut_to_lines(file: Path, size: int) -> None:
+    """Shorten a file to the whole lines among its first `size` bytes, never through a link."""
+    with contextlib.suppress(FileNotFoundError), os.fdopen(open_plain(file, os.O_RDWR), "r+b") as handle:
+        handle.truncate(handle.read(size).rfind(b"\n") + 1)
+
+
+def lost_of(log: Path, size: int) -> str:
+    """What is wrong with a log whose first `size` bytes were whole lines; empty where nothing is."""
+    data = read_if_there(log) or b""
+    if len(data) < size:
+        return f"{log} has lost its end: {len(data)} of {size} bytes are left"
+    changed = size > 0 and data[size - 1 : size] != b"\n"
+    return f"{log} was changed: its first {size} bytes are no longer whole lines" if changed else ""
+
+
+# JSON
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a JSON object with its schema_version, atomically."""
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text.encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; RunError names a file that is missing, damaged or from a newer version."""
+    try:
+        data = parse_json(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(data, dict):
+        raise RunError(f"{path} is damaged: not a JSON object")
+    version = data.get("schema_version", 0)
+    if not isinstance(version, int):
+        raise RunError(f"{path} is damaged: schema_version is {version!r}")
+    if version > SCHEMA_VERSION:
+        raise RunError(f"{path} was written by a newer attncem (schema {version}): upgrade to read it")
+    return data
+
+
+def parse_json(data: bytes, *, in_log: bool = False) -> Any:
+    """Plain data; ValueError for what is no JSON, or holds a number or a text that could not be written again.
+
+    NaN and Infinity, which are no JSON, are no values in a log.
+    """
+    text = data.decode("utf-8-sig")
+    odd = _no_value if in_log else _refuse
+    found = json.loads(text, parse_constant=odd, parse_int=_whole, parse_float=_finite)
+    if "\\ud" in text.lower():
+        json.dumps(found, ensure_ascii=False).encode()  # half a character has no bytes
+    return found
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _no_value(_: str) -> None:
+    return None
+
+
+def _whole(digits: str) -> int:
+    value = int(digits)
+    return value if value.bit_length() < 64 else int(_refuse(f"{digits[:20]}…"))
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits[:20])
+
+
+def read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The complete lines of a log, each with its place in words; RunError names a line that is no JSON object."""
+    lines = (read_if_there(path) or b"").split(b"\n")[:-1]
+    return [(f"{path}: line {number}", _read_line(path, number, line)) for number, line in enumerate(lines, 1)]
+
+
+def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    where = f"{path} is damaged: line {number}"
+    if line.endswith(b"\r"):
+        raise RunError(f"{where} ends with CR LF, which attncem does not write: turn the line ends back into LF")
+    try:
+        data = parse_json(line, in_log=True)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{where}: {error}") from error
+    if not isinstance(data, dict):
+        raise RunError(f"{where}: not a JSON object")
+    return data
+
+
+def read_record(kind: type[R], path: Path) -> R:
+    """Read a file that holds one record."""
+    data = read_json(path)
+    data.pop("schema_version", None)
+    return read(kind, data, path)
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write one record as a file, atomically."""
+    write_json(path, record.to_dict())
+
+
+# locks
+
+
+@contextlib.contextmanager
+def locked(file: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file for one process; a second one gets a RunError. Freed by the system if the process dies."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this platform
+        yield
+        return
+    try:
+        descriptor = open_plain(file, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise RunError(f"cannot write to {file.parent}: {error.strerror}") from error
+    try:
+        if not any(_try_lock(descriptor, fcntl.LOCK_EX, attempt) for attempt in range(_TRIES)):
+            raise RunError(refusal)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int, attempt: int = 0) -> bool:
+    import fcntl
+
+    time.sleep(_PAUSE if attempt else 0)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_held(file: Path) -> bool | None:
+    """Whether a process holds a lock file; None where that cannot be known. Nothing is written or made."""
+    try:
+        import fcntl
+
+        descriptor = open_plain(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except (ImportError, OSError, RunError):
+        return None
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explain_os_error(path: Path, advice: str) -> Iterator[None]:
+    """Turn a failed write (full disk, no permission) into an error for people."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write to {path}: {reason}; {advice}") from error

@@ -1,0 +1,158 @@
+"""Lists of runs: which lie in a folder, and what there is to say of each in one line. Never imports torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from attncem.base.types import RunError
+from attncem.records.audit import AuditResult
+from attncem.records.fingerprints import fingerprint
+from attncem.records.ledger import count_audits, joined, ledgers
+from attncem.records.run_files import LEFT_BEHIND
+from attncem.records.runs import RunDirectory
+
+_DEEPEST = 4
+"""How far below a folder its runs may lie: `./campaigns/NAME/runs/CELL` is found."""
+_PARTS = ("config.yaml", "checkpoints")
+"""One of these stands beside a run's manifest, whatever else was lost; other programs have manifests too."""
+_DAMAGED = (RunError, OSError, LookupError, TypeError, ValueError)
+"""What reading a run's files can raise."""
+UNKNOWN = "?"
+
+
+class RunLine(NamedTuple):
+    """A run in the words of a table. What is empty is not there yet; what cannot be known is "?".
+
+    ``accuracy`` is that of the newest audit of the run's best weights on test images, and ``mse`` what its strongest
+    attack reached; without such an audit it is the last one on validation images, and ``audited`` is false.
+    """
+
+    run: str
+    status: str
+    surrogate: str = ""
+    weight: str = ""
+    epoch: str = ""
+    accuracy: str = ""
+    mse: str = ""
+    audits: str = ""
+    audited: bool = False
+
+
+# where they lie
+
+
+def list_runs(folder: str | Path) -> list[RunDirectory]:
+    """The runs in a folder and its sub-folders, by path; the folder itself where it is one.
+
+    Nothing is looked for inside a run, in hidden folders, or twice where links lead to the same place.
+    """
+    root = Path(folder)
+    return [RunDirectory(path) for path in _search(root, _DEEPEST, set())] if root.is_dir() else []
+
+
+def _search(folder: Path, levels: int, seen: set[Path]) -> Iterator[Path]:
+    place = folder.resolve()
+    if place in seen:
+        return
+    seen.add(place)
+    if _may_be_run(folder):
+        yield folder
+    elif levels:
+        for below in _folders(folder, required=levels == _DEEPEST):
+            yield from _search(below, levels - 1, seen)
+
+
+def _may_be_run(path: Path) -> bool:
+    try:
+        return (path / "manifest.json").is_file() and any((path / name).exists() for name in _PARTS)
+    except OSError:  # a folder of somebody else
+        return True
+
+
+def _folders(folder: Path, *, required: bool) -> list[Path]:
+    """The folders right inside one; one that may not be read has none, unless it is asked for."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        if required:
+            raise
+        return []
+
+
+# what there is to say
+
+
+def describe_runs(folder: str | Path) -> list[RunLine]:
+    """One line for each run, its path as seen from the folder. Nothing is written or made."""
+    return [_line(run, _name(run.path, Path(folder))) for run in list_runs(folder)]
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.resolve().name if path == folder else str(path.relative_to(folder))
+
+
+def _line(run: RunDirectory, name: str) -> RunLine:
+    try:
+        return _describe(run, name)
+    except _DAMAGED as error:
+        unreadable = PermissionError in (type(error), type(error.__cause__))
+        return RunLine(name, "unreadable" if unreadable else "damaged")
+
+
+def _describe(run: RunDirectory, name: str) -> RunLine:
+    manifest, config = run.manifest, run.config
+    status = _status(run, str(manifest["status"]))
+    last = next((r for r in reversed(run.records()) if r.get("kind") == "validation"), None)
+    lost = status != "running" and bool(run.log_problems())
+    epoch = last["epoch"] if last else 0
+    line = RunLine(
+        name,
+        status,
+        config.surrogate.name,
+        f"{config.training.penalty_weight:g}",
+        f"{UNKNOWN if lost else epoch}/{config.training.epochs}",
+        UNKNOWN if lost else f"{100 * last['accuracy']:.1f}" if last else "",
+        audits=count_audits(run.path / "audits"),
+    )
+    return line if line.audits == "0" else _with_audit(line, run)
+
+
+def _status(run: RunDirectory, said: str) -> str:
+    """The manifest's word; a run called running that no process holds was killed."""
+    return {True: said, False: "interrupted", None: "unknown"}[run.held] if said == "running" else said
+
+
+def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
+    """The line with what the newest audit found; one that cannot be read hides nothing else."""
+    try:
+        audit = _newest_audit(run)
+    except _DAMAGED:
+        return line._replace(mse=UNKNOWN)
+    if audit is None:
+        return line
+    mse = f"{audit.strongest_attack.mse.mean:.4f}" if audit.strongest else ""
+    if audit.accuracy is None:
+        return line._replace(mse=mse)
+    return line._replace(mse=mse, accuracy=f"{100 * audit.accuracy.mean:.1f}", audited=True)
+
+
+def _newest_audit(run: RunDirectory) -> AuditResult | None:
+    """The newest audit on test images of the weights that the run has."""
+    mark = client_mark(run)
+    found = [
+        ledger
+        for ledger in ledgers(run.path / "audits")
+        if ledger.plan.evaluation == "test" and ledger.plan.subject.fingerprint == mark
+    ]
+    return joined(found[-1].path) if found else None
+
+
+def client_mark(run: RunDirectory) -> str | None:
+    """The fingerprint of a run's best client, by which its audits are known; None where it has none yet."""
+    encoder = run.encoder_sha256("best") if run.checkpoints() else run.manifest.get(LEFT_BEHIND)
+    config = run.config
+    return fingerprint(encoder, config.channel_options, config.front_end_options) if encoder else None

@@ -1,0 +1,83 @@
+"""A run's portrait: where its features lie, and what its surrogate makes of some images; small enough for a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attncem.base.record import Record
+from attncem.records.explanation import Gate
+
+PORTRAIT = "portrait.json"
+"""The file in a run's folder."""
+STEPS = 500
+"""Coordinates are whole numbers from −STEPS to STEPS."""
+
+Of = Literal["pixels", "clean", "released"]
+Method = Literal["pca", "tsne"]
+
+
+@dataclass(frozen=True)
+class Cloud(Record):
+    """Some validation images as points of a plane, in the order of the portrait's labels.
+
+    A coordinate is a whole number times ``unit``. Clean features and releases share axes and unit under PCA, those of
+    the clean ones; under t-SNE each has its own plane, in which only who lies beside whom means anything.
+    ``kept``: the share of the variance that the plane holds; None under t-SNE.
+    """
+
+    of: Of
+    method: Method
+    x: list[int]
+    y: list[int]
+    unit: float
+    kept: float | None = None
+
+
+@dataclass(frozen=True)
+class Face(Record):
+    """One image: a PNG in base64, at most 16 pixels a side, its weight in its class, and its parts' shares of it."""
+
+    image: str
+    attention: float | None
+    shares: list[float]
+
+
+@dataclass(frozen=True)
+class ClassPortrait(Record):
+    """What the surrogate makes of the images of one class.
+
+    ``attentions``: the weights of all of them, largest first; they sum to 1, and each would be 1 over their number if
+    all counted the same. ``faces``: some of these images, from the heaviest to the lightest. ``shares``: what each part
+    of the class takes of its images on average.
+    """
+
+    label: int
+    name: str
+    images: int
+    attentions: list[float]
+    shares: list[float]
+    gates: list[Gate]
+    faces: list[Face]
+
+
+@dataclass(frozen=True)
+class Portrait(Record):
+    """What the explain pages of a campaign show of one run; made from its best weights and validation images."""
+
+    run: str
+    surrogate: str
+    dataset: str
+    data_sha256: str
+    weights: str
+    class_names: list[str]
+    labels: list[int]
+    clouds: list[Cloud]
+    part: str
+    classes: list[ClassPortrait]
+    noise_std: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def cloud(self, of: Of, method: Method) -> Cloud | None:
+        """The points of this kind; None where there are none."""
+        return next((cloud for cloud in self.clouds if (cloud.of, cloud.method) == (of, method)), None)

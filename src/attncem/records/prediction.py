@@ -1,0 +1,75 @@
+"""What predict() says about images: labels, and what left the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from attncem.base.record import Record
+from attncem.records.findings import Finding
+
+
+@dataclass(frozen=True)
+class Release(Record):
+    """What left the client for one image; ``noise`` is fresh, keyed or none. The image's own bytes stand beside it."""
+
+    shape: list[int]
+    dtype: str
+    bytes: int
+    minimum: float
+    maximum: float
+    noise: str
+    noise_std: float
+    image_bytes: int
+    file_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Candidate(Record):
+    """One label with the server's probability for it."""
+
+    label: int
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Seen(Record):
+    """The picture as the client's first layer sees it, behind the front end: a PNG file in base64, grey where nothing
+    is left. ``saved`` is its file, beside that of the release; it stays on the device.
+    """
+
+    front_end: dict[str, Any]
+    picture: str
+    saved: str | None = None
+
+
+@dataclass(frozen=True)
+class Prediction(Record):
+    """One image: the likeliest labels, best first, what was done to the file, what left the client.
+
+    ``seen`` is absent where the client has no front end: its first layer sees the image itself.
+    """
+
+    source: str
+    top: list[Candidate]
+    true_label: int | None
+    true_name: str | None
+    preparation: list[str]
+    release: Release
+    saved: str | None = None
+    seen: Seen | None = None
+
+
+@dataclass(frozen=True)
+class PredictionResult(Record):
+    """Predictions of one run for a few images."""
+
+    run: str
+    weights: str
+    dataset: str
+    channel: list[dict[str, Any]]
+    predictions: list[Prediction]
+    findings: list[Finding]
+
+    __repr__ = Record.brief

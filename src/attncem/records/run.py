@@ -1,0 +1,37 @@
+"""What a run's manifest says about its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attncem.base.record import Record
+from attncem.base.types import DatasetSpec
+
+_LARGEST = 2**20
+"""Sides of an image, channels and classes at most."""
+
+
+@dataclass(frozen=True)
+class DataFacts(Record):
+    """Facts of a data set as they were when the run was trained."""
+
+    name: str
+    shape: list[int]
+    num_classes: int
+    mean: list[float]
+    std: list[float]
+    class_names: list[str]
+
+    def __post_init__(self) -> None:
+        """ValueError for facts that no network could be built for."""
+        if len(self.shape) != 3 or not all(0 < size <= _LARGEST for size in (*self.shape, self.num_classes)):
+            raise ValueError("must have a shape of three sizes, and classes")
+        if not len(self.mean) == len(self.std) == self.shape[0] or min(self.std) <= 0:
+            raise ValueError("must have a mean and a positive std for each channel")
+
+    def spec(self) -> DatasetSpec:
+        """As the rest of the package has them."""
+        channels, height, width = self.shape
+        names = tuple(self.class_names)
+        shape = (channels, height, width)
+        return DatasetSpec(self.name, shape, self.num_classes, tuple(self.mean), tuple(self.std), names)

@@ -1,0 +1,64 @@
+"""What a search found: search.json in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from attncem.base.record import Record
+
+TrialState = Literal["done", "failed", "unfinished"]
+
+
+@dataclass(frozen=True)
+class SearchTrial(Record):
+    """One setting that was tried: its cell, the values searched, and on validation images its accuracy and the error
+    that its strongest attack is left with, the geometric mean of MSE and structure error.
+    """
+
+    cell: str
+    method: str
+    values: dict[str, Any]
+    state: TrialState
+    accuracy: float | None = None
+    error: float | None = None
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MethodFound(Record):
+    """What a method got and gave: trials and seconds spent on it, the cells that no other of its cells beats in both,
+    from the most accurate on, and the best cell of every accuracy level that it reaches.
+    """
+
+    name: str
+    trials: int
+    failed: int
+    seconds: float
+    front: list[str]
+    levels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class SearchResult(Record):
+    """A search. ``undefended`` is the accuracy that the levels are measured from, ``levels`` how far below it each is.
+
+    ``budget`` is what was given, ``complete`` whether it is spent; with ``equal_budget`` every method had the same
+    share. ``files`` are configurations by method and level, ready for training. All numbers are of validation images.
+    """
+
+    name: str
+    budget: str
+    equal_budget: bool
+    undefended: float
+    levels: dict[str, float]
+    methods: list[MethodFound]
+    trials: list[SearchTrial]
+    files: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+    folder: str = ""
+
+    def trial(self, cell: str) -> SearchTrial:
+        """The trial of a cell."""
+        return next(trial for trial in self.trials if trial.cell == cell)

@@ -1,0 +1,326 @@
+"""Runs side by side: what differs in their configurations, their numbers, and tests of the differences.
+
+Two runs are compared image by image, which says which of these models is higher; several seeds on each side are
+compared seed by seed, which says it of the methods. What cannot be compared gets a finding and no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncem.base.texts import text
+from attncem.base.texts.titles import row_title
+from attncem.base.types import RunError
+from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.comparison import Comparison
+from attncem.records.findings import Finding, finding
+from attncem.records.ledger import Ledger
+from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
+from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
+from attncem.reporting.runs import grouping, health
+from attncem.reporting.runs.grouping import Arm
+from attncem.reporting.runs.load import RunView, load_runs
+
+STRONGEST = ("mse", "ssim", "structure")
+"""Measures of the strongest attack that are compared; of the other rows the first alone is."""
+_QUARTERS = (0.25, 0.5, 0.75, 1.0)
+Views = Mapping[str, RunView]
+Audits = Mapping[str, AuditResult]
+"""By label."""
+
+
+def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsComparison, list[RunView]]:
+    """The comparison, and the runs as they were read."""
+    runs = load_runs([path.resolve() for path in paths])
+    _refuse_itself([run.path for run in runs])
+    views = {run.label: run for run in runs}
+    arms, findings = grouping.arms(runs, by)
+    findings = [*_status(runs), *findings]
+    same, said = _same_data(runs)
+    audits, common, unaudited = _common_audits(runs) if same else ({}, None, [])
+    shown, lacking = _quantities(audits) if audits else (_without_audit(views) if same else [], [])
+    read = _reader(views, audits)
+    told, notes = _tests(arms, shown, read, audits) if shown else ([], [])
+    found = RunsComparison(
+        runs=[_run(run, arm.name, audits, shown, read) for arm in arms for run in arm.runs],
+        groups=[_group(arm, shown, read) for arm in arms],
+        by=list(by),
+        differences=grouping.differences(arms),
+        audit=common,
+        quantities=shown,
+        comparisons=told,
+        findings=[*findings, *said, *unaudited, *lacking, *notes],
+    )
+    return found, [views[run.label] for run in found.runs]
+
+
+def _refuse_itself(places: Sequence[Path]) -> None:
+    """RunError unless there are two runs or more, none of them twice."""
+    if twice := next((path for path in places if places.count(path) > 1), None):
+        raise RunError(f"{twice} is given twice: a run cannot be compared with itself")
+    if len(places) < 2:
+        raise RunError("compare needs at least two run folders")
+
+
+def _status(runs: Sequence[RunView]) -> list[Finding]:
+    """Runs whose training did not end."""
+    open_runs = [(run.label, str(run.manifest.get("status"))) for run in runs]
+    return [finding("run_status", label, status=status) for label, status in open_runs if status != "finished"]
+
+
+def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
+    """Whether all runs have the same images in the same parts."""
+    hashes = [str((run.manifest.get("split") or {}).get("sha256") or "") for run in runs]
+    names = [run.settings.data.name for run in runs]
+    if len(set(hashes)) == len(set(names)) == 1:
+        return True, []
+    told = "; ".join(
+        f"{run.label}: {name} {mark[:8]}".strip() for run, name, mark in zip(runs, names, hashes, strict=True)
+    )
+    return False, [finding("compare_other_data", data=told)]
+
+
+# audits
+
+
+def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None, list[Finding]]:
+    """The audit of one kind that every run has, the one with the most attacks, by label; why there is none."""
+    bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.audits]
+    if bare:
+        return {}, None, bare
+    kinds = [{_kind(audit): audit for audit in sorted(run.audits, key=_made)} for run in runs]
+    shared = set.intersection(*(set(found) for found in kinds))
+    if not shared:
+        told = "; ".join(f"{run.label}: {', '.join(_named(a) for a in run.audits)}" for run in runs)
+        return {}, None, [finding("compare_no_common_audit", audits=told)]
+    chosen = max(sorted(shared), key=lambda kind: min((len(it[kind].attacks), _made(it[kind])) for it in kinds))
+    audits = {run.label: found[chosen] for run, found in zip(runs, kinds, strict=True)}
+    plan = kinds[0][chosen].plan
+    common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))
+    others = len(shared) - 1
+    notes = [finding("compare_other_audits", count=others, chosen=_named(kinds[0][chosen]))] if others else []
+    return audits, common, [*notes, *_leaders(audits), *_doubts(audits)]
+
+
+def _kind(audit: AuditResult) -> tuple[str, int, str, str, str]:
+    """What must be the same for rows to be comparable."""
+    plan = audit.plan
+    return plan.suite, plan.suite_version, repr(plan.changed), repr(plan.threat), plan.subject.data_sha256
+
+
+def _made(audit: AuditResult) -> str:
+    return audit.plan.made
+
+
+def _named(audit: AuditResult) -> str:
+    plan = audit.plan
+    changed = f" ({', '.join(plan.changed)})" if plan.changed else ""
+    return f"{plan.suite} v{plan.suite_version}, {plan.threat.name}{changed}"
+
+
+def _leaders(audits: Audits) -> list[Finding]:
+    """Say where the strongest attack is not the same for all."""
+    leaders = {label: audit.strongest for label, audit in audits.items()}
+    if len(set(leaders.values())) < 2:
+        return []
+    told = "; ".join(f"{label}: {name or text('terminal.no_result')}" for label, name in leaders.items())
+    return [finding("compare_leaders_differ", leaders=told)]
+
+
+def _doubts(audits: Audits) -> list[Finding]:
+    """Runs that have lost their use, and runs whose strongest attack could have had more."""
+    best = health.best_accuracy(audits.values())
+    lost = [label for label, audit in audits.items() if health.is_useless(audit, best.get(audit.subject.dataset))]
+    weak = [label for label, it in audits.items() if it.strongest and not it.strongest_attack.verdict.reliable]
+    found = [finding("compare_useless", runs=", ".join(lost))] if lost else []
+    return [*found, *([finding("compare_unreliable", runs=", ".join(weak))] if weak else [])]
+
+
+# what is compared
+
+
+def _quantities(audits: Audits) -> tuple[list[Quantity], list[Finding]]:
+    """The numbers that all audits have, and the rows that some lack."""
+    found = list(audits.values())
+    shown: list[Quantity] = []
+    if all(audit.accuracy is not None for audit in found):
+        shown.append(Quantity("accuracy", text("compare.accuracy"), "accuracy"))
+    leaders = {audit.strongest for audit in found}
+    if "" not in leaders:
+        names = [name for name in STRONGEST if all(name in audit.strongest_attack.scores for audit in found)]
+        shown += [Quantity(f"strongest.{name}", _of_strongest(name, leaders), name) for name in names]
+    rows, lacking = _shared_rows(found)
+    shown += [_of_row(row, STRONGEST[0]) for row in rows if leaders != {row}]  # else it was said already
+    return shown, [finding("compare_rows_lacking", rows=", ".join(lacking))] if lacking else []
+
+
+def _of_strongest(name: str, leaders: Set[str]) -> str:
+    measure = text(f"measure.{name}")
+    if len(leaders) > 1:
+        return text("compare.strongest", measure=measure)
+    return text("compare.strongest_is", measure=measure, row=row_title(next(iter(leaders))))
+
+
+def _of_row(row: str, name: str) -> Quantity:
+    return Quantity(f"row.{row}", text("compare.row", measure=text(f"measure.{name}"), row=row_title(row)), name, row)
+
+
+def _shared_rows(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
+    """Attacks that have a result in all audits, and those that have one in some."""
+    names = [[row.name for row in audit.attacks if row.kind == "attack"] for audit in audits]
+    every = dict.fromkeys(name for own in names for name in own)
+    shared = [name for name in every if all(name in own for own in names)]
+    return shared, [name for name in every if name not in shared]
+
+
+def _without_audit(views: Views) -> list[Quantity]:
+    """Validation accuracy alone, where all runs have it."""
+    if any(_best_accuracy(run) is None for run in views.values()):
+        return []
+    return [Quantity("validation_accuracy", text("compare.validation_accuracy"), "validation_accuracy")]
+
+
+Reader = Callable[[str, Quantity], float]
+
+
+def _reader(views: Views, audits: Audits) -> Reader:
+    """A function from run and quantity to the number."""
+
+    def read(label: str, quantity: Quantity) -> float:
+        if quantity.measure == "validation_accuracy":
+            return _best_accuracy(views[label]) or 0.0
+        return _score(audits[label], quantity).mean
+
+    return read
+
+
+def _score(audit: AuditResult, quantity: Quantity) -> Score:
+    return audit.known_accuracy if quantity.measure == "accuracy" else _row(audit, quantity).scores[quantity.measure]
+
+
+def _row(audit: AuditResult, quantity: Quantity) -> Row:
+    return audit.row(quantity.row) if quantity.row else audit.strongest_attack
+
+
+def _best_accuracy(run: RunView) -> float | None:
+    best = run.manifest.get("best") or {}
+    value = best.get("validation_accuracy")
+    return None if value is None else float(value)
+
+
+# tests
+
+
+def _tests(
+    arms: Sequence[Arm], shown: Sequence[Quantity], read: Reader, audits: Audits
+) -> tuple[list[Comparison], list[Finding]]:
+    """Every arm beside the first: over seeds where any arm has several, else over images."""
+    if len(arms) < 2:
+        return [], [finding("compare_one_group")]
+    if any(len(arm.runs) > 1 for arm in arms):
+        return adjust([_over_seeds(arm, arms[0], it, read) for it in shown for arm in arms[1:]]), []
+    if not audits:
+        return [], [finding("compare_one_seed")]
+    tested = [_over_images(arm, arms[0], it, audits) for it in shown for arm in arms[1:]]
+    apart = [item for item in tested if item.over == "images_apart" and item.measure != text("compare.accuracy")]
+    notes = [finding("compare_not_paired", rows=", ".join(dict.fromkeys(it.measure for it in apart)))] if apart else []
+    return tested, [finding("compare_one_seed"), *notes]
+
+
+def _over_seeds(a: Arm, b: Arm, quantity: Quantity, read: Reader) -> Comparison:
+    first, second = ([read(run.label, quantity) for run in arm.runs] for arm in (a, b))
+    return compare_arms(first, second, a=a.name, b=b.name, measure=quantity.title)
+
+
+def _over_images(a: Arm, b: Arm, quantity: Quantity, audits: Audits) -> Comparison:
+    own, other = audits[a.runs[0].label], audits[b.runs[0].label]
+    pairs = _pairs(own, other, quantity)
+    if pairs is not None:
+        return compare_images(*pairs, a=a.name, b=b.name, measure=quantity.title)
+    first, second = _interval(_score(own, quantity)), _interval(_score(other, quantity))
+    counts = _count(own, quantity), _count(other, quantity)
+    return compare_apart(first, second, counts, a=a.name, b=b.name, measure=quantity.title)
+
+
+def _interval(score: Score) -> Interval:
+    return Interval(score.mean, score.low, score.high)
+
+
+def _count(audit: AuditResult, quantity: Quantity) -> int:
+    return audit.plan.num_evaluation if quantity.measure == "accuracy" else _row(audit, quantity).num_images
+
+
+Values = NDArray[np.float64]
+
+
+def _pairs(first: AuditResult, second: AuditResult, quantity: Quantity) -> tuple[Values, Values] | None:
+    """Scores of the images that both rows saw; None where single images were not kept."""
+    if quantity.measure == "accuracy":
+        return None
+    a, b = _by_image(first, quantity), _by_image(second, quantity)
+    if a is None or b is None:
+        return None
+    _, own, other = np.intersect1d(a.index, b.index, return_indices=True)
+    return (a.values[own], b.values[other]) if len(own) else None
+
+
+@dataclass(frozen=True)
+class _ByImage:
+    index: NDArray[np.int64]
+    values: Values
+
+
+def _by_image(audit: AuditResult, quantity: Quantity) -> _ByImage | None:
+    """One row's scores; archives of results come without them."""
+    folder = Path(audit.folder)
+    name = _row(audit, quantity).name
+    if not Ledger.open(folder).has_scores(name):
+        return None
+    scores = Ledger.open(folder).scores(name)
+    if quantity.measure not in scores.values:
+        return None
+    return _ByImage(scores.index, np.asarray(scores.values[quantity.measure], dtype=np.float64))
+
+
+# runs and groups as they are shown
+
+
+def _run(run: RunView, group: str, audits: Audits, shown: Sequence[Quantity], read: Reader) -> ComparedRun:
+    audit, seconds = audits.get(run.label), run.manifest.get("training_seconds")
+    return ComparedRun(
+        label=run.label,
+        path=str(run.path),
+        group=group,
+        seed=run.settings.seed,
+        status=str(run.manifest.get("status")),
+        along=_along(run),
+        best_accuracy=_best_accuracy(run),
+        training_seconds=None if seconds is None else float(seconds),
+        audit=audit.folder if audit else "",
+        strongest=audit.strongest if audit else "",
+        numbers={it.key: read(run.label, it) for it in shown},
+    )
+
+
+def _along(run: RunView) -> list[float | None]:
+    """Validation accuracy at the quarters of the training: the last one measured by then."""
+    epochs, measured = run.settings.training.epochs, [(line["epoch"], line["accuracy"]) for line in run.validation]
+    end = max((epoch for epoch, _ in measured), default=0)
+    marks = [part * epochs for part in _QUARTERS]
+    return [_last_by(measured, mark) if mark <= end else None for mark in marks]
+
+
+def _last_by(measured: Sequence[tuple[Any, Any]], mark: float) -> float | None:
+    values = [float(value) for epoch, value in measured if epoch <= mark]
+    return values[-1] if values else None
+
+
+def _group(arm: Arm, shown: Sequence[Quantity], read: Reader) -> Group:
+    numbers = {it.key: seed_summary([read(run.label, it) for run in arm.runs]) for it in shown}
+    return Group(arm.name, [run.label for run in arm.runs], numbers)

@@ -1,0 +1,272 @@
+"""A comparison of runs for a terminal of 80 columns, and as one self-contained page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from attncem import __version__
+from attncem.base.progress import clean
+from attncem.base.texts import text
+from attncem.records.comparison import LEVEL, Comparison, SeedSummary
+from attncem.records.metrics import METRICS
+from attncem.records.run_comparison import Difference, Quantity, RunsComparison
+from attncem.reporting import figures, html, wording
+from attncem.reporting.runs.load import RunView
+
+GENERATOR = "attncem-compare"
+_SHOWN = 3
+"""Numbers in a terminal's row; the page has all."""
+_HEADING = 14
+"""Letters in a line of a heading over numbers."""
+_DECIMALS = 9
+_SHARES = ("accuracy", "validation_accuracy")
+"""Quantities that are written in per cent."""
+
+
+# numbers
+
+
+def number(value: float | None, quantity: Quantity) -> str:
+    """A value with the decimals of its measure; shares in per cent."""
+    if quantity.measure in _SHARES:
+        return wording.percent(value)
+    return wording.decimal(value, METRICS[quantity.measure].decimals)
+
+
+def spread(summary: SeedSummary, quantity: Quantity) -> str:
+    """Mean ± standard deviation; the value alone for one run."""
+    if summary.sd is None:
+        return number(summary.mean, quantity)
+    return text("compare.value", mean=number(summary.mean, quantity), sd=number(summary.sd, quantity))
+
+
+def change(item: Comparison, quantity: Quantity) -> str:
+    """A difference with its sign; of shares in points, hundredths."""
+    scale, digits = _scale(item, quantity)
+    said = f"{scale * item.difference:+.{digits}f}"
+    return text("compare.points", value=said) if quantity.measure in _SHARES else said
+
+
+def bounds(item: Comparison, quantity: Quantity) -> str:
+    """The interval of a difference; a dash where there is none."""
+    if item.low is None or item.high is None:
+        return wording.MISSING
+    scale, digits = _scale(item, quantity)
+    low, high = (f"{scale * value:+.{digits}f}" for value in (item.low, item.high))
+    return text("compare.bounds", low=low, high=high)
+
+
+def _scale(item: Comparison, quantity: Quantity) -> tuple[float, int]:
+    """The factor of a difference's unit, and decimals: the measure's, or as many as show two digits of the interval."""
+    share = quantity.measure in _SHARES
+    scale, usual = (100.0, 1) if share else (1.0, METRICS[quantity.measure].decimals)
+    width = scale * abs(item.difference if item.low is None or item.high is None else item.high - item.low)
+    return scale, usual if width == 0 else min(_DECIMALS, max(usual, 1 - math.floor(math.log10(width))))
+
+
+def told_p(item: Comparison) -> str:
+    """The p that decides, adjusted where it was; a dash where there is none."""
+    p = item.p if item.adjusted_p is None else item.adjusted_p
+    return wording.MISSING if p is None else f"{p:.2g}"
+
+
+def answer(item: Comparison) -> str:
+    """The verdict in a few words."""
+    if item.verdict == "a_higher":
+        return text("compare.answer.a_higher", a=item.a)
+    if item.verdict == "b_higher":
+        return text("compare.answer.b_higher", b=item.b)
+    if item.verdict == "too_few_seeds":
+        return text("compare.answer.too_few_seeds")
+    return text("compare.answer.no_difference_shown")
+
+
+def rule(found: RunsComparison) -> str:
+    """By what a difference is told; empty where nothing was tested."""
+    if not found.comparisons:
+        return ""
+    over_seeds = found.comparisons[0].over == "seeds"
+    return text("compare.adjusted", level=LEVEL) if over_seeds else text("compare.by_interval")
+
+
+def audit_name(found: RunsComparison) -> str:
+    """The audit that is compared, in a few words."""
+    if found.audit is None:
+        return ""
+    audit = found.audit
+    said = text("compare.audit", suite=audit.suite, version=audit.version, threat=audit.threat)
+    return ", ".join([said, *audit.changed])
+
+
+def shown_value(value: Any) -> str:
+    """An option's value as one would type it."""
+    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _is_plain(value) else str(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+# the terminal
+
+
+def print_comparison(found: RunsComparison, console: Console) -> None:
+    """What must be known first, then options, training, numbers and differences."""
+    for item in found.findings:
+        _say(text("terminal.note", text=item.text), console)
+    shared = [item for item in found.differences if item.everywhere]
+    if shared:
+        console.print(_option_table(shared))
+    elif not found.differences:
+        _say(text("compare.same_options"), console)
+    if further := len(found.differences) - len(shared):
+        _say(text("compare.some_options", count=further), console)
+    console.print(_training_table(found))
+    if found.quantities:
+        console.print(_number_table(found))
+    if found.comparisons:
+        console.print(_test_table(found))
+        _say(rule(found), console)
+
+
+def _say(line: str, console: Console) -> None:
+    console.print(clean(line), markup=False, highlight=False)
+
+
+def _table(title: str, columns: Sequence[str], numbers: Sequence[int]) -> Table:
+    """A narrow table: the columns with these places hold numbers, which are not folded."""
+    made = [
+        Column(name, justify="right", no_wrap=True) if place in numbers else Column(name, overflow="fold")
+        for place, name in enumerate(columns)
+    ]
+    return Table(*made, title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _row(table: Table, cells: Sequence[str]) -> None:
+    table.add_row(*(Text(clean(cell)) for cell in cells))
+
+
+def _option_table(shared: Sequence[Difference]) -> Table:
+    table = _table(text("compare.title.options"), text("compare.columns.options").split("|"), ())
+    for _, section in groupby(shared, key=lambda item: item.key.partition(".")[0]):
+        for item in section:
+            for place, (value, names) in enumerate(by_value(item)):
+                _row(table, ["" if place else item.key, value, ", ".join(names)])
+        table.add_section()
+    return table
+
+
+def by_value(item: Difference) -> list[tuple[str, list[str]]]:
+    """The values of an option, each with the groups that have it."""
+    found: dict[str, list[str]] = {}
+    for group, values in item.values.items():
+        found.setdefault(", ".join(map(shown_value, values)) or wording.MISSING, []).append(group)
+    return list(found.items())
+
+
+def _training_table(found: RunsComparison) -> Table:
+    columns = text("compare.columns.runs").split("|")
+    table = _table(text("compare.title.training"), columns, range(1, len(columns)))
+    for run in found.runs:
+        shares = [wording.percent(value, unit="") for value in (*run.along, run.best_accuracy)]
+        _row(table, [run.label, str(run.seed), *shares, wording.seconds(run.training_seconds)])
+    return table
+
+
+def _number_table(found: RunsComparison) -> Table:
+    shown = found.quantities[:_SHOWN]
+    title = text("compare.title.numbers", audit=audit_name(found)) if found.audit else ""
+    columns = [*text("compare.columns.groups").split("|"), *(fill(it.title, _HEADING) for it in shown)]
+    table = _table(title or text("compare.title.numbers.validation"), columns, range(1, len(columns)))
+    for group in found.groups:
+        _row(table, [group.name, str(len(group.runs)), *(spread(group.numbers[it.key], it) for it in shown)])
+    return table
+
+
+def _test_table(found: RunsComparison) -> Table:
+    table = _table(text("compare.title.tests"), text("compare.columns.tests").split("|"), (2, 4))
+    for quantity, item in tested(found):
+        against = text("compare.against", a=item.a, b=item.b)
+        cells = [quantity.title, against, change(item, quantity), bounds(item, quantity)]
+        _row(table, [*cells, told_p(item), answer(item)])
+    return table
+
+
+def tested(found: RunsComparison) -> Iterator[tuple[Quantity, Comparison]]:
+    """Every comparison with the quantity that it is about."""
+    known = {quantity.title: quantity for quantity in found.quantities}
+    return ((known[item.measure], item) for item in found.comparisons)
+
+
+# the page
+
+
+def write_comparison(found: RunsComparison, runs: Sequence[RunView], out: Path, *, now: datetime) -> Path:
+    """Draw the page and put it in place; a file that is not an older comparison is left alone."""
+    html.refuse_foreign(out, f'content="{GENERATOR} ')
+    places = [group.name for group in found.groups]
+    colors = [places.index(run.group) for run in found.runs]
+    context = {
+        "version": __version__,
+        "generator": f"{GENERATOR} {__version__}",
+        "generated": now.isoformat(sep=" ", timespec="seconds"),
+        "it": found,
+        "verdict": [item.sentence for item in found.comparisons],
+        "audit": audit_name(found),
+        "rule": rule(found),
+        "groups": _groups(found),
+        "tests": [_test(quantity, item) for quantity, item in tested(found)],
+        "options": [_options(item) for item in found.differences],
+        "curves": figures.training_curves(runs, colors),
+        "num_colors": figures.NUM_COLORS,
+    }
+    html.write_page(out, html.render(context, "comparison.html.j2"))
+    return out
+
+
+def _groups(found: RunsComparison) -> list[dict[str, Any]]:
+    """Every group with its runs and their numbers as they are written."""
+    return [
+        {
+            "name": group.name,
+            "color": color,
+            "count": len(group.runs),
+            "numbers": [spread(group.numbers[it.key], it) for it in found.quantities],
+            "runs": [
+                {"run": run, "numbers": [number(run.numbers[it.key], it) for it in found.quantities]}
+                for run in found.runs
+                if run.group == group.name
+            ],
+        }
+        for color, group in enumerate(found.groups)
+    ]
+
+
+def _test(quantity: Quantity, item: Comparison) -> dict[str, Any]:
+    return {
+        "title": quantity.title,
+        "against": text("compare.against", a=item.a, b=item.b),
+        "difference": change(item, quantity),
+        "value": item.difference,
+        "bounds": bounds(item, quantity),
+        "ratio": item.ratio,
+        "p": told_p(item),
+        "answer": answer(item),
+        "verdict": item.verdict,
+    }
+
+
+def _options(item: Difference) -> dict[str, Any]:
+    values = [", ".join(map(shown_value, values)) or wording.MISSING for values in item.values.values()]
+    return {"key": item.key, "values": values}

@@ -1,0 +1,1 @@
+"""One image explained."""

@@ -1,0 +1,257 @@
+"""explain(): one image on its way through a run: what leaves, what the penalty makes of it, what comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from attncem.base.pictures import png_text
+from attncem.base.progress import Progress, shown
+from attncem.base.seeding import make_generator
+from attncem.base.texts import speaking, written
+from attncem.config.loading.languages import checked
+from attncem.judging.auditing.units import human_units
+from attncem.judging.inference import Image, ask, describe, read_image
+from attncem.judging.opening import OpenRun, open_run
+from attncem.records.explanation import (
+    ClassRow,
+    ClassView,
+    Explanation,
+    FeatureTile,
+    FeatureView,
+    Gate,
+    PartShare,
+)
+from attncem.records.findings import Finding, finding
+from attncem.records.runs import RunDirectory
+from attncem.reporting.explain.page import refuse_foreign_page, write_explanation
+from attncem.reporting.explain.recoveries import KnownAudit, recoveries, strongest_audit
+from attncem.training.build import Modules, restore_surrogate
+from attncem.training.engine import limited_threads
+from attncem.training.health import SATURATED
+from attncem.training.surrogates.base import Surrogate
+
+_BATCH = 250
+_PER_CLASS, _REFERENCE = 32, 1024
+"""Validation images beside the image: of each class at most, and in all."""
+_FEW = 8
+"""With fewer validation images of the class a note says so."""
+_TILES = 64
+"""Channels drawn."""
+_ROW = 32
+"""Features in a row where z is a plain vector."""
+
+
+def explain(
+    run: str | Path | RunDirectory,
+    image: Image,
+    *,
+    out: str | Path | None = None,
+    weights: str = "best",
+    device: str | None = None,
+    modules: Modules | None = None,
+    progress: Progress | None = None,
+    lang: str | None = None,
+) -> Explanation:
+    """Show one image on its way through a run; ``out`` names an HTML page to write, ``lang`` its language.
+
+    The image is a file or `test:17`. What comes back is shown for the strongest attack of the audits of these
+    weights, with what it had learned there, and for ridge and two simpler ones: an illustration on one image. The
+    measure is ``audit``.
+    """
+    language = checked(lang)  # a mistake is told before anything is computed
+    if out is not None:
+        refuse_foreign_page(Path(out))
+    opened = open_run(run, weights=weights, device=device, modules=modules)
+    with limited_threads(opened.config.threads), shown(progress) as told:
+        explanation = _Explainer(opened, image).explain(told)
+    if out is not None:
+        with speaking(language):
+            write_explanation(explanation, Path(out), now=datetime.now().astimezone())
+    return explanation
+
+
+class _Explainer:
+    """One image with its clean feature, its release, and validation images to compare it with."""
+
+    def __init__(self, opened: OpenRun, image: Image) -> None:
+        self.opened, self.config = opened, opened.config
+        self.given = read_image(opened, image)
+        self.x = self.given.x.unsqueeze(0)
+        noise = make_generator(opened.device, self.config.seed, "explain")
+        self.released, logits = ask(opened, self.x, noise)
+        self.prediction = describe(opened, self.given, self.released[0], logits[0], top=5)
+        self.label = self.prediction.top[0].label if self.given.label is None else self.given.label
+        self.z = self._encode(self.x)
+        self.others, self.labels = self._reference()
+        self.own_class = self.others[self.labels == self.label]
+
+    def explain(self, progress: Progress) -> Explanation:
+        """All parts of the explanation."""
+        audit = strongest_audit(self.opened)
+        found = recoveries(self.opened, self.x, self.released, audit, progress)
+        return Explanation(
+            run=self.opened.name,
+            surrogate=self.config.defence,
+            weights=self.opened.weights,
+            dataset=self.opened.spec.name,
+            penalty_weight=self.config.training.penalty_weight,
+            prediction=self.prediction,
+            image=png_text(self.x[0]),
+            feature=self._feature(),
+            reference=self._class_view(),
+            recoveries=found.rows,
+            attacker_images=found.attacker_images,
+            audit=audit.said,
+            findings=[*self._findings(audit), *found.findings],
+            units=human_units(self.x, self.opened.data.train),
+        )
+
+    def _findings(self, audit: KnownAudit) -> list[Finding]:
+        found = [*self.opened.findings, *audit.findings]
+        if self.given.label is None:
+            found.append(finding("file_may_be_trained_on"))
+        if len(self.own_class) < _FEW:
+            name, count = self.opened.name_of(self.label), len(self.own_class)
+            found.append(finding("few_of_class", name=name, count=count))
+        return found
+
+    @torch.no_grad()
+    def _encode(self, x: Tensor) -> Tensor:
+        return torch.cat([self.opened.model.encode(part).float() for part in x.split(_BATCH)])
+
+    def _reference(self) -> tuple[Tensor, Tensor]:
+        """Clean features and labels of the first validation images of every class."""
+        images, classes = self.opened.data.validation, self.opened.spec.num_classes
+        count = max(2, min(_PER_CLASS, _REFERENCE // classes))
+        chosen = [(images.labels == label).nonzero().flatten()[:count] for label in range(classes)]
+        x, y = images.get(torch.cat(chosen))
+        return self._encode(x), y
+
+    # the feature
+
+    def _feature(self) -> FeatureView:
+        clean, released = self.z[0], self.released[0].float()
+        both = torch.stack([clean, released])
+        low, high = float(both.min()), float(both.max())
+        scale = high - low or 1.0
+        pairs = list(zip(_maps(clean), _maps(released), strict=True))
+        ratios = [None] * len(pairs) if clean.ndim != 3 else [self._snr(channel) for channel in range(len(clean))]
+        tiles = [
+            FeatureTile(name, png_text((one - low) / scale), png_text((other - low) / scale), ratio)
+            for ((name, one), (_, other)), ratio in zip(pairs[:_TILES], ratios, strict=False)
+        ]
+        return FeatureView(list(clean.shape), low, high, tiles, max(0, len(pairs) - _TILES), self._snr(...))
+
+    def _snr(self, part: object) -> float | None:
+        """Power of what tells the image from its class over power of what the channel changed, in a part of z."""
+        if len(self.own_class) == 0:
+            return None
+        signal = (self.z[0] - self.own_class.mean(0))[part]  # type: ignore[index]
+        change = (self.released[0].float() - self.z[0])[part]  # type: ignore[index]
+        power = float(change.square().mean())
+        return float(signal.square().mean()) / power if power > 0 else None
+
+    # the class
+
+    @torch.no_grad()
+    def _class_view(self) -> ClassView:
+        opened = self.opened
+        surrogate = restore_surrogate(self.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
+        forget_training(surrogate)
+        z = torch.cat([self.others, self.z])
+        y = torch.cat([self.labels, torch.tensor([self.label], device=z.device)])
+        output, rows = surrogate(z, y), surrogate.explain(z, y)
+        beside = (self.labels == self.label).nonzero().flatten()
+        attention, parts = rows.get("attention"), parts_of(rows, y == self.label)
+        unit = self.config.noise_std or 1.0
+        own, others = _distances(self.z, self.own_class)
+        return ClassView(
+            label=self.label,
+            name=opened.name_of(self.label),
+            is_true=self.given.label is not None,
+            distance=None if own is None else own / unit,
+            distances=[value / unit for value in others],
+            unit="σ" if self.config.noise_std else "1",
+            attention=None if attention is None else float(attention[-1]),
+            attentions=[] if attention is None else attention[beside].tolist(),
+            part=surrogate.part,
+            shares=[] if parts is None else _part_shares(parts[-1], parts[:-1]),
+            gates=gates_of(rows, -1, divided=parts is not None),
+            classes=self._class_rows(z, y, output.per_class, rows),
+            diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
+        )
+
+    def _class_rows(self, z: Tensor, y: Tensor, penalties: Tensor, rows: Mapping[str, Tensor]) -> list[ClassRow]:
+        found = []
+        for label in y.unique().tolist():
+            members, penalty = z[y == label], float(penalties[label])
+            variance = float(members.var(0, correction=0).mean())
+            known = penalty if math.isfinite(penalty) else None
+            divided = parts_of(rows, y == label) is not None if "shares" in rows else None
+            found.append(ClassRow(label, self.opened.name_of(label), len(members), variance, known, divided))
+        return found
+
+
+def forget_training(surrogate: Surrogate) -> None:
+    """Take the memories out of a surrogate and of those inside it: it sees the batch shown, and nothing before it."""
+    for module in list(surrogate.modules()):
+        if isinstance(module, Surrogate):
+            module.memory = None
+
+
+def parts_of(rows: Mapping[str, Tensor], members: Tensor) -> Tensor | None:
+    """How much of each member its class's parts take, [m, K]; None where the surrogate leaves the class whole."""
+    shares = rows.get("shares")
+    return None if shares is None or not bool(shares[members].any()) else shares[members]
+
+
+def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
+    """A feature as pictures [1, H, W]: a channel each, tokens as one matrix, a vector in rows."""
+    if feature.ndim == 3:
+        return [
+            (written("about.channel", number=number), channel.unsqueeze(0)) for number, channel in enumerate(feature)
+        ]
+    if feature.ndim == 2:
+        wide = len(feature) <= feature.shape[1]
+        name = written("about.tokens_down") if wide else written("about.features_down")
+        return [(name, (feature if wide else feature.T).unsqueeze(0))]
+    flat = feature.flatten()
+    missing = -len(flat) % min(_ROW, len(flat))
+    padded = torch.cat([flat, flat.min().expand(missing)])
+    return [(written("about.features"), padded.view(1, -1, min(_ROW, len(flat))))]
+
+
+def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:
+    """Distance of z [1, …] to the members' mean, and of each member to that of the others; RMS over features."""
+    count = len(members)
+    if count == 0:
+        return None, []
+    mean = members.mean(0)
+    own = float((z[0] - mean).square().mean().sqrt())
+    # Without itself a member lies m / (m − 1) times as far from the mean as with itself.
+    far = (members - mean).flatten(1).square().mean(1).sqrt() * count / max(count - 1, 1)
+    return own, far.tolist() if count > 1 else []
+
+
+def _part_shares(image: Tensor, others: Tensor) -> list[PartShare]:
+    means = others.mean(0) if len(others) else torch.zeros_like(image)
+    return [PartShare(one, mean) for one, mean in zip(image.tolist(), means.tolist(), strict=True)]
+
+
+def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[Gate]:
+    """The gates of a member's class; those of slots that stand apart only where it is divided: else they are none."""
+    names = ("gate_", "slot_gate_") if divided else ("gate_",)
+    return [_gate_view(name, values[member]) for name, values in rows.items() if name.startswith(names)]
+
+
+def _gate_view(name: str, values: Tensor) -> Gate:
+    """A gate's values over the features, in a few numbers."""
+    values = values.flatten()
+    saturated = ((values < SATURATED) | (values > 1 - SATURATED)).float().mean()
+    return Gate(name, float(values.mean()), float(values.min()), float(values.max()), float(saturated))

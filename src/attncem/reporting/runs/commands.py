@@ -1,0 +1,60 @@
+"""The commands that made a page: training and auditing each run anew, and the report itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from attncem.base.texts import text
+from attncem.config.loading.load import packaged_folder, packaged_names
+from attncem.config.options.suites import Suite
+from attncem.config.threats import THREATS
+from attncem.records.audit import AuditPlan, AuditResult
+from attncem.reporting.runs.load import RunView
+
+
+def run_commands(run: RunView) -> list[str]:
+    """What makes a run and its audits again, beside the old one, in the folder that holds it.
+
+    Of audits without their run nothing is known.
+    """
+    if run.config is None:
+        return []
+    again = f"{run.path.name}-again"
+    trained = _line("train", "--config", f"{run.path.name}/config.yaml", "--out", again)
+    return [trained, *(_audit(audit, run, again) for audit in run.audits)]
+
+
+def own_names(runs: Sequence[RunView]) -> str:
+    """That a suite or threat model is the user's own, of which audits know the name alone; empty where none is."""
+    plans = [audit.plan for run in runs if run.config is not None for audit in run.audits]
+    named = dict.fromkeys(name for plan in plans for name in (plan.suite, _threat(plan)[0]))
+    packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
+    own = [name for name in named if name not in packaged]
+    return text("report.commands.own", names=", ".join(own)) if own else ""
+
+
+def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
+    """What writes the page from these folders."""
+    return _line("report", *map(str, paths), "--out", str(out), *(["--csv"] if csv else []))
+
+
+def _audit(audit: AuditResult, run: RunView, again: str) -> str:
+    plan = audit.plan
+    threat, releases = _threat(plan)
+    words = ["audit", again, "--suite", plan.suite, "--threat", threat]
+    words += ["--releases", releases] if releases else []
+    words += ["--reference", plan.reference.split()[0]] if plan.reference else []
+    words += ["--seed", str(plan.seed)] if plan.seed != run.settings.seed else []
+    return _line(*words, *plan.changed)
+
+
+def _threat(plan: AuditPlan) -> tuple[str, str]:
+    """The threat model's name, and how many releases it was widened to; empty: as it is."""
+    name, _, releases = plan.threat.name.rpartition("-x")
+    return (name, releases) if name and releases.isdecimal() else (plan.threat.name, "")
+
+
+def _line(*words: str) -> str:
+    return shlex.join(["attncem", *words])

@@ -1,0 +1,245 @@
+"""The first screen of the report: a row for each model that says in one look what it is worth and what it leaks."""
+
+from __future__ import annotations
+
+import statistics as plain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from attncem.base.texts import text
+from attncem.base.texts.titles import row_title, row_titles
+from attncem.config.threats import ThreatModel
+from attncem.records.audit import AuditResult, Picture
+from attncem.records.statistics import seed_summary
+from attncem.reporting import wording
+from attncem.reporting.campaign.items import interval, mean_sd
+from attncem.reporting.campaign.load import ACCURACY
+from attncem.reporting.campaign.numbers import of_scores
+from attncem.reporting.runs.gallery import Album, Cell
+from attncem.reporting.runs.load import Entry, RunView
+from attncem.reporting.runs.methods import Method
+
+FACTS = ("dataset", "network", "channel", "attacker")
+"""What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as it is shown, and how far it may be off: an interval over images, or ± over seeds."""
+
+    shown: str
+    spread: str = ""
+    width: float = 0.0
+    """Of its bar, in percent."""
+
+
+@dataclass(frozen=True)
+class FirstRow:
+    """One model. What is not known is None; ``cautions`` are sentences that must be read with it.
+
+    ``removed`` is the part of the best blind guess's error that the strongest attack takes off; ``reliable`` says
+    whether every such attack had converged.
+    """
+
+    method: Method
+    about: str
+    picture: Cell | None
+    accuracy: Number | None
+    removed: Number | None
+    attack: str
+    cautions: Sequence[str]
+    reliable: bool | None
+    command: str
+    warnings: int
+
+
+def first_rows(
+    methods: Sequence[Method], albums: Sequence[Album], best: Mapping[str, float], warned: Mapping[str, int]
+) -> list[FirstRow]:
+    """The rows in the order given; ``warned`` is how many warnings each run has, by label."""
+    shown = _pictures(methods, albums)
+    differing = [name for name, values in _facts(methods).items() if len(values) > 1]
+    return [
+        _row(method, differing, shown.get(method.label), best, sum(warned.get(run.label, 0) for run in method.runs))
+        for method in methods
+    ]
+
+
+def _row(
+    method: Method, differing: Sequence[str], picture: Cell | None, best: Mapping[str, float], warnings: int
+) -> FirstRow:
+    told = {entry.label: wording.caveat(entry, best) for entry in method.entries}
+    sound = [entry for entry in method.entries if not told[entry.label]]
+    known = [entry for entry in sound if "mse" in entry.audit.remaining]
+    cautions = [said for said in told.values() if said]
+    cautions += [
+        text("report.first.no_guess", attack=row_title(entry.audit.strongest)) for entry in sound if entry not in known
+    ]
+    missing = len(method.runs) - len(method.entries)
+    if method.entries and missing:
+        cautions.append(text("report.first.unaudited", count=missing, total=len(method.runs)))
+    unsure = sum(not entry.audit.strongest_attack.verdict.reliable for entry in sound)
+    if unsure and method.several:
+        cautions.append(text("report.first.doubt", count=unsure, total=len(sound)))
+    elif unsure:
+        cautions.append(text("report.verdict.doubt"))
+    return FirstRow(
+        method,
+        _about(method, differing),
+        picture,
+        _accuracy(method),
+        _removed([entry.audit for entry in known]),
+        _attack(sound),
+        cautions,
+        not unsure if sound else None,
+        "" if method.entries else f"attncem audit {method.runs[0].path.name}",
+        warnings,
+    )
+
+
+# numbers
+
+
+def _accuracy(method: Method) -> Number | None:
+    found = of_scores(method.accuracies)
+    if found is None:
+        return None
+    if found.seeds.sd is not None:
+        return Number(*_halves(mean_sd(ACCURACY, found.seeds)))
+    return Number(mean_sd(ACCURACY, found.seeds), interval(ACCURACY, found.image_low, found.image_high))
+
+
+def _halves(said: str) -> tuple[str, str]:
+    """A mean and its ± apart."""
+    mean, _, sd = said.partition(" ")
+    return mean, sd
+
+
+def _removed(audits: Sequence[AuditResult]) -> Number | None:
+    """The part that is taken off a blind guess's error, in percent, over the seeds that it says something of."""
+    shares = [removed(audit) for audit in audits]
+    if not shares:
+        return None
+    mean = plain.fmean(share for share, _, _ in shares)
+    width = round(100 * min(max(mean, 0.0), 1.0), 1)
+    if len(shares) == 1:
+        (_, low, high) = shares[0]
+        return Number(f"{100 * mean:.0f}", f"[{100 * low:.0f}, {100 * high:.0f}]", width)
+    sd = seed_summary([share for share, _, _ in shares]).sd
+    return Number(f"{100 * mean:.0f}", f"± {100 * (sd or 0.0):.1f}", width)
+
+
+def removed(audit: AuditResult) -> tuple[float, float, float]:
+    """The part of the best blind guess's error that the strongest attack takes off, and the ends of its interval.
+
+    The interval is that of the attack's error: the guess's error is taken as it is.
+    """
+    left, mse = audit.remaining["mse"], audit.strongest_attack.mse
+    return 1 - left.share, 1 - mse.high / left.blind, 1 - mse.low / left.blind
+
+
+def _attack(sound: Sequence[Entry]) -> str:
+    """By which attack, with which error beside which guess; of several seeds the attacks alone."""
+    if not sound:
+        return ""
+    audits = [entry.audit for entry in sound]
+    names = row_titles(dict.fromkeys(audit.strongest for audit in audits))
+    errors = of_scores([audit.strongest_attack.mse for audit in audits])
+    assert errors is not None
+    said = text("report.first.attack", attack=names, mse=mean_sd("mse", errors.seeds))
+    if len(audits) > 1:
+        return said
+    left = audits[0].remaining.get("mse")
+    beside = [text("report.first.guess", guess=row_title(left.floor), mse=left.blind)] if left else []
+    return " · ".join([said, *beside])
+
+
+# pictures
+
+
+def _pictures(methods: Sequence[Method], albums: Sequence[Album]) -> dict[str, Cell]:
+    """What the strongest attack makes of an image: the same one for all models on the same images, as far as it is."""
+    by_label = {album.entry.label: album for album in albums}
+    chosen: dict[tuple[str, str], int] = {}
+    found = {}
+    for method in methods:
+        for entry in method.entries[:1]:
+            album, subject = by_label[entry.label], entry.audit.subject
+            own = _of_strongest(album)
+            if own:
+                index = chosen.setdefault((subject.dataset, subject.data_sha256), own[0].index)
+                found[method.label] = album.cell(next((it for it in own if it.index == index), own[0]))
+    return found
+
+
+def _of_strongest(album: Album) -> list[Picture]:
+    rows = [pictures for row, pictures in album.rows("fixed") if row.name == album.entry.audit.strongest]
+    return rows[0] if rows else []
+
+
+# what the models share
+
+
+def shared_facts(methods: Sequence[Method]) -> str:
+    """Data set, network, cut, channel and attacker in one line; of what differs that each row says it."""
+    found = {name: values for name, values in _facts(methods).items() if values}
+    said = {name: values[0] if len(values) == 1 else text("report.first.each") for name, values in found.items()}
+    if len(found.get("attacker", ())) == 1:
+        threat = next(entry.audit.plan.threat for method in methods for entry in method.entries)
+        said["attacker"] = describe_attacker(threat, said["attacker"])
+    return " · ".join(text(f"report.first.{name}", value=value) for name, value in said.items())
+
+
+def _about(method: Method, differing: Sequence[str]) -> str:
+    """What defends, over how many seeds, and what of the facts is not the same for all models."""
+    run = method.runs[0]
+    facts = _fact_values(method)
+    own = [text(f"report.first.{name}", value=facts[name]) for name in differing if facts[name]]
+    weight = run.audits[0].subject.penalty_weight if run.config is None else run.config.training.penalty_weight
+    defence = text("report.first.weight", defence=run.defence, weight=weight) if weight else run.defence
+    seeds = [text("report.first.seeds", count=len(method.runs))] if method.several else []
+    return " · ".join([defence, *seeds, *own])
+
+
+def _facts(methods: Sequence[Method]) -> dict[str, list[str]]:
+    """The different values of each fact that any model has."""
+    values = [_fact_values(method) for method in methods]
+    return {name: list(dict.fromkeys(own[name] for own in values if own[name])) for name in FACTS}
+
+
+def _fact_values(method: Method) -> dict[str, str]:
+    values = _of_audit(method.entries[0].audit) if method.entries else _of_config(method.runs[0])
+    return dict(zip(FACTS, values, strict=True))
+
+
+def _of_audit(audit: AuditResult) -> tuple[str, str, str, str]:
+    subject, plan = audit.subject, audit.plan
+    network = text("report.first.cut", network=subject.architecture, cut=subject.cut)
+    attacker = text("report.first.suite", threat=plan.threat.name, suite=plan.suite, version=plan.suite_version)
+    return subject.dataset, network, _channel(subject.channel), attacker
+
+
+def _of_config(run: RunView) -> tuple[str, str, str, str]:
+    config = run.settings
+    network = text("report.first.cut", network=config.model.name, cut=config.model.cut)
+    return config.data.name, network, _channel(config.channel_options), ""
+
+
+def _channel(stages: Sequence[Mapping[str, object]]) -> str:
+    return " → ".join(map(_stage, stages))
+
+
+def _stage(options: Mapping[str, object]) -> str:
+    """A stage of the channel; its noise is called σ, and fresh noise is the usual one."""
+    plain_options = {key: value for key, value in options.items() if key != "noise_std" and value != "fresh"}
+    noise = options.get("noise_std")
+    said = [text("report.first.noise", noise=noise)] if noise else []
+    return " ".join([wording.describe_options(plain_options), *said])
+
+
+def describe_attacker(threat: ThreatModel, name: str) -> str:
+    """What an adversary of this name owns and sees, in a few words."""
+    many = threat.releases_per_input
+    sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
+    owned = text(f"threat.auxiliary.{threat.auxiliary}")
+    return text("report.first.adversary", name=name, owned=owned, sight=sight)

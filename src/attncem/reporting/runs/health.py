@@ -1,0 +1,126 @@
+"""Checks that keep a report honest: each is pure and returns the findings it made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from attncem.base.texts import text, written
+from attncem.records import joining
+from attncem.records.audit import AuditResult
+from attncem.records.findings import Finding, finding, unique
+from attncem.reporting.runs.load import Entry, Record, RunView, name_audits
+from attncem.training.health import spans
+
+COLLAPSED = joining.FAR_BELOW
+"""Accuracy below this part of the best run's says that it was given up."""
+
+
+def run_warnings(run: RunView, best_accuracy: float | None = None) -> list[str]:
+    """Everything a reader must know before trusting the numbers of one run, and which audits are left out."""
+    return [*(item.text for item in run_findings(run, best_accuracy)), *run.left_out]
+
+
+def run_findings(run: RunView, best_accuracy: float | None = None) -> list[Finding]:
+    """The findings about a run: its status, its training, its audits; none twice."""
+    training = [
+        finding("training", written("about.training", cause=span.cause), said=str(span)) for span in spans(run.metrics)
+    ]
+    told = {(item.code, item.about) for item in training}
+    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.audits]
+    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.audits)
+    status = [] if any(item.code == "not_finished" for item in audited) else status_findings(run.manifest)
+    return [*status, *training, *audited]
+
+
+def _merged(lists: Sequence[Sequence[Finding]], audits: Sequence[AuditResult]) -> list[Finding]:
+    """The findings of all audits; one that is not in all of them says in which it is."""
+    shared = [item for item in (lists[0] if lists else []) if all(item in others for others in lists)]
+    found = list(shared)
+    for name, own in zip(name_audits(audits)[0], lists, strict=True):
+        found += [replace(item, about=_joined(name, item)) for item in own if item not in shared]
+    return unique(found)
+
+
+def _joined(name: str, item: Finding) -> str:
+    return text("said.about", about=name, said=item.topic) if item.about else name
+
+
+def status_findings(manifest: Record) -> list[Finding]:
+    """Say so when the training did not finish."""
+    status = manifest.get("status", "finished")
+    return [] if status == "finished" else [finding("run_status", status=status)]
+
+
+def is_near_chance(audit: AuditResult) -> bool:
+    """Whether the model hardly beats guessing; not where its accuracy is unknown."""
+    return audit.accuracy is not None and joining.is_near_chance(audit.accuracy, audit.subject.num_classes)
+
+
+def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
+    """Whether the accuracy fell far below the undefended model's, where one is known, or the best run's."""
+    if audit.accuracy is None:
+        return False
+    beaten = best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
+    return beaten or joining.is_far_below(audit.accuracy, audit.subject.dataset)
+
+
+def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
+    """Whether the model has lost what it is for, so that nothing it hides is privacy."""
+    return is_near_chance(audit) or is_collapsed(audit, best_accuracy)
+
+
+def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
+    """Say where no undefended accuracy is known to compare with: neither measured by us nor among these runs."""
+    shown = {_setting(entry) for entry in entries if entry.run.defence == "none"}
+    asked = dict.fromkeys(_setting(entry) for entry in entries if entry.audit.accuracy is not None)
+    return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
+
+
+def _setting(entry: Entry) -> tuple[str, str]:
+    return entry.audit.subject.dataset, entry.audit.subject.architecture
+
+
+def _without_reference(dataset: str, architecture: str) -> list[Finding]:
+    known = joining.UNDEFENDED.get(dataset)
+    if known is None:
+        return [finding("no_reference", dataset=dataset, network=architecture)]
+    if known.architecture == architecture:
+        return []
+    return [finding("other_reference", dataset=dataset, network=architecture, known=known.architecture)]
+
+
+def accuracy_findings(audit: AuditResult, best_accuracy: float | None = None) -> list[Finding]:
+    """Refuse to call a model private that has lost its use; what the audit says itself is not said again."""
+    if audit.accuracy is None or best_accuracy is None or is_near_chance(audit):
+        return []
+    told = any(item.code == "far_below_undefended" for item in audit.findings)
+    if told or audit.accuracy.mean >= COLLAPSED * best_accuracy:
+        return []
+    return [finding("accuracy_collapsed", accuracy=100 * audit.accuracy.mean, best=100 * best_accuracy)]
+
+
+def comparison_findings(audits: Sequence[AuditResult]) -> list[Finding]:
+    """Differences between audits that forbid comparing their rows."""
+    plans = [audit.plan for audit in audits]
+    aspects: dict[str, set[object]] = {
+        "dataset": {plan.subject.dataset for plan in plans},
+        "data": {(plan.subject.dataset, plan.subject.data_sha256) for plan in plans},
+        "suite": {(plan.suite, plan.suite_version) for plan in plans},
+        "changed": {tuple(plan.changed) for plan in plans},
+        "threat": {repr(plan.threat) for plan in plans},
+    }
+    different = [text(f"report.aspect.{name}") for name, values in aspects.items() if len(values) > 1]
+    found = [finding("rows_differ", aspects=", ".join(different))] if different else []
+    if len({plan.device for plan in plans}) > 1:
+        found.append(finding("devices_differ"))
+    return found
+
+
+def best_accuracy(audits: Iterable[AuditResult]) -> dict[str, float]:
+    """Highest accuracy per data set."""
+    best: dict[str, float] = {}
+    for audit in audits:
+        if audit.accuracy is not None:
+            best[audit.subject.dataset] = max(best.get(audit.subject.dataset, 0.0), audit.accuracy.mean)
+    return best

@@ -1,0 +1,385 @@
+"""The report's tables, each with its numbers unrounded for a CSV file beside it."""
+
+from __future__ import annotations
+
+import statistics as plain
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from attncem.base.texts import retold, text
+from attncem.base.texts.titles import row_title
+from attncem.records.audit import Row, Score
+from attncem.records.metrics import METRICS
+from attncem.records.statistics import seed_summary
+from attncem.reporting import wording
+from attncem.reporting.campaign.items import SPREAD, mean_sd, number, row_item, said, spread_item, word
+from attncem.reporting.campaign.load import ACCURACY
+from attncem.reporting.campaign.numbers import of_scores
+from attncem.reporting.runs import certificates, units
+from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs.load import Entry
+from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
+from attncem.reporting.table_formats import Column, Item, Table
+
+MAIN = ("mse", "structure", "ssim", "psnr")
+"""Measures that are always shown; the others are folded."""
+FOLDED = ("mse", "ssim")
+"""Measures that stay in the line that is left of an attack where a narrow screen folds it."""
+MISSING = Item(None, wording.MISSING)
+COLUMNS = (
+    "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "surrogate", "penalty_weight", "noise",
+    "training", "client", "server", "query", "guess", "of", "attack", "kind", "releases", "units", "gain", "parameters",
+    "time", "taken_off", "class",
+)  # fmt: skip
+"""Columns whose titles stand in the catalogue, under `report.column.NAME`."""
+OF_CLASS = ("accuracy", "mse", "exposed")
+"""Numbers of a class; under `report.classes.NAME`."""
+OF_BOUND = ("row", "of", "claim", "kind", "assumed")
+"""What is said of a bound; under `certificates.column.NAME`."""
+
+
+def _column(key: str, *, words: bool = False, more: Sequence[str] = (), extra: bool = False, note: str = "") -> Column:
+    """A column with the title and the note that the catalogue has for it."""
+    if key in METRICS:
+        unit, private = METRICS[key].unit, text(f"report.private.{METRICS[key].private}")
+        return Column(key, text(f"measure.{key}"), note or ", ".join(filter(None, (unit, private))), words, more, extra)
+    return Column(key, text(f"report.column.{key}"), note, words, more, extra)
+
+
+# the headline
+
+
+def headline_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table:
+    """A row for each method; of several seeds mean ± sd."""
+    by_label = {row["label"]: row for row in cells if "label" in row}
+    rows = [_headline_row(method, _cells_of(method, by_label), mixed) for method in methods]
+    return Table("headline", text("report.headline"), _headline_columns(mixed), rows)
+
+
+def seeds_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table | None:
+    """The same for the single runs of methods that have several; None where there are none."""
+    alone = [
+        Method(entry.label, entry.name, method.color, [entry.run], [entry])
+        for method in methods
+        if method.several
+        for entry in method.entries
+    ]
+    if not alone:
+        return None
+    made = headline_table(alone, cells, mixed=mixed)
+    return Table("seeds", text("report.headline.seeds"), made.columns, made.rows)
+
+
+def _cells_of(method: Method, by_label: dict[str, Cells]) -> list[Cells]:
+    labels = [entry.label for entry in method.entries] or [run.label for run in method.runs]
+    return [by_label[label] for label in labels]
+
+
+def _headline_columns(mixed: bool) -> list[Column]:
+    asked = [_column("suite", words=True), _column("threat", words=True)] if mixed else []
+    percent, exposed = text("report.column.accuracy.note"), text("report.column.exposed.note")
+    cost = text("report.column.cost.note")
+    return [
+        _column("run", words=True),
+        *asked,
+        _column("accuracy", more=SPREAD, note=percent),
+        _column("strongest", words=True),
+        *(_column(name, more=SPREAD) for name in MAIN),
+        _column("exposed", note=exposed),
+        _column("reliable"),
+        _column("surrogate", words=True, extra=True),
+        _column("penalty_weight", extra=True, note=text("report.column.penalty_weight.note")),
+        _column("noise", extra=True, note=text("report.column.noise.note")),
+        _column("training", extra=True, more=("ratio",), note=text("report.column.training.note")),
+        *(_column(name, extra=True, more=("macs",), note=cost) for name in ("client", "server")),
+        _column("query", extra=True, note=text("report.column.query.note")),
+    ]
+
+
+def _headline_row(method: Method, cells: Sequence[Cells], mixed: bool) -> list[Item]:
+    first = cells[0]
+    asked = [word(first["suite"]), word(first["threat"])] if mixed else []
+    exposed = [score.p05 for score in method.scores("mse")]
+    return [
+        Item(method.name, method.name, color=method.color),
+        *asked,
+        spread_item(ACCURACY, of_scores(method.accuracies)),
+        _strongest(method, first),
+        *(spread_item(name, of_scores(method.scores(name))) for name in MAIN),
+        _over_seeds("mse", exposed),
+        _reliable(method),
+        word(first["surrogate"]),
+        *(Item(first[key], wording.general(first[key])) for key in ("penalty_weight", "noise_std")),
+        _training(cells),
+        *(_cost(first, side) for side in ("client", "server")),
+        Item(first["bytes_per_query"], wording.count(first["bytes_per_query"])),
+    ]
+
+
+def _over_seeds(measure: str, values: Sequence[float]) -> Item:
+    if not values:
+        return MISSING
+    summary = seed_summary(values)
+    return Item(summary.mean, mean_sd(measure, summary))
+
+
+def _strongest(method: Method, first: Cells) -> Item:
+    """The strongest attack, of several seeds that of most; what it is worth, or why there is none."""
+    if not method.entries:
+        command = Markup("<code>{}</code>").format(first["command"])
+        return Item(None, Markup(text("report.headline.unaudited", command=command)))
+    attacked = [entry.audit.strongest_attack for entry in method.entries if entry.audit.strongest]
+    if not attacked:
+        return Item(None, text("report.headline.no_result"))
+    name = Counter(row.name for row in attacked).most_common(1)[0][0]
+    floor = any(row.kind == "floor" for row in attacked)
+    worth = first["units"] if len(method.entries) == 1 else ""
+    return row_item(name, small=text("report.headline.floor_wins") if floor else worth)
+
+
+def _reliable(method: Method) -> Item:
+    facts = [entry.audit.strongest_attack.verdict.reliable for entry in method.entries if entry.audit.strongest]
+    if len(facts) > 1:
+        shown = text("report.headline.reliable_of", count=sum(facts), total=len(facts))
+        return Item(all(facts), shown, tone="yes" if all(facts) else "no")
+    return _yes(facts[0]) if facts else MISSING
+
+
+def _yes(fact: bool) -> Item:
+    return Item(fact, text("report.yes") if fact else text("report.no"), tone="yes" if fact else "no")
+
+
+def _training(cells: Sequence[Cells]) -> Item:
+    """Time against the first run's, over the seeds whose time is known."""
+    spent, ratios = _known(cells, "training_seconds"), _known(cells, "training_ratio")
+    ratio = plain.fmean(ratios) if ratios else None
+    shown = wording.MISSING if ratio is None else f"{wording.decimal(ratio, 2)} ×"
+    seconds = plain.fmean(spent) if spent else None
+    return Item(seconds, shown, wording.seconds(seconds), {"ratio": ratio})
+
+
+def _known(cells: Iterable[Cells], key: str) -> list[float]:
+    return [row[key] for row in cells if row[key] is not None]
+
+
+def _cost(cells: Cells, side: str) -> Item:
+    parameters, macs = cells[f"{side}_parameters"], cells[f"{side}_macs"]
+    return Item(parameters, wording.count(parameters), wording.count(macs), {"macs": macs})
+
+
+# blind guesses
+
+
+def guess_table(methods: Sequence[Method]) -> Table | None:
+    """The guesses that look at no release: one row where a guess is as good for all models, else one for each."""
+    found = guesses([(entry.label, entry.audit) for method in methods for entry in method.entries])
+    if not found:
+        return None
+    several = len(methods) > 1
+    columns = [_column("guess", words=True), *([_column("of", words=True)] if several else [])]
+    columns += [*(_column(name, more=SPREAD) for name in MAIN), _column("exposed")]
+    rows = [row for guess in found for row in _guess_rows(guess, methods, several)]
+    return Table("guesses", text("report.guesses"), columns, rows)
+
+
+def _guess_rows(guess: Guess, methods: Sequence[Method], several: bool) -> list[list[Item]]:
+    own = dict(guess.rows)
+    if guess.alike:
+        whose = [word(text("report.guess.all") if len(own) > 1 else guess.rows[0][0])] if several else []
+        return [[row_item(guess.name), *whose, *_guess_numbers([guess.rows[0][1]])]]
+    held = [(method, [own[entry.label] for entry in method.entries if entry.label in own]) for method in methods]
+    return [
+        [row_item(guess.name), *([Item(method.label, method.label, color=method.color)] if several else []), *numbers]
+        for method, rows in held
+        if rows and (numbers := _guess_numbers(rows))
+    ]
+
+
+def _guess_numbers(rows: Sequence[Row]) -> list[Item]:
+    scores = [[row.scores[name] for row in rows if name in row.scores] for name in MAIN]
+    exposed = _over_seeds("mse", [row.mse.p05 for row in rows])
+    return [*(spread_item(name, of_scores(own)) for name, own in zip(MAIN, scores, strict=True)), exposed]
+
+
+# all attacks
+
+
+def attacks_table(entries: Sequence[Entry], *, worth: bool) -> Table:
+    """Every row of every audit; what has no measure says so below its name."""
+    others = [name for name in METRICS if name not in MAIN]
+    columns = [
+        _column("run", words=True),
+        _column("attack", words=True),
+        _column("kind", words=True),
+        _column("releases", note=text("report.column.releases.note")),
+        *([_column("units", words=True, note=text("report.column.units.note"))] if worth else []),
+        *(_column(name, more=("low", "high")) for name in MAIN),
+        _column("reliable"),
+        *(_column(name, more=("low", "high"), extra=True) for name in others),
+        *(_column(name, extra=True) for name in ("gain", "parameters", "time")),
+    ]
+    found = attack_rows(entries)
+    rows = [_attack_row(cells, [*MAIN, *others], worth) for cells in found]
+    styles = [_style(cells, first=place == 0) for place, cells in enumerate(found)]
+    return Table("attacks", text("report.attacks"), columns, rows, styles=styles, lines=[_line(it) for it in found])
+
+
+def _style(cells: Cells, *, first: bool) -> str:
+    return " ".join(["strongest"] * cells["strongest"] + ["first"] * (cells["first"] and not first))
+
+
+def _attack_row(cells: Cells, measures: Sequence[str], worth: bool) -> list[Item]:
+    row: Row = cells["attack"]
+    scores = [_score(name, row.scores.get(name) if cells["judged"] else None) for name in measures]
+    verdict = row.verdict
+    return [
+        Item(cells["label"], cells["label"], color=cells["color"]),
+        row_item(row.name, notes=[*cells["notes"], *_without_measure(cells)]),
+        Item(row.kind, text(f"report.kind.{row.kind}"), tone="no" if row.outcome == "failed" else ""),
+        Item(row.releases, wording.describe_sight(row)),
+        *([word(cells["units"])] if worth else []),
+        *scores[: len(MAIN)],
+        _yes(verdict.reliable) if cells["judged"] else MISSING,
+        *scores[len(MAIN) :],
+        Item(verdict.gain_of_doubling, wording.percent(verdict.gain_of_doubling)) if cells["judged"] else MISSING,
+        Item(verdict.num_parameters, wording.count(verdict.num_parameters)) if cells["judged"] else MISSING,
+        Item(row.seconds, wording.seconds(row.seconds)),
+    ]
+
+
+def _line(cells: Cells) -> list[str]:
+    """A row in a few words: its name, and its first measures, or what it is where it has none."""
+    row: Row = cells["attack"]
+    name = row_title(row.name)
+    if not cells["judged"]:
+        return [name, text(f"report.kind.{row.kind}") if row.ok else text(f"report.outcome.{row.outcome}")]
+    found = {key: said(key, row.scores[key].mean) for key in FOLDED if key in row.scores}
+    return [
+        name,
+        *(text("report.attacks.line", measure=text(f"measure.{key}"), value=it) for key, it in found.items()),
+    ]
+
+
+def _without_measure(cells: Cells) -> list[str]:
+    """What is said of a row that has no measure: a certificate's or a probe's numbers, or why there is no result."""
+    row: Row = cells["attack"]
+    if row.ok:
+        return [] if cells["judged"] else list(cells["said"])
+    return [text("report.outcome.reason", outcome=text(f"report.outcome.{row.outcome}"), reason=retold(row.reason))]
+
+
+def _score(name: str, score: Score | None) -> Item:
+    if score is None:
+        return MISSING
+    ends = f"[{said(name, score.low)}, {said(name, score.high)}]" if name in MAIN[:2] else ""
+    return Item(score.mean, said(name, score.mean), ends, {"low": score.low, "high": score.high})
+
+
+def family_table_list(entries: Sequence[Entry]) -> list[tuple[str, Table]]:
+    """The decoders that a row tried, by width and number of own images, each table with its caption."""
+    made = []
+    for place, part in enumerate(family_tables(entries)):
+        columns = [Column("width", text("report.family.width"))]
+        columns += [_family_column(count) for count in part["images"]]
+        rows = [[word(row["width"]), *(_error(it, part["least"]) for it in row["errors"])] for row in part["rows"]]
+        whose = {"attack": row_title(part["attack"]), "run": part["label"]}
+        title, caption = text("report.family.region", **whose), text("report.family.caption", **whose)
+        made.append((caption, Table(f"family-{place}", title, columns, rows)))
+    return made
+
+
+def _family_column(images: int) -> Column:
+    count = wording.count(images)
+    card = text("report.family.card", count=count)
+    return Column(f"images_{images}", count, text("report.family.images"), card=card)
+
+
+def _error(value: float | None, least: float) -> Item:
+    return number(value, tone="best" if value == least else "")
+
+
+# asking again, certificates
+
+
+def asking_table(block: asking.Block, place: int, *, worth: bool) -> Table:
+    """What further releases of each image take off the error."""
+    taken = text("report.column.taken_off.note")
+    columns = [
+        _column("attack", words=True),
+        _column("releases", note=text("report.column.releases.note")),
+        _column("mse", more=("low", "high")),
+        *([_column("units", words=True, note=text("report.column.units.note"))] if worth else []),
+        _column("taken_off", more=("low", "high"), note=taken),
+    ]
+    rows = [
+        [
+            row_item(answer.row.name),
+            Item(answer.row.releases, wording.describe_sight(answer.row)),
+            _score("mse", answer.row.mse),
+            *([word(units.short(block.entry.audit.plan.units, answer.row.mse.mean))] if worth else []),
+            _taken_off(answer),
+        ]
+        for answer in block.answers
+    ]
+    return Table(f"asking-{place}", text("report.asking.region", run=block.entry.label), columns, rows)
+
+
+def _taken_off(answer: asking.Answer) -> Item:
+    found = answer.averaging
+    if found is None:
+        return MISSING
+    return Item(found.gain, asking.taken_off(found), more={"low": found.low, "high": found.high})
+
+
+def certificate_table(block: certificates.Block, place: int) -> Table:
+    """Every bound in words."""
+    columns = [Column(key, text(f"certificates.column.{key}"), words=True) for key in OF_BOUND]
+    rows = [
+        [
+            row_item(line.row),
+            word(line.title, small=row_title(line.by)),
+            word(line.claim),
+            word(line.kind, notes=[text("certificates.vacuous")] if line.vacuous else []),
+            word(", ".join(line.assumed)),
+        ]
+        for line in block.lines
+    ]
+    return Table(f"certificates-{place}", text("certificates.region", run=block.entry.label), columns, rows)
+
+
+# classes
+
+
+def classes_tables(methods: Sequence[Method]) -> list[Table]:
+    """A table for each data set: accuracy, error and its lower end of each class for each method."""
+    return [_class_table(part, place) for place, part in enumerate(class_tables(methods))]
+
+
+def _class_table(part: Cells, place: int) -> Table:
+    keys = OF_CLASS if part["ends"] else OF_CLASS[:2]
+    columns = [_column("class", words=True)]
+    columns += [_class_column(method, key) for method in part["methods"] for key in keys]
+    rows = [[word(row["name"]), *_class_items(row["cells"], keys)] for row in part["rows"]]
+    return Table(f"classes-{place}", text("report.classes.region", dataset=part["dataset"]), columns, rows)
+
+
+def _class_column(method: Method, key: str) -> Column:
+    group = Item(method.label, method.label, color=method.color)
+    return Column(f"{method.label} {key}", text(f"report.classes.{key}"), group=group)
+
+
+def _class_items(cells: Sequence[Cells], keys: Sequence[str]) -> list[Item]:
+    return [item for cell in cells for item in _class_cell(cell)[: len(keys)]]
+
+
+def _class_cell(cell: dict[str, Any]) -> list[Item]:
+    mark = f"▼ {wording.decimal(cell['mse'])}" if cell["exposed"] else wording.decimal(cell["mse"])
+    return [
+        Item(cell["accuracy"], wording.percent(cell["accuracy"], unit="")),
+        Item(cell["mse"], mark, tone="exposed" if cell["exposed"] else ""),
+        number(cell["end"]),
+    ]

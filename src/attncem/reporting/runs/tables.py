@@ -1,0 +1,352 @@
+"""Rows of the report's tables: plain dictionaries of numbers, no formatting."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from attncem.base.texts import has_text, text, written
+from attncem.base.texts.titles import row_title
+from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
+from attncem.records.metrics import METRICS
+from attncem.reporting import wording
+from attncem.reporting.runs import units
+from attncem.reporting.runs.load import Entry, RunView
+from attncem.reporting.runs.methods import Method
+
+Cells = dict[str, Any]
+
+HEADLINE = ("mse", "ssim", "psnr")
+"""Measures of the headline table; the first one ranks attacks and has an interval."""
+SAMPLED = ("mse", "ssim", "edges")
+"""Measures of a sample, where an attack gives several for each release."""
+CSV_COLUMNS = (
+    "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
+    "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "structure", "edges",
+    "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
+    "client_parameters", "server_parameters", "bytes_per_query", "reliable",
+)  # fmt: skip
+CSV_MARK = ",".join(CSV_COLUMNS[:5])
+"""How a file that we wrote begins, whichever version did."""
+_MEASURES = tuple(name for name in METRICS if name in CSV_COLUMNS)
+_COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure as a table's column; ``private`` says which way less was recovered."""
+
+    name: str
+    title: str
+    unit: str
+    private: str
+    decimals: int
+    meaning: str
+
+
+def measures(names: Iterable[str] = METRICS) -> list[Measure]:
+    """The columns of these measures, in this order."""
+    return [_measure(name) for name in names]
+
+
+def _measure(name: str) -> Measure:
+    metric, meaning = METRICS[name], text(f"measure.{name}.meaning")
+    private = text(f"report.private.{metric.private}")
+    return Measure(name, text(f"measure.{name}"), metric.unit, private, metric.decimals, meaning)
+
+
+# the headline table
+
+
+def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = None) -> list[Cells]:
+    """Rows of the headline table: one per audit (kind "run"), then the blind guesses ("floor").
+
+    A guess that is as good in all audits has one row; one that is not, each audit's own, named after both.
+    """
+    names = labels or [audit.subject.run for audit in audits]
+    first = audits[0].subject.training_seconds if audits else 0.0
+    rows = [_run_row(audit, name, first) for audit, name in zip(audits, names, strict=True)]
+    found = guesses(list(zip(names, audits, strict=True)))
+    return rows + [_floor_row(guess, label, row) for guess in found for label, row in guess.told()]
+
+
+def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
+    plan, subject, accuracy = audit.plan, audit.subject, audit.accuracy
+    row: Cells = {
+        "kind": "run",
+        "run": label,
+        "surrogate": subject.surrogate,
+        "penalty_weight": subject.penalty_weight,
+        "noise_std": subject.noise_std,
+        "suite": f"{plan.suite} v{plan.suite_version}",
+        "threat": plan.threat.name,
+        "accuracy": accuracy and accuracy.mean,
+        "accuracy_low": accuracy and accuracy.low,
+        "accuracy_high": accuracy and accuracy.high,
+        "training_seconds": subject.training_seconds,
+        "training_ratio": subject.training_seconds / first_seconds if first_seconds else None,
+        "failed": sum(row.outcome == "failed" for row in audit.rows),
+        "units": units.short(plan.units, audit.strongest_attack.mse.mean) if audit.strongest else "",
+    }
+    costs = {name: getattr(subject, name) for name in _COSTS}
+    unknown = dict.fromkeys(_of_training(subject)) if subject.foreign else {}
+    return row | costs | unknown | _attack_cells(audit.strongest_attack if audit.strongest else None)
+
+
+def _of_training(subject: Subject) -> list[str]:
+    """What nobody knows of a foreign encoder: how it was trained, and its server half where there is none."""
+    server = [] if subject.server_parameters or subject.server_macs else ["server_macs", "server_parameters"]
+    return ["penalty_weight", "training_seconds", "training_ratio", *server]
+
+
+def _floor_row(guess: Guess, label: str, row: Row) -> Cells:
+    """A guess with its name for programs (``run``) and for people (``shown``), after both where it is one audit's."""
+    name, shown = guess.name, row_title(guess.name)
+    if label:
+        name, shown = written("report.guess.of", guess=name, run=label), text("report.guess.of", guess=shown, run=label)
+    return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": name, "shown": shown} | _attack_cells(row)
+
+
+def _attack_cells(row: Row | None) -> Cells:
+    if row is None:
+        keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable")
+        return dict.fromkeys((*keys, *_MEASURES))
+    means = {name: row.scores[name].mean if name in row.scores else None for name in _MEASURES}
+    return means | {
+        "attack": row.name,
+        "attack_kind": row.kind,
+        "mse_low": row.mse.low,
+        "mse_high": row.mse.high,
+        "mse_5th_percentile": row.mse.p05,
+        "reliable": row.verdict.reliable,
+    }
+
+
+def unaudited_row(run: RunView) -> Cells:
+    """Headline row of a run without an audit: what its config and manifest know."""
+    assert run.config is not None
+    known = {
+        "kind": "unaudited",
+        "run": run.label,
+        "command": f"attncem audit {run.path.name}",
+        "surrogate": run.config.defence,
+        "penalty_weight": run.config.training.penalty_weight,
+        "noise_std": run.config.noise_std,
+        "training_seconds": run.manifest.get("training_seconds"),
+    }
+    return dict.fromkeys(CSV_COLUMNS) | {key: run.manifest.get(key) for key in _COSTS} | known
+
+
+def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
+    """The headline table: runs in the order given, audited or not, each with its ``label``, then the blind guesses."""
+    audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
+    by_run: dict[str, list[Cells]] = {}
+    for row, entry in zip(audited, entries, strict=False):
+        row |= {"surrogate": entry.run.defence, "label": entry.label}
+        by_run.setdefault(entry.run.label, []).append(row)
+    rows: list[Cells] = []
+    for run in runs:
+        rows += by_run.get(run.label) or [unaudited_row(run) | {"label": run.label}]
+    first = rows[0]["training_seconds"]
+    for row in rows:
+        seconds = row["training_seconds"]
+        row["training_ratio"] = seconds / first if seconds and first else None
+    return rows + audited[len(entries) :]
+
+
+def floors(audit: AuditResult) -> list[Row]:
+    """The guesses that never look at what was released but for the predicted label, weakest first."""
+    return sorted((row for row in audit.attacks if row.kind == "floor"), key=lambda row: -row.mse.mean)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One blind guess, with its row in every audit that has it, by the audit's name, in order."""
+
+    name: str
+    rows: Sequence[tuple[str, Row]]
+
+    @property
+    def errors(self) -> list[float]:
+        """Its error in each audit: what depends on the predicted label is not as good for every model."""
+        return [row.mse.mean for _, row in self.rows]
+
+    @property
+    def alike(self) -> bool:
+        """Whether it is as good in all audits."""
+        return len(set(self.errors)) == 1
+
+    def told(self) -> list[tuple[str, Row]]:
+        """Its row, of no audit where it is as good in all; else each audit's own, by the audit's name."""
+        return [("", self.rows[0][1])] if self.alike else list(self.rows)
+
+
+def guesses(audits: Sequence[tuple[str, AuditResult]]) -> list[Guess]:
+    """The blind guesses of some audits, which are given by name, weakest first."""
+    found: dict[str, list[tuple[str, Row]]] = {}
+    for label, audit in audits:
+        for row in floors(audit):
+            found.setdefault(row.name, []).append((label, row))
+    made = [Guess(name, rows) for name, rows in found.items()]
+    return sorted(made, key=lambda guess: -sum(guess.errors) / len(guess.errors))
+
+
+# all attacks
+
+
+def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
+    """Every row of every audit: within an audit the strongest attack first, then rows that saw other releases than the
+    threat model grants, and at the end what has no measure.
+    """
+    return [cells for entry in entries for cells in _audit_rows(entry)]
+
+
+def _audit_rows(entry: Entry) -> list[Cells]:
+    threat = entry.audit.plan.threat
+    granted = threat.releases_per_input, threat.jitter
+    judged = sorted(entry.audit.attacks, key=lambda row: (row.sight != granted, row.mse.mean))
+    others = [row for row in entry.audit.rows if row not in judged]
+    return [
+        {
+            "label": entry.label,
+            "color": entry.color,
+            "attack": row,
+            "judged": row in judged,
+            "strongest": row.name == entry.audit.strongest,
+            "first": number == 0,
+            "notes": _notes(row, entry.audit),
+            "said": other_numbers(row),
+            "units": units.short(entry.audit.plan.units, row.mse.mean) if row in judged else "",
+        }
+        for number, row in enumerate([*judged, *others])
+    ]
+
+
+def _notes(row: Row, audit: AuditResult) -> list[str]:
+    """What the audit found about a row that has a result, without its name, and what its own numbers need."""
+    found = [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
+    given = [text("report.fixed_budget")] if row.verdict.fixed_budget else []
+    return [*found, *given, *_samples_said(row)]
+
+
+def _samples_said(row: Row) -> list[str]:
+    """What samples of each release say, for an attack that gives them."""
+    spread = row.scores.get("spread")
+    if spread is None:
+        return []
+    said = [text("report.samples", spread=spread.mean, mse=row.mse.mean)]
+    for name in SAMPLED:
+        if f"sample_{name}" in row.scores:
+            said.append(text(f"report.sample.{name}", mean=row.scores[f"sample_{name}"].mean))
+    return ["; ".join(said)]
+
+
+def other_numbers(row: Row) -> list[str]:
+    """What certificates and probes give, in words."""
+    if not row.ok or row.kind in ("floor", "attack"):
+        return []
+    bounds = [wording.describe_bound(name, item) for name, item in row.bounds.items()]
+    shown = [text("report.probe.by", attack=row_title(row.by))] if row.by else []
+    return shown + bounds + [_score_said(name, score, row.chance.get(name)) for name, score in row.scores.items()]
+
+
+def _score_said(name: str, score: Score, chance: float | None) -> str:
+    """A probe's number beside chance; the measure's name may end in @ and a number of labels."""
+    measure, _, labels = name.partition("@")
+    numbers = {"mean": score.mean, "low": score.low, "high": score.high}
+    if chance is None or score.median is None or not has_text(f"report.probe.{measure}"):
+        return text("report.score", name=name, **numbers)
+    shares = {key: wording.percent(value, unit="") for key, value in numbers.items()}
+    return text(
+        f"report.probe.{measure}",
+        **numbers,
+        share=text("report.probe.share", **shares),
+        median=score.median,
+        chance=chance,
+        blind=wording.percent(chance),
+        among=round(1 / chance),
+        labels=labels,
+    )
+
+
+# families of decoders
+
+
+def family_tables(entries: Sequence[Entry]) -> list[Cells]:
+    """One table for each row that tried several decoders: its error by width and by number of own images."""
+    return [
+        {"label": entry.label, "color": entry.color, "attack": row.name, **_family_cells(row.verdict.family)}
+        for entry in entries
+        for row in entry.audit.attacks
+        if row.verdict.family
+    ]
+
+
+def _family_cells(family: Sequence[FamilyPoint]) -> Cells:
+    errors = {(point.width, point.images): point.validation_error for point in family}
+    widths, images = (sorted(set(numbers)) for numbers in zip(*errors, strict=True))
+    rows = [{"width": width, "errors": [errors.get((width, count)) for count in images]} for width in widths]
+    return {"images": images, "rows": rows, "least": min(errors.values())}
+
+
+# classes
+
+
+def class_tables(methods: Sequence[Method]) -> list[Cells]:
+    """One table per data set: accuracy and strongest-attack MSE of each class for each method, and its lower end.
+
+    Of several seeds the means.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[Method]] = {}
+    for method in methods:
+        if method.entries:
+            subject = method.entries[0].audit.subject
+            groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(method)
+    tables = [_class_table(dataset, group) for (dataset, _), group in groups.items()]
+    return [table for table in tables if table["rows"]]  # none where the images have no labels
+
+
+def _class_table(dataset: str, group: Sequence[Method]) -> Cells:
+    subjects = [method.entries[0].audit.subject for method in group]
+    count = max(subject.num_classes for subject in subjects)
+    names = subjects[0].class_names or [str(index) for index in range(count)]
+    columns = [_class_cells([entry.audit for entry in method.entries], len(names)) for method in group]
+    rows = [{"name": name, "cells": [cells[index] for cells in columns]} for index, name in enumerate(names)]
+    ends = any(cell["end"] is not None for cells in columns for cell in cells)
+    return {"dataset": dataset, "methods": list(group), "rows": rows, "ends": ends}
+
+
+def _class_cells(audits: Sequence[AuditResult], count: int) -> list[Cells]:
+    risks = [risk for audit in audits if (risk := audit.risk)]
+    errors = _class_means([risk.per_class for risk in risks], count)
+    ends = _class_means([risk.per_class_p05 for risk in risks], count)
+    accuracies = _class_means([audit.accuracy.per_class for audit in audits if audit.accuracy], count)
+    lowest = min((value for value in errors if value is not None), default=None)
+    return [
+        {"accuracy": accuracy, "mse": error, "end": end, "exposed": error is not None and error == lowest}
+        for accuracy, error, end in zip(accuracies, errors, ends, strict=True)
+    ]
+
+
+def _class_means(seeds: Sequence[Sequence[float | None]], count: int) -> list[float | None]:
+    """The mean of each class over the seeds that have one."""
+    columns = zip(*(_padded(values, count) for values in seeds), strict=True) if seeds else [()] * count
+    known = [[value for value in column if value is not None] for column in columns]
+    return [fmean(values) if values else None for values in known]
+
+
+def _padded(values: Sequence[float | None], count: int) -> list[float | None]:
+    return [*values, *[None] * count][:count]
+
+
+def csv_text(rows: Sequence[Cells]) -> str:
+    """The headline table as CSV, unrounded."""
+    words = io.StringIO()
+    writer = csv.DictWriter(words, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return words.getvalue()

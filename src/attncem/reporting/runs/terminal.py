@@ -1,0 +1,98 @@
+"""The headline table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attncem.base.texts import text
+from attncem.base.texts.titles import row_title
+from attncem.records.audit import AuditResult
+from attncem.records.metrics import METRICS
+from attncem.reporting import wording
+from attncem.reporting.runs import protection, units
+from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs.health import best_accuracy
+from attncem.reporting.runs.load import name_audits
+from attncem.reporting.runs.tables import HEADLINE, other_numbers, summary_table
+
+_NAME_WIDTH = 17
+"""Room for the longest floor's name; longer names fold where the terminal is narrow."""
+
+
+def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
+    """Print one row per audit, then the floors beneath, then what is told of each audit in words."""
+    labels, best = _labels(audits), best_accuracy(audits)
+    console.print(_table(summary_table(audits, labels), len(audits)))
+    for audit, label in zip(audits, labels, strict=True):
+        for line in filter(None, (protection.summary(audit, label, best), *_lines(audit, label))):
+            console.print(line, markup=False, highlight=False)
+
+
+def _lines(audit: AuditResult, label: str) -> Iterator[str]:
+    """What the strongest error is worth, what asking again gives, and what probes found."""
+    if audit.strongest:
+        mse = audit.strongest_attack.mse.mean
+        if said := units.describe(audit.plan.units, mse):
+            yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
+    if said := asking.describe(audit):
+        yield text("terminal.asking", run=label, said=said)
+    for row in audit.rows:
+        if numbers := other_numbers(row):
+            yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
+
+
+def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
+    """Numbers keep their width; names and attacks fold, so that 80 columns suffice."""
+    title = text("terminal.summary", directions=", ".join(_direction(name) for name in HEADLINE))
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(text("terminal.run"), overflow="fold", min_width=_NAME_WIDTH)
+    table.add_column(text("terminal.accuracy"), justify="right", no_wrap=True)
+    table.add_column(text("terminal.attack"), overflow="fold")
+    for heading in (*map(_heading, HEADLINE), text("terminal.training")):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, row in enumerate(rows):
+        if number == num_runs:
+            table.add_section()
+        table.add_row(*map(Text, _cells(row)), style="dim" if row["kind"] == "floor" else "")
+    return table
+
+
+def _labels(audits: Sequence[AuditResult]) -> list[str]:
+    """The runs' names, and what tells the audits apart where suite, threat model, seed or options differ."""
+    told = {(audit.plan.suite, audit.plan.suite_version, audit.plan.threat.name) for audit in audits}
+    longer, shorter = name_audits(audits)
+    marks = longer if len(told) > 1 else shorter
+    return [
+        f"{audit.subject.run} ({mark})" if mark else audit.subject.run
+        for audit, mark in zip(audits, marks, strict=True)
+    ]
+
+
+def _direction(name: str) -> str:
+    return text(f"terminal.{METRICS[name].private}", measure=text(f"measure.{name}"))
+
+
+def _heading(name: str) -> str:
+    return "\n".join(filter(None, (text(f"measure.{name}"), METRICS[name].unit)))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    numbers = [wording.decimal(row[name], METRICS[name].decimals) for name in HEADLINE]
+    if row["kind"] == "floor":
+        return [text("terminal.floor", name=row["shown"]), "", "", *numbers, ""]
+    accuracy, seconds = wording.percent(row["accuracy"], unit=""), wording.decimal(row["training_seconds"], 1)
+    return [row["run"], accuracy, _attack(row), *numbers, seconds]
+
+
+def _attack(row: dict[str, Any]) -> str:
+    if row["attack"] is None:
+        failed = row["failed"]
+        return text("terminal.no_result_failed", count=failed) if failed else text("terminal.no_result")
+    attack = row_title(row["attack"])
+    return attack if row["reliable"] else text("terminal.not_reliable", attack=attack)

@@ -1,0 +1,268 @@
+"""One training step as a CUDA graph: recorded once, checked against the plain step, then replayed.
+
+A step is a function of tensors whose shapes never change. It reads rates and weights from the device and
+writes into the same tensors every time, so that replaying its kernels is the step itself, without the
+thousand launches that cost more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncem.base.types import ConfigError
+
+Function = Callable[..., Any]
+COMPILE_FROM = 50_000
+"""Steps from which compiling gains more time than it takes: about half a millisecond a step for about half a minute."""
+VARIABLE = "ATTNCEM_COMPILE_FROM"
+"""The environment may say another number: where many runs share a GPU, compiling is worth it sooner."""
+WARM_STEPS = 3
+"""Steps run as they are written before one is recorded: they create optimiser state and library handles."""
+TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.3}
+"""How far the recorded step's update may be from the plain one's, relative to its size, by precision.
+
+Convolutions in 32 bits round to 10 bits of mantissa on a GPU: 0.028 was seen for batches of 16. A step without its
+penalty differs there by 0.06, one with other noise by 0.4. In bf16 rounding alone made up to 0.22, VGG11-BN compiled
+on batches of 256; other noise makes 0.65 to 0.8 there, and the penalty of kmeans 0.35 where that of attention, 0.05, is
+lost in the rounding. Behind the thin, deep client rounding alone makes about 0.5: its steps in bf16 stay captured.
+"""
+
+
+class Step:
+    """A training step: run as it is written, or recorded after WARM_STEPS and replayed from then on.
+
+    ``state`` gives every tensor that a step changes, ``watched`` those whose change is compared. ``faster`` are other
+    forms of the function by name, such as compiled, recorded in preference to it. A recording that fails, or does not
+    do what the plain step does, is dropped, and ``problems`` says why.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        state: Callable[[], Sequence[Tensor]],
+        watched: Sequence[Tensor],
+        generators: Sequence[torch.Generator] = (),
+        record: bool = True,
+        faster: Mapping[str, Function] = MappingProxyType({}),
+        tolerance: float = TOLERANCE["32-true"],
+    ) -> None:
+        self._function = function
+        self._candidates = {**faster, "captured": function}
+        self._state = state
+        self._watched = watched
+        self._generators = generators
+        self._tolerance = tolerance
+        self._record_after = WARM_STEPS if record else -1
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
+        self._outputs: Any = None
+        self.mode = "plain"
+        """How steps are taken now: plain, captured, or a name of ``faster``, captured too."""
+        self.problems: list[str] = []
+        """Why a faster way was not taken."""
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Take one step. What a replayed step returns is overwritten by the next."""
+        if self._graph is not None:
+            for own, given in zip(self._inputs, inputs, strict=True):
+                own.copy_(given)
+            self._graph.replay()
+            return self._outputs
+        self._record_after -= 1
+        return self._both_ways(inputs) if self._record_after == -1 else self._function(*inputs)
+
+    def _both_ways(self, inputs: Sequence[Tensor]) -> Any:
+        """The step plain and recorded, from the same state; the recorded one stays when it does the same."""
+        before, start = _Snapshot(self._state(), self._generators), _copies(self._watched)
+        outputs = self._function(*inputs)
+        after, expected = _Snapshot(self._state(), self._generators), _copies(self._watched)
+        for mode, function in self._candidates.items():
+            problem = self._try(function, inputs, before, expected, start)
+            if not problem:
+                self.mode = mode
+                return self._outputs
+            self.problems.append(f"steps are not {mode}: {problem}")
+        after.restore()
+        self._graph, self._inputs, self._outputs = None, [], None
+        return outputs
+
+    def _try(
+        self,
+        function: Function,
+        inputs: Sequence[Tensor],
+        before: _Snapshot,
+        expected: Sequence[Tensor],
+        start: Sequence[Tensor],
+    ) -> str:
+        """Record and take the step; returns what is wrong with it, or nothing."""
+        try:
+            self._record(function, inputs, before)
+            assert self._graph is not None
+            self._graph.replay()
+            difference = _relative_difference(self._watched, expected, start)
+        except Exception as error:  # whatever a network does that cannot be compiled or recorded
+            torch.cuda.synchronize()
+            _end_recording(self._generators)
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        if difference <= self._tolerance:
+            return ""
+        return f"its update differs by {difference:.2g} of its size from the plain step's"
+
+    def _record(self, function: Function, inputs: Sequence[Tensor], before: _Snapshot) -> None:
+        """The graph of one step on tensors of its own; everything else is left as it was `before`."""
+        self._graph, self._inputs = None, [given.clone() for given in inputs]
+        before.restore()
+        self._warm_up(function)
+        before.restore()
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, stream=_stream("recording")):
+            self._outputs = function(*self._inputs)
+        self._graph = graph
+
+    def _warm_up(self, function: Function) -> None:
+        """A few steps on a stream that is not the main one, as recording will be."""
+        main, side = torch.cuda.current_stream(), _stream("recording")
+        side.wait_stream(main)
+        with torch.cuda.stream(side), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
+            for _ in range(WARM_STEPS):
+                function(*self._inputs)
+            with no_host_reads():
+                function(*self._inputs)
+        main.wait_stream(side)
+
+
+@contextmanager
+def no_host_reads() -> Iterator[None]:
+    """An error where the host waits for the device: better here than in the middle of a recording."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it may miss some
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def _end_recording(generators: Sequence[torch.Generator]) -> None:
+    """Free the generators from a recording that broke off: they wait for the end of one."""
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        torch.zeros(1, device="cuda")
+
+
+def worth_compiling(steps: int) -> bool:
+    """Whether a training of so many steps gains by being compiled, where nobody has said that it shall be."""
+    given = os.environ.get(VARIABLE, str(COMPILE_FROM))
+    if not given.isdecimal():
+        raise ConfigError(f"{VARIABLE}={given}: a whole number of steps is needed")
+    return steps >= int(given)
+
+
+def compile_function(function: Function) -> Function:
+    """The function compiled on its first call, with the random numbers that it would draw uncompiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled: Function = torch.compile(function, dynamic=False, options={"fallback_random": True})
+    return compiled
+
+
+def forget_compiled() -> None:
+    """Have what is compiled from here on compiled whatever was before: torch stops after eight of one function.
+
+    Every training has modules of its own, whose forwards are the same functions. From the ninth in a process on they
+    would run as they are written, without a word.
+    """
+    torch.compiler.reset()
+
+
+@cache
+def _stream(purpose: str) -> torch.cuda.Stream:
+    """The same stream every time: the libraries keep a workspace of tens of megabytes for each that they have seen."""
+    return torch.cuda.Stream()
+
+
+class Beside:
+    """While a step is recorded, what is done inside ``with`` and in forks runs beside what follows, until ``join``.
+
+    Small kernels then fill the gaps that large ones leave. It does nothing but in a recording and its warm-up; there
+    too, as a compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
+    """
+
+    def __enter__(self) -> Beside:
+        recording = torch.cuda.is_initialized() and torch.cuda.current_stream() == _stream("recording")
+        self._streams: dict[str, torch.cuda.Stream] | None = {} if recording else None
+        self._marks: dict[str, torch.cuda.Event] = {}
+        self._inside: AbstractContextManager[Any] = self.fork("beside")
+        self._inside.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._inside.__exit__(*exception)
+
+    def fork(self, name: str) -> AbstractContextManager[Any]:
+        """A context of its own: what is done there waits for what was done here before this call, and for no more."""
+        if self._streams is None:
+            return nullcontext()
+        stream = self._streams[name] = _stream(name)
+        stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(stream)
+
+    def mark(self, name: str) -> None:
+        """Name what has been done here so far, for others to wait for."""
+        if self._streams is not None:
+            self._marks[name] = torch.cuda.current_stream().record_event()
+
+    def wait_for(self, name: str) -> None:
+        """What comes after waits for what was done before that mark, and for no more."""
+        if self._streams is not None:
+            torch.cuda.current_stream().wait_event(self._marks[name])
+
+    def join(self) -> None:
+        """What comes after waits for everything."""
+        for stream in (self._streams or {}).values():
+            torch.cuda.current_stream().wait_stream(stream)
+
+
+class _Snapshot:
+    """Copies of tensors and of the generators' states, to be put back."""
+
+    def __init__(self, tensors: Sequence[Tensor], generators: Sequence[torch.Generator]) -> None:
+        self._tensors, self._values = tensors, _copies(tensors)
+        self._generators = [torch.cuda.default_generators[torch.cuda.current_device()], *generators]
+        self._random = [generator.get_state() for generator in self._generators]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Everything as it was when the copies were made, and no gradients."""
+        for tensor, value in zip(self._tensors, self._values, strict=True):
+            tensor.copy_(value)
+            tensor.grad = None
+        for generator, state in zip(self._generators, self._random, strict=True):
+            generator.set_state(state)
+
+
+def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+@torch.no_grad()
+def _relative_difference(now: Sequence[Tensor], expected: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+    """‖now − expected‖ / ‖expected − start‖ over all tensors together."""
+    off = torch.stack([(a - b).square().sum() for a, b in zip(now, expected, strict=True)]).sum()
+    size = torch.stack([(a - b).square().sum() for a, b in zip(expected, start, strict=True)]).sum()
+    return float((off / size.clamp_min(1e-30)).sqrt())

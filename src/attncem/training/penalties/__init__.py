@@ -1,0 +1,15 @@
+"""Penalties: terms of the loss beside the surrogate's, by name."""
+
+from __future__ import annotations
+
+from attncem.training.penalties.adversarial import AdversarialDecoder
+from attncem.training.penalties.base import Penalty
+from attncem.training.penalties.distance_correlation import DistanceCorrelation
+
+__all__ = ["PENALTIES", "Penalty"]
+
+PENALTIES: dict[str, type[Penalty]] = {
+    "adversarial": AdversarialDecoder,
+    "distance_correlation": DistanceCorrelation,
+}
+"""Every penalty by the name it has in a configuration."""

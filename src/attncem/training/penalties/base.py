@@ -1,0 +1,68 @@
+"""What every penalty is: a further term of the loss, which may train something of its own."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attncem.base.types import StepView
+from attncem.config.options.penalties import PenaltyOptions
+from attncem.training.engine import Engine
+
+
+class Penalty(nn.Module, abc.ABC):
+    """A term of the loss beside the surrogate's.
+
+    Shapes are static, all state is in parameters, buffers and ``optimizers``, and nothing waits for the host. The
+    gradient of the term reaches z (or the release), never the penalty's own weights; ``inner_step`` trains those
+    on detached tensors and reaches nothing else.
+    """
+
+    options_type: ClassVar[type[PenaltyOptions]]
+    options: Any
+
+    def __init__(
+        self,
+        options: PenaltyOptions,
+        *,
+        feature_shape: tuple[int, ...],
+        image_shape: tuple[int, int, int],
+        engine: Engine,
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.engine = engine
+        self.optimizers: dict[str, Optimizer] = {}
+        self.register_buffer("weight", torch.zeros((), device=engine.device), persistent=False)
+
+    @property
+    def static(self) -> bool:
+        """Whether every step does the same on the device, so that one step can be captured and replayed."""
+        return True
+
+    def begin_epoch(self, epoch: int, epochs: int) -> None:
+        """Set what stays the same during an epoch, the first being 0; called before its first step."""
+        self.get_buffer("weight").fill_(self.options.weight * (epoch >= self.options.warmup_epochs))
+
+    def inner_step(self, step: StepView) -> None:
+        """Train what the penalty owns, before the model's own step; most own nothing."""
+
+    @abc.abstractmethod
+    def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The term without its weight, and diagnostics."""
+
+    def forward(self, step: StepView) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The weighted term and detached diagnostics."""
+        value, diagnostics = self.evaluate(step.x.detach(), self.feature(step))
+        told = {name: number.detach() for name, number in diagnostics.items()}
+        return self.get_buffer("weight") * value, told
+
+    def feature(self, step: StepView) -> Tensor:
+        """What the penalty looks at, in float32 or float64."""
+        seen = step.z if self.options.reads == "clean" else step.released
+        return seen.to(torch.promote_types(seen.dtype, torch.float32))

@@ -1,0 +1,331 @@
+"""Several processes that train one model: how they meet, what they exchange, how they end together.
+
+The process that calls `train` is the first; it starts the others, or `torchrun` starts all of them. Nothing here
+acts when there is one process.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from attncem.base.children import how_ended, interrupts_held
+from attncem.base.types import AttncemError, ConfigError, TrainingError
+
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others: the first validates, refits and saves meanwhile."""
+START_SECONDS = 120.0
+"""How long the first process waits for the others to begin."""
+END_SECONDS = 5.0
+"""How long a process that was told to end may take, and how long its reason is waited for."""
+
+LOST = "lost the others"
+Value = TypeVar("Value")
+Work = Callable[..., object]
+"""work(world, *arguments): what the other processes do."""
+
+
+class World:
+    """The processes of one run, seen from the one of this `rank`. With one process, every method does nothing."""
+
+    def __init__(self, rank: int = 0, size: int = 1, helpers: Helpers | None = None) -> None:
+        self.rank, self.size = rank, size
+        self._helpers = helpers
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes, validates and reports."""
+        return self.rank == 0
+
+    def part(self, batch_size: int) -> slice:
+        """The share of a global batch that this process takes: as many neighbours as every other."""
+        share = batch_size // self.size
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+    def gather(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The global batch from every process's part, in its order; the gradient comes back to the own part of z."""
+        if self.size == 1:
+            return z, y
+        with self._explained():
+            gathered: Tensor = _Gather.apply(z, self)  # type: ignore[no-untyped-call]
+            return gathered, _concatenated(y, self.size)
+
+    def average_gradients(self, optimizers: Sequence[Optimizer]) -> None:
+        """Replace the gradients of all that is optimised by their mean over the processes."""
+        if self.size == 1:
+            return
+        parameters = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+        with self._explained(), _as_one([p.grad for p in parameters if p.grad is not None]) as gradients:
+            dist.all_reduce(gradients)
+            gradients.div_(self.size)
+
+    def average(self, numbers: Mapping[str, float], device: torch.device) -> dict[str, float]:
+        """Means of numbers over the processes."""
+        if self.size == 1:
+            return dict(numbers)
+        total = torch.tensor(list(numbers.values()), dtype=torch.float64, device=device)
+        with self._explained():
+            dist.all_reduce(total)
+        return dict(zip(numbers, (total / self.size).tolist(), strict=True))
+
+    def from_first(self, value: Value) -> Value:
+        """The first process's value, in every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        with self._explained():
+            dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    @torch.no_grad()
+    def align(self, *modules: nn.Module) -> None:
+        """Give every process the first one's weights and buffers."""
+        if self.size == 1:
+            return
+        tensors = [tensor for module in modules for tensor in module.state_dict().values()]
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            with self._explained(), _as_one([tensor for tensor in tensors if tensor.dtype == dtype]) as state:
+                dist.broadcast(state, 0)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn a broken connection into an error that says which process was lost."""
+        try:
+            yield
+        except RuntimeError as error:
+            found = self._helpers.failure() if self._helpers else None
+            lost = found or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
+            raise TrainingError(f"{lost}. What was saved before is intact: go on with --resume") from error
+
+
+class _Gather(torch.autograd.Function):
+    """All parts of z; backward: the own part's gradient times the number of processes.
+
+    Every process computes the same loss of all parts, so its gradient with respect to the own part is already
+    whole; the mean over processes that follows the backward divides it by their number once too often.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, world: World) -> Tensor:
+        ctx.part, ctx.size = world.part(len(z) * world.size), world.size
+        return _concatenated(z, world.size)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][ctx.part] * ctx.size, None
+
+
+def _concatenated(own: Tensor, size: int) -> Tensor:
+    """The parts of all processes, one after the other."""
+    whole = own.new_empty((size * len(own), *own.shape[1:]))
+    dist.all_gather(list(whole.chunk(size)), own.detach().contiguous())
+    return whole
+
+
+@contextmanager
+def _as_one(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Tensors as one flat one; what is done to it is done to them."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    yield flat
+    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+# starting and ending
+
+
+def launched_processes() -> int:
+    """How many processes torchrun started for this run; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if dist.is_available() and dist.is_torchelastic_launched() else 1
+
+
+@contextmanager
+def joined(processes: int, device: torch.device, work: Work, arguments: tuple[Any, ...]) -> Iterator[World]:
+    """A world of so many processes: those of torchrun, or this one and helpers that carry out `work`."""
+    if processes == 1:
+        yield World()
+        return
+    under_torchrun = launched_processes() > 1
+    _check_machine(int(os.environ["LOCAL_WORLD_SIZE"]) if under_torchrun else processes, device)
+    if under_torchrun:
+        rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+        with _group(device, local, rank, processes, None):
+            yield World(rank, processes)
+        return
+    with _loopback_only(), tempfile.TemporaryDirectory(prefix="attncem-") as folder:
+        helpers = Helpers(processes, device, str(Path(folder) / "store"), work, arguments)
+        try:
+            helpers.await_ready()
+            with _group(device, 0, 0, processes, helpers.store):
+                yield World(0, processes, helpers)
+            helpers.join()
+        finally:
+            helpers.end()
+
+
+def _check_machine(processes: int, device: torch.device) -> None:
+    """Refuse more processes than this machine can carry."""
+    if not dist.is_available():
+        raise ConfigError(f"processes={processes}, but this build of torch has no torch.distributed; use processes=1")
+    if device.type == "cuda" and torch.cuda.device_count() < processes:
+        raise ConfigError(
+            f"processes={processes} needs a GPU for each, and torch sees {torch.cuda.device_count()}: "
+            "use as many processes as there are GPUs, or device=cpu"
+        )
+
+
+@contextmanager
+def _group(device: torch.device, local: int, rank: int, size: int, store: str | None) -> Iterator[None]:
+    """Membership in torch's process group, each process on a GPU of its own; the store is a file, or torchrun's."""
+    if dist.is_initialized():
+        if store is not None:
+            raise ConfigError(f"processes={size}, but this process belongs to a process group already")
+        yield
+        return
+    with torch.cuda.device(local) if device.type == "cuda" else nullcontext():
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=None if store is None else dist.FileStore(store, size),  # type: ignore[attr-defined]
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+        )
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Let gloo listen on the loopback interface, unless the user has named another."""
+    name, key = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None), "GLOO_SOCKET_IFNAME"
+    if name is None or key in os.environ:
+        yield
+        return
+    os.environ[key] = name
+    try:
+        yield
+    finally:
+        del os.environ[key]
+
+
+class Helpers:
+    """The processes that the first one started; they end with it, and it learns why one of them ended."""
+
+    def __init__(self, size: int, device: torch.device, store: str, work: Work, arguments: tuple[Any, ...]) -> None:
+        self.store, self._size = store, size
+        self._processes: dict[int, tuple[SpawnProcess, Connection]] = {}
+        context = multiprocessing.get_context("spawn")
+        packed = _packed(arguments)
+        with interrupts_held():
+            for rank in range(1, size):
+                heard, told = context.Pipe(duplex=False)
+                process = context.Process(
+                    target=_help, args=(told, rank, size, device, store, work, packed), daemon=True
+                )
+                process.start()
+                told.close()
+                self._processes[rank] = process, heard
+
+    def await_ready(self) -> None:
+        """Until every helper has imported what it needs; a signal can interrupt this, unlike a collective."""
+        for rank, (_, heard) in self._processes.items():
+            if not heard.poll(START_SECONDS):
+                raise TrainingError(f"process {rank + 1} of {self._size} did not begin within {START_SECONDS:g} s")
+            if (reason := self._reason(rank)) is not None:
+                raise TrainingError(reason)
+
+    def failure(self) -> str | None:
+        """Why a helper ended, in words; None when all are at work."""
+        ended = wait([heard for _, heard in self._processes.values()], END_SECONDS)
+        reasons = [self._reason(rank) for rank, (_, heard) in self._processes.items() if heard in ended]
+        # Who was lost says more than who missed it.
+        return min((reason for reason in reasons if reason), key=lambda reason: LOST in reason, default=None)
+
+    def _reason(self, rank: int) -> str | None:
+        """What a helper said or how it died; None: it said that it is ready."""
+        process, heard = self._processes[rank]
+        who = f"process {rank + 1} of {self._size}"
+        try:
+            said = str(heard.recv())
+        except EOFError:
+            return f"{who} ended without a word ({how_ended(process, END_SECONDS)})"
+        return f"{who} failed: {said}" if said else None
+
+    def join(self) -> None:
+        """Until every helper has ended by itself."""
+        for process, _ in self._processes.values():
+            process.join(END_SECONDS)
+
+    def end(self) -> None:
+        """End those that are still there."""
+        for process, _ in self._processes.values():
+            process.terminate()
+        for process, heard in self._processes.values():
+            process.join(END_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            heard.close()
+
+
+def _packed(arguments: tuple[Any, ...]) -> bytes:
+    """The arguments as bytes: copies, where multiprocessing would share the memory of tensors."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(arguments, buffer)
+    except Exception as error:  # pickle fails in many ways
+        raise ConfigError(
+            f"what the other processes need cannot be sent to them: {_first_line(error)}; define your modules "
+            "at the top of a file, or start under torchrun"
+        ) from error
+    return buffer.getvalue()
+
+
+def _help(told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes) -> None:
+    """A helper's life: ready, joined, at work; its last word is why it failed."""
+    threading.Thread(target=_end_with_parent, args=(Path(store).parent,), daemon=True).start()
+    try:
+        # What the first process packed in memory, own modules included; never a file.
+        arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+        told.send("")
+        with _group(device, rank, rank, size, store):
+            work(World(rank, size), *arguments)
+    except AttncemError as error:
+        told.send(str(error))
+        sys.exit(1)
+    except Exception as error:
+        told.send(f"{type(error).__name__}: {_first_line(error)}")
+        raise
+
+
+def _end_with_parent(folder: Path) -> None:
+    """Leave no process and no folder behind, however the first one ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

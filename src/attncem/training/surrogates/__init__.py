@@ -1,0 +1,44 @@
+"""Surrogates: estimates of the spread of z inside a class, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attncem.config.loading.load import load_config
+from attncem.training.surrogates.base import Surrogate
+from attncem.training.surrogates.capacity import CapacityPenalty
+from attncem.training.surrogates.gated import GatedAttentionCEM
+from attncem.training.surrogates.gmm import GaussianMixtureCEM
+from attncem.training.surrogates.hybrid import HybridCEM
+from attncem.training.surrogates.kmeans import KMeansCEM
+from attncem.training.surrogates.logdet import LogDetPenalty
+from attncem.training.surrogates.none import NoPenalty
+from attncem.training.surrogates.slot import SlotCrossAttentionCEM
+
+__all__ = ["SURROGATES", "Surrogate", "build_surrogate"]
+
+SURROGATES: dict[str, type[Surrogate]] = {
+    "none": NoPenalty,
+    "kmeans": KMeansCEM,
+    "gmm": GaussianMixtureCEM,
+    "capacity": CapacityPenalty,
+    "logdet": LogDetPenalty,
+    "gated": GatedAttentionCEM,
+    "slot": SlotCrossAttentionCEM,
+    "hybrid": HybridCEM,
+}
+"""Every surrogate by the name it has in a configuration."""
+
+
+def build_surrogate(
+    name: str, *, feature_shape: Sequence[int], num_classes: int, noise_std: float, **options: Any
+) -> Surrogate:
+    """A surrogate by name: ``feature_shape`` is z's shape without the batch, ``options`` those of its options class.
+
+    Raises ConfigError (a ValueError) for an unknown name, an unknown or invalid option, and noise_std=0 where a
+    floor is measured in units of the noise: the same words as for a whole configuration.
+    """
+    data = {"surrogate": {"name": name, **options}, "channel": {"name": "gaussian", "noise_std": noise_std}}
+    parsed = load_config(data).config.surrogate
+    return SURROGATES[name](parsed, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)

@@ -1,0 +1,283 @@
+"""What every surrogate is: a module from clean features and labels to a penalty."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from attncem.base.types import ConfigError, SurrogateOutput
+from attncem.config.options.surrogate_base import MemoryOptions, SurrogateOptions
+from attncem.training.surrogates import moments
+from attncem.training.surrogates.floor import VarianceFloor
+from attncem.training.surrogates.memory import ClassMemory
+from attncem.training.surrogates.moments import Groups
+
+PAIR = 2
+"""Samples from which a class has a spread."""
+
+
+class Batch(NamedTuple):
+    """What a surrogate looks at: z in float32 or float64, y int64, remembered rows included; and what it drew."""
+
+    z: Tensor
+    y: Tensor
+    noise: Any
+
+
+class Surrogate(nn.Module, abc.ABC):
+    """An estimate of the spread of z inside a class, H(z | y), as a differentiable penalty.
+
+    ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all
+    state is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its
+    sample counts as skipped. A subclass writes ``_evaluate`` and, if it has weights that learn, ``_fit``. With a
+    ``memory`` the batch that they see is followed by what is stored of its classes: samples without a gradient,
+    which count in no share.
+    """
+
+    options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
+    needs_refresh: ClassVar[bool] = False
+    """Whether ``refresh`` must run once before the penalty means anything."""
+    part: ClassVar[str] = ""
+    """What the surrogate divides a class into: slot, cluster, component; empty where it does not."""
+    caution: str = ""
+    """One sentence on a measured failure of the chosen options; empty where none is known."""
+    generator: torch.Generator | None = None
+    """What a surrogate draws from; None: torch's global generator."""
+
+    def __init__(
+        self,
+        options: SurrogateOptions,
+        *,
+        feature_shape: Sequence[int],
+        num_classes: int,
+        noise_std: float,
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.feature_shape = tuple(int(size) for size in feature_shape)
+        self.num_features = math.prod(self.feature_shape)
+        self.num_classes = int(num_classes)
+        self.noise_std = float(noise_std)
+        self._check_construction()
+        given: MemoryOptions | None = getattr(options, "memory", None)
+        sizes = {"num_classes": self.num_classes, "num_features": self.num_features}
+        self.memory = None if given is None else ClassMemory(given, **sizes)
+
+    @abc.abstractmethod
+    def _evaluate(self, z: Tensor, y: Tensor, noise: Any) -> SurrogateOutput:
+        """The penalty of one checked batch: z [B, *feature_shape] in float32 or float64, y [B] int64."""
+
+    def _fit(self, z: Tensor, y: Tensor, noise: Any) -> Tensor | None:
+        """Loss of the own weights on the same batch, z detached; None where they do not learn or there are none."""
+        return None
+
+    @property
+    def fit_reads_penalty(self) -> bool:
+        """Whether ``_fit`` reads what ``_evaluate`` has written, so that the one must follow the other."""
+        return False
+
+    def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
+        """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
+        batch = self.share(self.prepare(z, y, noise=noise))
+        output, fit_loss = self.penalise(batch), self.fit(batch)
+        return output if fit_loss is None else replace(output, fit_loss=fit_loss)
+
+    def prepare(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> Batch:
+        """What ``penalise`` and ``fit`` take, either of which may run beside the other and be compiled."""
+        self._check_batch(z, y)
+        z, y = in_statistics_precision(z), y.long()
+        if self.memory is None:
+            return Batch(z, y, self._draw(noise, z, y))
+        recalled, labels = self.memory.recall(y, z)
+        rows, joined = torch.cat([z, recalled.view(-1, *self.feature_shape)]), torch.cat([y, labels])
+        if self.training:
+            self.memory.store(z.detach().flatten(1), y)
+        return Batch(rows, joined, self._draw(noise, rows, joined))
+
+    def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Any:
+        """What ``_evaluate`` and ``_fit`` get as noise: what was given, or what a surrogate draws."""
+        return noise
+
+    def share(self, batch: Batch) -> Batch:
+        """The batch with what ``penalise`` and ``fit`` would both compute, each for itself; it too may be compiled.
+
+        It makes a new ``Batch``: compiled by torch 2.11, ``_replace`` gives one without its fields.
+        """
+        return batch
+
+    def penalise(self, batch: Batch) -> SurrogateOutput:
+        """The penalty alone."""
+        with exact_arithmetic(batch.z):
+            return self._evaluate(batch.z, batch.y, batch.noise)
+
+    def fit(self, batch: Batch) -> Tensor | None:
+        """The loss of the own weights alone."""
+        with exact_arithmetic(batch.z):
+            return self._fit(batch.z.detach(), batch.y, batch.noise)
+
+    def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
+        """Groups of the labels given to ``_evaluate`` and ``_fit``; a class of one sample has no spread."""
+        num_own = None if self.memory is None else self.memory.num_own(len(y))
+        return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own, smallest=PAIR)
+
+    def set_epoch(self, epoch: float) -> None:
+        """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""
+        for module in self.modules():
+            if isinstance(module, VarianceFloor):
+                module.set_epoch(epoch)
+
+    def set_penalised(self, on: bool) -> None:
+        """Say whether the penalty has weight in the steps that follow; only what counts such steps needs to know."""
+
+    @property
+    def num_variances(self) -> int:
+        """Variances of a class over which ``plain_loss`` is a mean: times this it is the total of a sample."""
+        return self.num_features
+
+    def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
+
+    def epoch_record(self) -> dict[str, Any]:
+        """What a run logs of the stored state after ``refresh``, for people; most surrogates have nothing to say."""
+        return {}
+
+    def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The pairs given to ``refresh``, each with the shape of a batch."""
+        for z, y in features:
+            self._check_batch(z, y)
+            yield z, y
+
+    @torch.no_grad()
+    def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
+
+        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes,
+        all 0 where its class is not divided; ``gate_…`` [B, …]: the gates of its class; ``slot_gate_…`` [B, …]: those
+        of its slots, apart where there are both, and all 0 where its class is not divided.
+        """
+        self._check_batch(z, y)
+        with exact_arithmetic(z):
+            return self._explain(in_statistics_precision(z), y.long())
+
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def _output(
+        self,
+        per_group: Tensor,
+        keep: Tensor,
+        groups: Groups,
+        plain_variance: Tensor,
+        *,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> SurrogateOutput:
+        """Σ p_c L_c over the groups kept, with p_c = m_c / B, and the diagnostics every surrogate has."""
+        loss = moments.share_weighted_sum(per_group, keep, groups)
+        return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
+
+    def _report(
+        self,
+        loss: Tensor,
+        per_group: Tensor,
+        keep: Tensor,
+        groups: Groups,
+        plain_variance: Tensor,
+        *,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> SurrogateOutput:
+        """Wrap a loss with the per-class values and the diagnostics every surrogate has.
+
+        ``plain_variance`` is the unweighted variance [G, D] of raw z; its mean over D is MSE_c.
+        """
+        kept_share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
+        diagnostics = {
+            "rob_loss": loss.detach(),
+            "intra_mse": moments.share_weighted_sum(plain_variance.detach().mean(1), keep, groups),
+            "skipped": 1 - kept_share,
+            **{name: value.detach() for name, value in (extra or {}).items()},
+            **self._scheduled(),
+        }
+        if self.memory is not None:
+            diagnostics["recalled"] = (groups.counts - groups.own_counts).sum() / groups.batch_size
+        per_class = moments.scatter_to_classes(per_group.detach(), keep, groups, self.num_classes)
+        return SurrogateOutput(loss, None, per_class, diagnostics)
+
+    def _scheduled(self) -> dict[str, Tensor]:
+        """Where a scheduled floor stands."""
+        floor = getattr(self, "floor", None)
+        if not isinstance(floor, VarianceFloor) or floor.schedule is None:
+            return {}
+        return {"variance_floor": floor.current.clone()}
+
+    def _check_construction(self) -> None:
+        if not self.feature_shape or min(self.feature_shape) < 1:
+            raise ConfigError(f"feature_shape must be positive sizes such as (8, 8, 8), got {self.feature_shape}")
+        if self.num_classes < 1:
+            raise ConfigError(f"num_classes must be at least 1, got {self.num_classes}")
+        if not (math.isfinite(self.noise_std) and self.noise_std >= 0):
+            raise ConfigError(f"noise_std must be finite and at least 0, got {self.noise_std}")
+        key = self.options.relative_floor_key()
+        if key is not None and self.noise_std == 0:
+            raise ConfigError(
+                f"noise_std=0 cannot be combined with {key}, which is measured in units of noise_std²: "
+                "the penalty would never switch off; set noise_std above 0 or choose an absolute floor"
+            )
+
+    def _check_batch(self, z: Tensor, y: Tensor) -> None:
+        if tuple(z.shape[1:]) != self.feature_shape or z.dim() < 2:
+            expected = ", ".join(["B", *map(str, self.feature_shape)])
+            raise ValueError(f"z: expected shape [{expected}], got {list(z.shape)}")
+        if not z.is_floating_point():
+            raise ValueError(f"z: expected a floating-point tensor, got {z.dtype}")
+        if z.shape[0] == 0:
+            raise ValueError("z: expected at least one sample, got an empty batch")
+        if y.shape != z.shape[:1]:
+            raise ValueError(f"y: expected shape [{z.shape[0]}] (one label a sample of z), got {list(y.shape)}")
+        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise ValueError(f"y: expected integer labels, got {y.dtype}")
+
+
+def in_statistics_precision(z: Tensor) -> Tensor:
+    """The features in float32, or float64 where it comes so: lower precisions lose the variance of a compact class."""
+    return z if z.dtype == torch.float64 else z.float()
+
+
+def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
+    """A surrogate's own weight in the precision of ``like``: with its gradient, or as a constant."""
+    return (parameter if live else parameter.detach()).to(like.dtype)
+
+
+def own_linear(layer: nn.Linear, x: Tensor, *, live: bool, scale: Tensor | None = None) -> Tensor:
+    """A surrogate's own linear layer, times ``scale``, with or without a gradient for its weights.
+
+    The weights take the scale in, so that its gradient needs them and not what the layer gave.
+    """
+    own = [own_weight(parameter, live=live, like=x) for parameter in layer.parameters()]
+    return linear(x, *(own if scale is None else [scale * weight for weight in own]))
+
+
+@contextmanager
+def exact_arithmetic(z: Tensor) -> Iterator[None]:
+    """Autocast off, and TF32 off on CUDA: it rounds to 10 bits, which the log of a small variance shows.
+
+    A compiled graph takes the precision set when it was compiled.
+    """
+    with torch.autocast(z.device.type, enabled=False):
+        if not z.is_cuda or torch.compiler.is_compiling():
+            yield
+            return
+        matmul = torch.backends.cuda.matmul
+        before = matmul.fp32_precision
+        matmul.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before

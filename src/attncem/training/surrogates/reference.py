@@ -1,0 +1,464 @@
+"""Slow, obvious versions of every surrogate: loops over classes, the oracle of the tests.
+
+They share no code with the fast versions, only the weights and buffers of the module they are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from attncem.config.options.surrogate_base import ScheduledFloorOptions
+from attncem.training.surrogates.base import Surrogate
+from attncem.training.surrogates.capacity import CapacityPenalty
+from attncem.training.surrogates.gated import DimensionGate, GatedAttentionCEM
+from attncem.training.surrogates.gmm import GaussianMixtureCEM
+from attncem.training.surrogates.hybrid import HybridCEM
+from attncem.training.surrogates.kmeans import KMeansCEM
+from attncem.training.surrogates.logdet import LogDetPenalty
+from attncem.training.surrogates.projection import (
+    LinearProjection,
+    PointwiseProjection,
+    PositionProjection,
+    Projection,
+    RandomProjection,
+)
+from attncem.training.surrogates.slot import GatedCrossAttention, SlotAttention, SlotCrossAttentionCEM
+from attncem.training.surrogates.slot_attention import FeedForward
+
+
+class Reference(Protocol):
+    """(module, z, y) → (loss, per_class [num_classes], nan where skipped); ``noise`` as for the module itself."""
+
+    def __call__(
+        self, surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The slow values of one batch."""
+        ...
+
+
+def none_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """0 for every class with two samples or more."""
+    return _share_weighted(surrogate, z, y, lambda x, share: x.new_zeros(()))
+
+
+def capacity_reference(
+    surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """mean_d ½ log(1 + var/σ²) class by class."""
+    assert isinstance(surrogate, CapacityPenalty)
+
+    def penalty(x: Tensor, share: float) -> Tensor:
+        variance = x.flatten(1).var(0, unbiased=True)
+        if not surrogate.options.per_dimension:
+            variance = variance.mean()
+        return (0.5 * torch.log(1 + variance / surrogate.noise_std**2)).mean()
+
+    return _share_weighted(surrogate, z, y, penalty)
+
+
+def logdet_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """½ logdet(I + Σ/σ²) / D from the [D, D] covariance, class by class."""
+    assert isinstance(surrogate, LogDetPenalty)
+
+    def penalty(x: Tensor, share: float) -> Tensor:
+        x = x.flatten(1)
+        covariance = torch.cov(x.T, correction=1).reshape(x.shape[1], x.shape[1])
+        matrix = torch.eye(x.shape[1], dtype=x.dtype) + covariance / surrogate.noise_std**2
+        return 0.5 * torch.logdet(matrix) / x.shape[1]
+
+    return _share_weighted(surrogate, z, y, penalty)
+
+
+def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Responsibilities, scatter and log-determinants with whole covariances, sample by sample, class by class."""
+    assert isinstance(surrogate, GaussianMixtureCEM)
+    x = z.flatten(1)
+    per_class = x.new_full((surrogate.num_classes,), math.nan)
+    loss = x.new_zeros(())
+    for label in range(surrogate.num_classes):
+        samples, share = _samples(surrogate, x, y, label)
+        if len(samples) >= 2 and surrogate.class_counts[label] > 0:
+            per_class[label] = _gmm_class(surrogate, samples, label)
+            loss = loss + share * per_class[label]
+    return loss, per_class
+
+
+def gated_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Attention, moments, statistic and gates class by class."""
+    assert isinstance(surrogate, GatedAttentionCEM)
+    return _share_weighted(surrogate, z, y, lambda x, share: _gated_class(surrogate, x, share))
+
+
+def kmeans_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The baseline's formula, sample by sample, cluster by cluster; mean over the classes present."""
+    assert isinstance(surrogate, KMeansCEM)
+    x = z.flatten(1)
+    per_class = x.new_full((surrogate.num_classes,), math.nan)
+    for label in range(surrogate.num_classes):
+        if (y == label).any() and surrogate.class_counts[label] > 0:
+            per_class[label] = _kmeans_class(surrogate, x[y == label], label)
+    present = per_class[~per_class.isnan()]
+    return (present.mean() if len(present) else x.new_zeros(())), per_class
+
+
+def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Slots, enhanced samples, moments, gates class by class; without the early shut-off's state."""
+    assert isinstance(surrogate, SlotCrossAttentionCEM)
+    options = surrogate.options
+    per_class = z.new_full((surrogate.num_classes,), math.nan)
+    loss, processed = z.new_zeros(()), 0.0
+    for label in range(surrogate.num_classes):
+        samples, share = _samples(surrogate, z, y, label)
+        if len(samples) < 2:
+            continue
+        drawn = z.new_zeros(options.num_slots, options.slot_dim) if noise is None else noise[label].to(z)
+        with torch.no_grad():
+            per_class[label] = _slot_class(surrogate, samples, drawn, share)
+        loss = loss + share * per_class[label]
+        processed += share
+    return (loss / processed if options.divide_by_processed and processed else loss), per_class
+
+
+def hybrid_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gated loop over every class, and the slot loop over the marked ones, one after the other."""
+    assert isinstance(surrogate, HybridCEM)
+    loss, per_class = gated_reference(surrogate.gated, z, y)
+    place = torch.full_like(y, -1)
+    marked = [int(label) for label in surrogate.risk_classes if surrogate.places[label] >= 0]
+    for index, label in enumerate(marked):
+        place[y == label] = index
+    drawn = None if noise is None else noise[surrogate.risk_classes]
+    slot_loss, slot_values = slot_reference(surrogate.slot, z, place, drawn)
+    weight = surrogate.options.slot_weight
+    for index, label in enumerate(marked):
+        per_class[label] = per_class[label] + weight * slot_values[index]
+    return loss + weight * slot_loss, per_class
+
+
+REFERENCES: dict[str, Reference] = {
+    "none": none_reference,
+    "kmeans": kmeans_reference,
+    "gmm": gmm_reference,
+    "capacity": capacity_reference,
+    "logdet": logdet_reference,
+    "gated": gated_reference,
+    "slot": slot_reference,
+    "hybrid": hybrid_reference,
+}
+"""The oracle of every surrogate by name."""
+
+
+def _share_weighted(
+    surrogate: Surrogate, z: Tensor, y: Tensor, penalty: Callable[[Tensor, float], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Σ (m_c / B) L_c over the classes with two samples or more."""
+    per_class = z.new_full((surrogate.num_classes,), math.nan)
+    loss = z.new_zeros(())
+    for label in range(surrogate.num_classes):
+        samples, share = _samples(surrogate, z, y, label)
+        if len(samples) >= 2:
+            per_class[label] = penalty(samples, share)
+            loss = loss + share * per_class[label]
+    return loss, per_class
+
+
+def _samples(surrogate: Surrogate, z: Tensor, y: Tensor, label: int) -> tuple[Tensor, float]:
+    """A class's samples, followed by what is remembered of it, and its share in the batch; none of an absent class."""
+    own = z[y == label]
+    memory = surrogate.memory
+    if memory is None or len(own) == 0:
+        return own, len(own) / len(z)
+    remembered = [own]
+    for feature, stored_at in zip(memory.features[label], memory.stored_at[label].tolist(), strict=True):
+        if stored_at >= 0 and int(memory.step) - stored_at <= memory.max_age:
+            remembered.append(feature.reshape(1, *z.shape[1:]))
+    return torch.cat(remembered), len(own) / len(z)
+
+
+def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tensor:
+    options = surrogate.options
+    weights = _attention(surrogate, z)
+    x = z.flatten(1)
+    x = _normalise(x) if options.variance_space == "layernorm" else x
+    mean = sum((w * row for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+    variance = sum((w * (row - mean) ** 2 for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+    if options.small_sample_correction:
+        variance = variance * len(x) / (len(x) - 1)
+    if options.scalar_variance:
+        variance = variance.sum().reshape(1)
+    entries = _statistic(surrogate, variance)
+    if surrogate.dimension_gate is not None:
+        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
+    if options.snr_gate:
+        ratio = variance / (mean**2 + options.gamma)
+        entries = entries * torch.sigmoid(options.snr_sharp * (ratio - options.snr_thresh))
+    value = entries.mean()
+    if options.class_gate:
+        value = value / (1 + math.exp(-options.class_gate_a * (share - options.class_gate_b)))
+    if options.slot_power is not None:
+        value = value * share**options.slot_power
+    return value
+
+
+def _attention(surrogate: GatedAttentionCEM, z: Tensor) -> Tensor:
+    pooling = surrogate.pooling
+    scores = []
+    for sample in z:
+        x = _project(pooling.projection, sample)
+        x = _normalise(x) if surrogate.options.layer_norm else x
+        hidden = torch.tanh(pooling.value_weight @ x) * torch.sigmoid(pooling.gate_weight @ x)
+        scores.append((pooling.score_weight * hidden).sum())
+    powers = torch.exp(torch.stack(scores) - max(scores))
+    weights = powers / powers.sum()
+    if surrogate.options.learn == "worst_case":
+        mix = surrogate.options.uniform_mix
+        weights = (1 - mix) * weights + mix / len(z)
+    return weights
+
+
+def _project(projection: Projection, sample: Tensor) -> Tensor:
+    if isinstance(projection, PointwiseProjection):
+        channels_first = sample.T if sample.dim() == 2 else sample
+        positions = channels_first.reshape(channels_first.shape[0], -1)
+        mixed = torch.stack([projection.channel_weight @ column for column in positions.T], 1)
+        return projection.weight @ mixed.reshape(-1)
+    x = sample.reshape(-1)
+    if isinstance(projection, LinearProjection):
+        for weight in projection.weights:
+            x = weight @ x
+    if isinstance(projection, RandomProjection):
+        x = projection.weight @ x
+    return x
+
+
+def _normalise(x: Tensor) -> Tensor:
+    """LayerNorm without affine over the last dimension."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5)
+
+
+def _floor(surrogate: GatedAttentionCEM | SlotCrossAttentionCEM | KMeansCEM | GaussianMixtureCEM) -> float:
+    """τ as the options give it; a scheduled one is where its buffer says."""
+    options = surrogate.options
+    if isinstance(options.variance_floor, ScheduledFloorOptions):
+        return float(surrogate.floor.current)
+    if options.variance_floor is not None:
+        return options.variance_floor
+    relative = options.var_threshold * surrogate.noise_std**2
+    if isinstance(surrogate, GaussianMixtureCEM):
+        return relative + surrogate.options.gamma
+    return max(relative, 1e-8) if isinstance(surrogate, SlotCrossAttentionCEM) else relative
+
+
+def _statistic(surrogate: GatedAttentionCEM, variance: Tensor) -> Tensor:
+    options, floor = surrogate.options, _floor(surrogate)
+    if options.statistic == "capacity":
+        return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
+    excess = torch.log(variance + options.gamma) - math.log(floor + options.gamma)
+    if options.statistic == "hinge":
+        return torch.clamp(excess, min=0)
+    if options.statistic == "difference":
+        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
+    beta = options.softplus_beta
+    return torch.log(1 + torch.exp(beta * (excess - options.margin_m))) / beta
+
+
+def _soft(excess: Tensor, softness: float | None) -> Tensor:
+    """Each excess e as e / (1 + exp(−e/T))."""
+    if softness is None:
+        return excess
+    return torch.stack([e / (1 + torch.exp(-e / softness)) for e in excess])
+
+
+def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, share: float) -> Tensor:
+    options = surrogate.options
+    x = torch.stack([_normalise(row) for sample in z for row in _tokens(surrogate.projection, sample)])
+    slots = _slots(surrogate.slot_attention, x, noise)
+    enhanced = torch.stack([_enhance(surrogate.cross_attention, row, slots) for row in x])
+    raw = options.variance_space == "raw"
+    value = z.new_zeros(())
+    if options.moments == "class":
+        value = _slot_entries(surrogate, enhanced.mean(0), enhanced.var(0, unbiased=True)).mean()
+    else:
+        space = z.flatten(1) if raw else enhanced
+        responsibilities = _responsibilities(surrogate, enhanced if raw else x, slots)
+        responsibilities = torch.stack([part.mean(0) for part in responsibilities.chunk(len(z))])
+        powers = [
+            max(float(column.sum()) / len(z), 1e-6) ** _scalar(surrogate, "slot_power") for column in responsibilities.T
+        ]
+        for power, column in zip(powers, responsibilities.T, strict=True):
+            weights = column / column.sum()
+            mean = weights @ space
+            variance = sum(
+                (w * (row - mean) ** 2 for w, row in zip(weights, space, strict=True)), torch.zeros_like(mean)
+            )
+            if options.small_slot_correction:
+                variance = variance + (weights**2).sum() * space.var(0, unbiased=True)
+            value = value + power / sum(powers) * _slot_entries(surrogate, mean, variance).mean()
+    if options.class_gate:
+        slope, offset = _scalar(surrogate, "class_gate_a"), _scalar(surrogate, "class_gate_b")
+        value = value / (1 + math.exp(-slope * (share - offset)))
+    return value
+
+
+def _tokens(projection: Projection, sample: Tensor) -> list[Tensor]:
+    if not isinstance(projection, PositionProjection):
+        return [_project(projection, sample)]
+    positions = sample if sample.dim() == 2 else sample.reshape(sample.shape[0], -1).T
+    return [projection.weight @ position for position in positions]
+
+
+def _scalar(surrogate: SlotCrossAttentionCEM, name: str) -> float:
+    value = float(surrogate.scalars[name])
+    free = name in ("snr_thresh", "margin_m", "class_gate_b")
+    return value if free else math.log(1 + math.exp(value))
+
+
+def _slots(attention: SlotAttention, x: Tensor, noise: Tensor) -> Tensor:
+    size = x.shape[1]
+    keys = [attention.to_k.weight @ _normalise(row) for row in x]
+    values = [attention.to_v.weight @ _normalise(row) for row in x]
+    slots = list(attention.slot_mu + torch.exp(attention.slot_log_sigma) * noise)
+    for _ in range(attention.rounds):
+        queries = [attention.to_q.weight @ _normalise(slot) / math.sqrt(size) for slot in slots]
+        shares = [torch.softmax(torch.stack([key @ q for q in queries]) / size**0.25, 0) + 1e-8 for key in keys]
+        for index, slot in enumerate(slots):
+            column = torch.stack([row[index] for row in shares])
+            column = column / column.sum() if attention.renormalise else column
+            update = sum((w * v for w, v in zip(column, values, strict=True)), torch.zeros_like(slot))
+            state = attention.gru(update.unsqueeze(0), slot.unsqueeze(0)).squeeze(0)
+            slots[index] = state + _feed_forward(attention.mlp, _normalise(state))
+    return torch.stack(slots)
+
+
+def _enhance(attention: GatedCrossAttention, x: Tensor, slots: Tensor) -> Tensor:
+    context = [_normalise(slot) for slot in slots]
+    query = (attention.to_q.weight @ _normalise(x)).chunk(attention.num_heads)
+    keys = [(attention.to_k.weight @ slot).chunk(attention.num_heads) for slot in context]
+    values = [(attention.to_v.weight @ slot).chunk(attention.num_heads) for slot in context]
+    read = []
+    for head, part in enumerate(query):
+        scores = torch.stack([part @ key[head] for key in keys]) / math.sqrt(len(part))
+        weights = torch.softmax(scores, 0)
+        read.append(sum((w * v[head] for w, v in zip(weights, values, strict=True)), torch.zeros_like(part)))
+    y = x + torch.tanh(attention.alpha_xattn) * (attention.proj.weight @ torch.cat(read) + attention.proj.bias)
+    return y + torch.tanh(attention.alpha_ffn) * _feed_forward(attention.ffn, _normalise(y))
+
+
+def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
+    return layer.outer.weight @ torch.relu(layer.inner.weight @ x + layer.inner.bias) + layer.outer.bias
+
+
+def _responsibilities(surrogate: SlotCrossAttentionCEM, x: Tensor, slots: Tensor) -> Tensor:
+    temperature = _scalar(surrogate, "assign_temp")
+    rows = []
+    for row in x:
+        cosines = torch.stack([row @ slot / (row.norm() * slot.norm()) for slot in slots])
+        rows.append(torch.softmax(temperature * cosines, 0))
+    return torch.stack(rows)
+
+
+def _dimension_gate(gate: DimensionGate, variance: Tensor, gamma: float) -> Tensor:
+    hidden = torch.relu(gate.inner.weight @ _normalise(torch.log(variance + gamma)) + gate.inner.bias)
+    return torch.sigmoid(gate.outer.weight @ hidden + gate.outer.bias)
+
+
+def _slot_entries(surrogate: SlotCrossAttentionCEM, mean: Tensor, variance: Tensor) -> Tensor:
+    options = surrogate.options
+    if options.statistic != "capacity":
+        variance = torch.clamp(variance, min=options.eps_var)
+    entries = _slot_statistic(surrogate, variance)
+    if surrogate.dimension_gate is not None:
+        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
+    if options.snr_gate:
+        ratio = variance / (mean**2 + options.gamma)
+        sharp, threshold = _scalar(surrogate, "snr_sharp"), _scalar(surrogate, "snr_thresh")
+        entries = entries * torch.sigmoid(sharp * (ratio - threshold))
+    return entries
+
+
+def _slot_statistic(surrogate: SlotCrossAttentionCEM, variance: Tensor) -> Tensor:
+    options = surrogate.options
+    if options.statistic == "capacity":
+        return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
+    excess = torch.log(variance + options.gamma) - math.log(_floor(surrogate) + options.gamma)
+    if options.statistic == "hinge":
+        return torch.clamp(excess, min=0)
+    if options.statistic == "difference":
+        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
+    beta, margin = _scalar(surrogate, "softplus_beta"), _scalar(surrogate, "margin_m")
+    return torch.log(1 + torch.exp(beta * (excess - margin))) / beta
+
+
+def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
+    options = surrogate.options
+    members: dict[int, list[Tensor]] = {}
+    for row in x:
+        distances = [float(((row - centre) ** 2).sum()) for centre in surrogate.centres[label]]
+        if options.small_sample_correction:
+            used = surrogate.weights[label] > 0
+            distances = [d if use else math.inf for d, use in zip(distances, used, strict=True)]
+        members.setdefault(distances.index(min(distances)), []).append(row)
+    total = x.new_zeros(())
+    read = 0 if options.index_defect else label
+    for cluster, rows in members.items():
+        share = float(surrogate.weights[read, cluster])
+        expected = share * int(surrogate.class_counts[label])
+        shrinkage = 10 * len(rows) / expected if expected > 0 else math.inf
+        shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage  # 1, give or take the rounding of the share
+        batch_variance = ((torch.stack(rows) - surrogate.centres[label, cluster]) ** 2).mean()
+        variance = shrinkage * batch_variance + (1 - shrinkage) * surrogate.variances[read, cluster]
+        variance = variance + surrogate.pooled[read] / max(share * int(surrogate.class_counts[read]), 1)
+        total = total + share * _baseline_entropy(surrogate, variance)
+    return total
+
+
+def _baseline_entropy(surrogate: KMeansCEM, variance: Tensor) -> Tensor:
+    options = surrogate.options
+    if not options.log_entropy:
+        return variance + 0.001
+    return torch.clamp(torch.log((variance + options.gamma) / (_floor(surrogate) + options.gamma)), min=0)
+
+
+def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
+    options = surrogate.options
+    if options.pca_dim is not None:
+        x = torch.stack([surrogate.axes @ (row - surrogate.origin) for row in x])
+    covariances = []
+    for factor in surrogate.factors[label]:
+        root = factor if options.covariance == "full" else torch.diag(factor)
+        covariances.append(root @ root.T)
+    joint = x.new_zeros(len(x), options.num_clusters)
+    for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
+        if surrogate.weights[label, k] > 0:
+            density = torch.distributions.MultivariateNormal(mean, covariance).log_prob(x)
+            joint[:, k] = density + torch.log(surrogate.weights[label, k])
+        else:
+            joint[:, k] = -math.inf
+    powers = torch.exp(joint - joint.amax(1, keepdim=True))
+    shares = powers / powers.sum(1, keepdim=True)
+    floor = _floor(surrogate)
+    total = x.new_zeros(())
+    for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
+        weight = float(surrogate.weights[label, k])
+        count = float(shares[:, k].sum())
+        if weight == 0:
+            continue
+        shrinkage = 10 * count / (weight * int(surrogate.class_counts[label]))
+        shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage
+        scatter = torch.zeros_like(covariance)
+        for share, row in zip(shares[:, k], x, strict=True):
+            scatter = scatter + share * torch.outer(row - mean, row - mean) / max(count, 1e-300)
+        missing = surrogate.pooled[label] / max(weight * int(surrogate.class_counts[label]), 1)
+        if options.covariance == "diagonal":
+            scatter, missing = torch.diag(torch.diag(scatter)), torch.diag(missing)
+        scatter = scatter + missing
+        logdet = torch.linalg.slogdet(shrinkage * scatter + (1 - shrinkage) * covariance).logabsdet
+        logdet = logdet / x.shape[1] if options.per_dimension_log else logdet
+        total = total + weight * torch.clamp(logdet - math.log(floor), min=0)
+    return total

@@ -1,0 +1,473 @@
+"""train(): from a configuration to a run folder. One loop, readable top to bottom."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attncem.base.progress import Progress, show_line, shown, silent, tell
+from attncem.base.record import read
+from attncem.base.seeding import make_generator
+from attncem.base.texts import retold, text, written
+from attncem.base.types import ConfigError, RunError, TrainingError
+from attncem.config.loading.load import load_config
+from attncem.config.options.run import RunConfig
+from attncem.data.batches import augment
+from attncem.models.cost import count_cost
+from attncem.models.halves import keep_halves
+from attncem.models.pruning import channel_importance, prune
+from attncem.models.split import SplitModel, feature_shape
+from attncem.records.checkpoints import (
+    Broken,
+    Checkpoint,
+    broken_tensor,
+    check_optimizers,
+    checkpoint_called,
+    endless_buffers,
+    fitting,
+    last_finite,
+)
+from attncem.records.metrics import accuracy
+from attncem.records.run_files import BestFacts
+from attncem.records.runs import RunDirectory, UnwrittenRun
+from attncem.training.build import (
+    Modules,
+    RunData,
+    build_model,
+    build_penalties,
+    build_surrogate_for,
+    check,
+    data_facts,
+    data_notes,
+    load_data,
+)
+from attncem.training.engine import (
+    Engine,
+    describe_device,
+    fastest_convolutions,
+    first_not_finite,
+    limited_threads,
+    memory_given_back,
+    peak_memory,
+    resolve_device,
+    seeded,
+)
+from attncem.training.health import SHOWN, Watch, warning
+from attncem.training.initial import (
+    check_modules,
+    check_same_split,
+    check_same_start,
+    new_run,
+    refuse_empty,
+    start_from_given,
+    start_line,
+    time_left,
+)
+from attncem.training.objective import Objective
+from attncem.training.processes import World, joined, launched_processes
+from attncem.training.surrogates import Surrogate
+from attncem.training.tracking import check_tracker, tracked
+
+_EVALUATION_BATCH = 500
+_COMPARED = 4
+"""Images on which halves that are kept as ONNX are compared with the modules themselves."""
+
+
+def train(
+    config: str | Path | RunConfig | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | RunDirectory | None = None,
+    init_from: str | Path | RunDirectory | None = None,
+    modules: Modules | None = None,
+    progress: Progress | None = None,
+) -> RunDirectory:
+    """Train a split model and return its run folder.
+
+    `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
+    `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
+    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
+    .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
+    """
+    refuse_empty(out=out, resume=resume, init_from=init_from)
+    if resume is not None:
+        if config is not None or overrides or out is not None or init_from is not None:
+            raise RunError(
+                "resume takes everything from the run folder: give no configuration, override, out or init_from"
+            )
+        run = RunDirectory.open(resume)
+        if run.is_finished:
+            return run
+        check_modules(run, given=modules is not None)
+        resolved, notes = run.config, list[str]()
+    else:
+        loaded = load_config(config, overrides)
+        run, resolved, notes = None, loaded.config, loaded.notes
+        if init_from is not None:
+            resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
+    resolved = _for_launch(resolved, begun=run is not None)
+    check(resolved, custom_network=modules is not None)
+    check_tracker(resolved)
+    device = resolve_device(resolved.device)
+    others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
+    with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
+        if run is None and world.first:
+            _say([text("command.note", said=note) for note in (*notes, *data_notes(resolved))], progress)
+        # All that can be refused is refused here, before a folder is made.
+        trainer = _Trainer(resolved, modules, world)
+        if not world.first:
+            return _follow(trainer)
+        # A run that has a checkpoint goes on from that.
+        if run is None or not run.checkpoints():
+            initial = start_from_given(trainer.model, resolved.model)
+            run = run or _new_run(trainer, out, modules, initial)
+            check_same_start(run, initial)
+        with run.locked():
+            _train_locked(trainer, run, progress)
+            if modules is not None:
+                _keep_modules(trainer, run, progress)
+        del trainer
+    return run
+
+
+def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
+    """The configuration with the number of processes that torchrun started, if it did."""
+    launched = launched_processes()
+    if launched in (1, config.processes):
+        return config
+    if begun or config.processes > 1:
+        raise ConfigError(f"processes={config.processes} in this run, but torchrun started {launched}")
+    return load_config(config, {"processes": launched}).config
+
+
+def _help_to_train(world: World, config: RunConfig, modules: Modules | None) -> None:
+    """What the processes do that the first one started."""
+    with limited_threads(config.threads), fastest_convolutions(resolve_device(config.device)):
+        _follow(_Trainer(config, modules, world))
+
+
+def _follow(trainer: _Trainer) -> RunDirectory:
+    """Take part in a run that the first process writes."""
+    run = UnwrittenRun()
+    trainer.run_all(run, silent)
+    return RunDirectory(run.path)
+
+
+def _new_run(
+    trainer: _Trainer, out: str | Path | None, modules: Modules | None, initial: Mapping[str, Any] | None
+) -> RunDirectory:
+    return new_run(trainer.config, data_facts(trainer.data.spec), out, modules, initial)
+
+
+def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
+    """Train to the end, telling `progress`, or else the terminal; the manifest says how it ended."""
+    try:
+        _say([f"caution: {caution}" for caution in trainer.cautions], progress)
+        with shown(progress) as told, tracked(run, trainer.config) as followed:
+            trainer.run_all(followed, told, alone=progress is None)
+    except KeyboardInterrupt as error:
+        run.update_manifest(status="stopped")
+        error.add_note(str(run.path))
+        raise
+    except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
+        run.update_manifest(status="failed")
+        raise
+
+
+def _keep_modules(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
+    """Keep a user's own halves as ONNX, or tell why not: the run is finished either way."""
+    problem = keep_halves(run, trainer.model, trainer.data.train.get(slice(0, _COMPARED))[0])
+    if problem:
+        _say([text("command.note", said=text("command.no_onnx", path=run.path, said=problem))], progress)
+
+
+def _say(lines: Iterable[str], progress: Progress | None) -> None:
+    """What a person should know first: told to `progress`, or else on the terminal."""
+    for line in lines:
+        if progress is None:
+            show_line(line)
+        else:
+            tell(progress, line)
+
+
+@dataclass
+class _Progress:
+    """How far the run has come: epochs and steps done, and the best checkpoint so far."""
+
+    epoch: int
+    step: int
+    best: dict[str, Any]
+
+
+class _Trainer:
+    """Everything one run needs while it trains; the folder comes with `run_all`."""
+
+    run: RunDirectory
+    told: Progress
+    watch: Watch
+
+    def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
+        self.config = config
+        self.world = world or World()
+        self.device = resolve_device(config.device)
+        self.data: RunData = load_data(config, self.device)
+        engine = Engine(self.device, config.training.precision, self.world)
+        with seeded(self.device, config.seed, "init"):
+            self.model: SplitModel = build_model(config, self.data.spec, modules)
+            self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
+        engine.place(self.model)
+        self.surrogate.to(self.device)
+        penalties = build_penalties(config, self.model, self.data.spec, engine)
+        self.steps_per_epoch = len(self.data.train) // config.training.batch_size
+        num_steps = self.steps_per_epoch * config.training.epochs
+        self.objective = Objective(config, self.model, self.surrogate, penalties, engine, num_steps=num_steps)
+        self.trainable = self.objective.trainable
+        self.endless = endless_buffers(self.trainable.modules)
+
+    @property
+    def cautions(self) -> list[str]:
+        """What a person should know about the chosen options before the run is used."""
+        return [self.surrogate.caution] if self.surrogate.caution else []
+
+    def run_all(self, run: RunDirectory, told: Progress, *, alone: bool = False) -> None:
+        """Every epoch that is still to do; one that is ``alone`` says first what it is and how long it will take."""
+        self.run, self.told, self.watch = run, told, Watch(self.data.spec.num_classes)
+        self.latest: dict[str, float] = {}
+        check_same_split(run, self.data.split.sha256)
+        progress = self._start()
+        options = self.config.training
+        if alone:
+            tell(told, start_line(run, self.config, progress.epoch))
+        for epoch in range(progress.epoch, options.epochs):
+            started = time.perf_counter()
+            with seeded(self.device, self.config.seed, *self.objective.stream("epoch", epoch)):
+                self._prune_when_due(progress)
+                features = self._train_epoch(epoch, progress)
+                progress.epoch = epoch + 1
+                validated = self._validate(progress) if self.world.first else 0.0
+                if self.world.first:
+                    self._refresh(features, progress)
+                self.world.align(*self.trainable.modules.values())
+            self.run.log({"epoch": progress.epoch, "seconds": time.perf_counter() - started}, "timing.jsonl")
+            self._say_how_steps_are_taken()
+            self._checkpoint(progress, validated)
+            if alone and epoch == 0 and (left := time_left(run, self.config, progress.epoch)):
+                tell(told, text("command.left", run=self.config.name, left=text("progress.left", time=left)))
+        seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
+        # A run killed between its last checkpoint and this file has an older one.
+        run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
+        cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
+        took = {"training_seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
+        self.run.update_manifest(status="finished", best=progress.best, **took, **cost)
+        self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
+
+    def _say_how_steps_are_taken(self) -> None:
+        """Into the manifest, once it is known or has changed."""
+        step = self.objective.step
+        if self.run.manifest.get("steps") != step.mode:
+            self.run.update_manifest(steps=step.mode, step_problems=step.problems)
+            for problem in step.problems:
+                tell(self.told, f"{self.config.name}: {problem}")
+
+    def _start(self) -> _Progress:
+        """Begin, or go on where the newest intact checkpoint stands."""
+        checkpoint = self._newest_intact()
+        shape = feature_shape(self.model.encoder, self.data.spec.shape)
+        self.run.update_manifest(
+            status="running",
+            split=self.data.split.counts(),
+            device=describe_device(self.device),
+            feature_shape=list(shape),
+            **asdict(count_cost(self.model, self.data.spec.shape)),
+            cautions=self.cautions,
+            processes=self.world.size,
+        )
+        checkpoint = self.world.from_first(checkpoint)
+        if checkpoint is None:
+            self.world.align(*self.trainable.modules.values())
+            self.run.cut_back(dict.fromkeys(self.run.offsets(), 0))
+            return _Progress(0, 0, {"checkpoint": "", "epoch": 0, "validation_accuracy": -1.0})
+        return self._go_on(checkpoint)
+
+    def _newest_intact(self) -> Checkpoint | None:
+        """The checkpoint to go on from; what was wrong with newer ones is told."""
+        notes = self.run.clear_leftovers()
+        checkpoint, problems = self.run.load_newest_intact(self.endless)
+        if checkpoint is not None:
+            notes += self.run.log_problems(checkpoint.facts.get("offsets", {}))
+        self._note(*notes, *problems)
+        if checkpoint is None and problems:
+            raise RunError("no intact checkpoint is left:\n" + "\n".join(problems))
+        return checkpoint
+
+    def _note(self, *problems: str) -> None:
+        """Write problems down beside the run, and tell them."""
+        for problem in problems:
+            self.run.log({"problem": problem}, "problems.jsonl")
+            tell(self.told, f"{self.config.name}: {problem}")
+
+    def _go_on(self, checkpoint: Checkpoint) -> _Progress:
+        """Take everything up where a checkpoint stands."""
+        facts, file = checkpoint.facts, self.run.path / "checkpoints" / checkpoint.name
+        with fitting(f"{file} does not fit the run"):
+            check_optimizers(self.trainable.optimizers, checkpoint.optimizer)
+            self.trainable.restore(checkpoint.weights, checkpoint.optimizer)
+            read(BestFacts, facts["best"], f"{file}: best")
+            progress = _Progress(facts["epoch"], facts["step"], facts["best"])
+            self.run.cut_back(facts["offsets"])
+            self.run.write("best.json", {"checkpoint": progress.best["checkpoint"]})  # a kill leaves an older one
+        with fitting(f"{self.run.path / 'metrics.jsonl'} is damaged"):
+            for record in self.run.records():
+                self.watch.update(record)
+        return progress
+
+    def _prune_when_due(self, progress: _Progress) -> None:
+        """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
+        options, seed = self.config.model.pruning, self.config.seed
+        if options is None or progress.epoch != self.config.pruning_epoch:
+            return
+        order, noise = (make_generator(self.device, seed, "pruning", name) for name in ("data", "noise"))
+        rows = self.data.train.epoch_order(self.config.training.batch_size, order, self.config.training.batches)
+        self.model.eval()
+
+        def losses() -> Iterator[Tensor]:
+            for x, y in map(self.data.train.get, rows[: options.batches]):
+                released = self.model.release(augment(x, self.config.data, order), generator=noise)
+                yield F.cross_entropy(self.model.predict(released), y)
+
+        importance = channel_importance(self.model.encoder, losses())
+        prune(self.model.encoder, importance, options.ratio, self.objective.optimizers["model"])
+        self.world.align(self.model)
+        cost = count_cost(self.model, self.data.spec.shape)
+        numbers = {"client_parameters": cost.client_parameters, "client_macs": cost.client_macs}
+        self.run.log({"kind": "pruning", "epoch": progress.epoch, "step": progress.step, **numbers})
+
+    def _train_epoch(self, epoch: int, progress: _Progress) -> Iterable[tuple[Tensor, Tensor]]:
+        """One pass over the training images; returns the features for the surrogate's refit."""
+        options, objective = self.config.training, self.objective
+        objective.begin_epoch(epoch)
+        features: Tensor | None = None
+        order = self.data.train.epoch_order(options.batch_size, objective.order, options.batches)
+        part = order[:, self.world.part(options.batch_size)]
+        for position, (images, labels) in enumerate(self.data.train.batches(part), 1):
+            lr, weight = objective.set_rates(epoch + (position - 1) / self.steps_per_epoch)
+            objective.measure_gradients(images, labels, weight, progress.step)
+            z = objective.step(images, labels)
+            if self.surrogate.needs_refresh and options.refresh_features == "trained" and self.world.first:
+                features = z.new_empty(len(order), *z.shape) if features is None else features
+                features[position - 1] = z
+            progress.step += 1
+            ends = position == self.steps_per_epoch
+            if position % options.log_every == 0 or ends:
+                numbers = objective.read(epoch_ends=ends)
+                self._log_step(progress, epoch + position / self.steps_per_epoch, lr, weight, numbers)
+        if features is None:
+            return self._second_pass()
+        return [(features.flatten(0, 1), self.data.train.labels[order.flatten()])]
+
+    def _log_step(self, progress: _Progress, epoch: float, lr: float, weight: float, numbers: dict[str, float]) -> None:
+        """Write one line of metrics.jsonl, unless a number in it is not finite."""
+        record = {"kind": "train", "step": progress.step, "epoch": epoch, "lr": lr, "penalty_weight": weight, **numbers}
+        self._stop_unless_finite(record, numbers)
+        self._log(record)
+        self.told(
+            written("stage.train", run=self.config.name),
+            progress.step,
+            self.steps_per_epoch * self.config.training.epochs,
+            {"epoch": math.ceil(epoch), **self._shown(numbers, weight)},
+        )
+
+    def _log(self, record: Mapping[str, Any]) -> None:
+        """Write a line, and each warning that begins or ends with it."""
+        self.run.log(record)
+        for change in self.watch.update(record):
+            self.run.log(change)
+            said = {"epoch": record["epoch"], "said": retold(change["text"])}
+            tell(self.told, text("health.training", run=self.config.name, **said))
+
+    def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
+        """What the progress line says; the gradient ratio is the last one measured."""
+        self.latest |= numbers
+        named = {"ce": "ce", "rob_loss": "rob_loss", "train_accuracy": "train_accuracy", **(SHOWN if weight else {})}
+        return {short: self.latest[name] for name, short in named.items() if name in self.latest}
+
+    def _stop_unless_finite(self, record: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+        """End the run with its diagnostics saved when a number became NaN or infinite."""
+        broken = first_not_finite(numbers)
+        if broken is None:
+            return
+        self._stop(record, Broken(broken, str(numbers[broken])))
+
+    def _stop(self, record: Mapping[str, Any], broken: Broken) -> NoReturn:
+        """End the run: what broke it is written down, and the error says where one can go back to."""
+        readable = {
+            key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
+        }
+        self.run.write("failure.json", {**readable, "broken": broken.name, "value": broken.value})
+        self.run.log(warning("not_finite", broken.name, None, begins=True, step=record["step"], epoch=record["epoch"]))
+        # The other processes of a run know of no checkpoints.
+        left = last_finite(self.run.path / "checkpoints", self.endless) if self.world.first else "see the first process"
+        raise TrainingError(
+            f"{broken.name} became {broken.value} by step {record['step']}: training stopped. "
+            f"The numbers are in {self.run.path / 'failure.json'}; {left}"
+        )
+
+    @torch.no_grad()
+    def _second_pass(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
+        self.model.eval()
+        for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
+            yield self.model.encode(augment(images, self.config.data, self.objective.order)), labels
+
+    @torch.no_grad()
+    def _validate(self, progress: _Progress) -> float:
+        """Accuracy through the channel on the validation images, with the same noise every time."""
+        self.model.eval()
+        noise = make_generator(self.device, self.config.seed, "validation")
+        right, ce = [], []
+        for images, labels in self.data.validation.in_order(_EVALUATION_BATCH):
+            logits = self.model.predict(self.model.release(images, generator=noise)).float()
+            right.append(accuracy(logits, labels))
+            ce.append(F.cross_entropy(logits, labels, reduction="none"))
+        value = float(torch.cat(right).mean())
+        numbers = {"accuracy": value, "ce": float(torch.cat(ce).mean())}
+        record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, **numbers}
+        self._stop_unless_finite(record, numbers)
+        self._log(record)
+        return value
+
+    def _refresh(self, features: Iterable[tuple[Tensor, Tensor]], progress: _Progress) -> None:
+        """Let the surrogate renew its stored state and say what came of it."""
+        self.surrogate.refresh(features)
+        record = self.surrogate.epoch_record()
+        if record:
+            self.run.log({"kind": "surrogate", "epoch": progress.epoch, "step": progress.step, **record})
+
+    def _checkpoint(self, progress: _Progress, validated: float) -> None:
+        """Save when due, at the end, and whenever an epoch becomes the best."""
+        options = self.config.training
+        opens = options.epochs * (1 - options.selection_window)
+        was_open = progress.best["epoch"] > opens
+        better = not was_open or validated > progress.best["validation_accuracy"]
+        due = progress.epoch % options.checkpoint_every == 0 or progress.epoch == options.epochs
+        if not (due or (better and progress.epoch > opens)):
+            return
+        if better:
+            name = checkpoint_called(progress.epoch)
+            progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
+        facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
+        weights, state = self.trainable.weights(), self.trainable.optimizer_state()
+        # A batch norm's infinite variance makes every output 0: the losses stay finite, and the model is lost.
+        if self.world.first and (broken := broken_tensor(weights, state, self.endless)):
+            self._stop({"kind": "checkpoint", "epoch": progress.epoch, "step": progress.step}, broken)
+        self.run.save(weights, state, facts)
