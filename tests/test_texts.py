@@ -7,7 +7,6 @@ import re
 import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
@@ -16,8 +15,7 @@ import pytest
 from jinja2 import Environment, nodes
 
 import attncem
-from attncem.base.texts import has_text, pattern, text
-from attncem.base.texts.en import PARTS, TEXTS
+from attncem.base.texts import catalogue, has_text, parts, pattern, text
 from attncem.config.options.suites import packaged_suites
 from attncem.config.threats import Auxiliary, Need
 from attncem.judging.probes import PROBES
@@ -43,6 +41,7 @@ from attncem.reporting.table_formats import FORMATS
 from attncem.training.health import CAUSES, SHOWN
 
 PACKAGE = Path(attncem.__file__).parent
+TEXTS = catalogue("en")
 TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
 ASKERS = ("records/findings.py", "base/texts/__init__.py", "reporting/html.py")
 """Files that pass on keys which others give them."""
@@ -175,13 +174,8 @@ class Ask:
 # Python files
 
 
-@cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
 def python_asks(file: Path) -> Iterator[Ask]:
-    tree = parsed(file)
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -222,7 +216,6 @@ def template_key(node: nodes.Expr) -> str:
     return "".join(str(part.value) if isinstance(part, nodes.Const) else "*" for part in parts)
 
 
-@cache
 def all_asks() -> list[Ask]:
     files = [file for file in PACKAGE.rglob("*.py") if str(file.relative_to(PACKAGE)) not in ASKERS]
     found = [ask for file in sorted(files) for ask in python_asks(file)]
@@ -232,29 +225,32 @@ def all_asks() -> list[Ask]:
     return found + [ask for file in TEMPLATES for ask in template_asks(file)]
 
 
+ASKS = all_asks()
+
+
 def placeholders(sentence: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None)
 
 
 def test_keys_that_are_put_together_are_known() -> None:
-    assert {ask.key for ask in all_asks() if "*" in ask.key} <= FILLED.keys()
-    assert FILLED.keys() <= {ask.key for ask in all_asks()}
+    assert {ask.key for ask in ASKS if "*" in ask.key} <= FILLED.keys()
+    assert FILLED.keys() <= {ask.key for ask in ASKS}
 
 
 def test_every_text_that_is_asked_for_is_there() -> None:
-    assert len(all_asks()) > 200
-    missing = [(ask.place, key) for ask in all_asks() for key in ask.meant() if key not in TEXTS]
+    assert len(ASKS) > 200
+    missing = [(ask.place, key) for ask in ASKS for key in ask.meant() if key not in TEXTS]
     assert missing == []
 
 
 def test_every_text_that_is_there_is_asked_for() -> None:
-    assert sorted(TEXTS.keys() - {key for ask in all_asks() for key in ask.meant()}) == []
+    assert sorted(TEXTS.keys() - {key for ask in ASKS for key in ask.meant()}) == []
 
 
 def test_every_text_gets_the_values_it_names() -> None:
     wrong = [
         (ask.place, key, sorted(ask.values), TEXTS[key])
-        for ask in all_asks()
+        for ask in ASKS
         if ask.values is not None
         for key in ask.meant()
         if placeholders(TEXTS.get(key, "")) != ask.values
@@ -263,14 +259,14 @@ def test_every_text_gets_the_values_it_names() -> None:
 
 
 def test_no_key_stands_in_two_parts() -> None:
-    assert sum(map(len, PARTS)) == len(TEXTS)
+    assert sum(map(len, parts("en").values())) == len(TEXTS)
 
 
 def test_texts_are_plain_words() -> None:
-    assert [key for key in TEXTS if not re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+", key)] == []
-    assert [key for key, sentence in TEXTS.items() if re.search(r"<[a-z/]|&[a-z#]", sentence)] == [], "no HTML"
-    odd = [(key, name) for key in TEXTS for name in placeholders(TEXTS[key]) if not re.fullmatch(r"[a-z_]+", name)]
-    assert odd == []
+    for key, sentence in TEXTS.items():
+        assert re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)+", key)
+        assert not re.search(r"<[a-z/]|&[a-z#]", sentence), f"no HTML in {key}"
+        assert all(re.fullmatch(r"[a-z_]+", name) for name in placeholders(sentence)), key
 
 
 def test_surrogates_divide_classes_into_parts_that_have_a_name() -> None:
@@ -321,23 +317,13 @@ def test_a_template_with_words_would_be_found() -> None:
     assert Words("<p>word</p>").found == ["word"]
 
 
-COMPUTED = ("explaining.py", "portraits.py", "recoveries.py")
-"""Modules of reporting that compute with torch; they speak in errors and findings."""
-
-
-def test_reporting_holds_no_sentences_but_errors() -> None:
-    files = sorted(file for file in (PACKAGE / "reporting").rglob("*.py") if file.name not in COMPUTED)
-    assert len(files) > 20
-    assert [(file.name, sentence) for file in files for sentence in sentences_in(file)] == []
-
-
-def sentences_in(file: Path) -> list[str]:
-    """Constants of three words and more, but for docstrings and errors."""
-    tree = parsed(file)
+@pytest.mark.parametrize("file", sorted((PACKAGE / "reporting").rglob("*.py")), ids=lambda file: file.name)
+def test_reporting_holds_no_sentences_but_errors(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     skipped = {id(part) for node in ast.walk(tree) if is_silent(node) for part in ast.walk(node)}
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in skipped]
     sentence = re.compile(r"[a-z]{2,}[,:]? [a-z]{2,}[,:]? [a-z]{2,}")
-    return [node.value for node in constants if isinstance(node.value, str) and sentence.search(node.value)]
+    assert [node.value for node in constants if isinstance(node.value, str) and sentence.search(node.value)] == []
 
 
 def is_silent(node: ast.AST) -> bool:

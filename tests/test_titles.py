@@ -82,20 +82,13 @@ def test_findings_name_rows_by_their_titles_and_runs_by_their_names() -> None:
 
 
 def test_stages_are_shown_in_the_language_spoken() -> None:
-    assert [stage_title(stage) for stage in STAGES] == list(STAGES)
-    with speaking("zh"):
-        titles = {stage: stage_title(stage) for stage in STAGES}
-    assert [it for it in titles.items() if not is_chinese(it[1])] == []
-    assert [it for it in titles.items() if numbers_in(it[0]) != numbers_in(it[1])] == [], "numbers stay"
-
-
-def is_chinese(title: str) -> bool:
-    words = re.sub(r"demo-gated|grid|GAN|SSIM|Fisher", "", title)
-    return bool(CHINESE.search(title)) and not re.search(r"[A-Za-z]{2,}|: ", words)
-
-
-def numbers_in(title: str) -> list[str]:
-    return re.findall(r"\d+\.\d+|14|28|5000", title)
+    for stage in STAGES:
+        assert stage_title(stage) == stage
+        with speaking("zh"):
+            said = stage_title(stage)
+        words = re.sub(r"demo-gated|grid|GAN|SSIM|Fisher", "", said)
+        assert CHINESE.search(said) and not re.search(r"[A-Za-z]{2,}|: ", words), said
+        assert re.findall(r"\d+\.\d+|14|28|5000", said) == re.findall(r"\d+\.\d+|14|28|5000", stage), "numbers stay"
 
 
 @pytest.mark.parametrize("stage", ["training of mine", "mine", "audit of mine: my row: my part"])

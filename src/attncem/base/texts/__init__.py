@@ -1,6 +1,6 @@
 """The catalogue: every sentence that a report, a page, a table or a finding shows to people stands in one place.
 
-A text has a dotted key and may hold {names} for values. A language is a folder of parts; English is the one that
+A text has a dotted key and may hold {names} for values. A language is one TOML file; English is the one that
 results are written in, whoever reads them: `text` speaks, `written` writes, `retold` says what was written.
 """
 
@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 import string
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 LANGUAGES = ("en", "zh")
-"""Languages there are, each a folder beside this file; the first one is spoken unless another is asked for."""
+"""Languages, each a TOML file in this folder; the first one is the default."""
 VARIABLE = "ATTNCEM_LANG"
 """The environment variable that asks for one: of a process, of its threads, and of the processes it starts."""
 RETOLD = ("about.", "health.", "measure.", "noise_guess.", "reason.", "subject.lacks", "threat.lacks")
@@ -51,8 +52,12 @@ def speaking(word: str) -> Iterator[None]:
 @cache
 def catalogue(word: str) -> Mapping[str, str]:
     """All texts of a language by key."""
-    texts: dict[str, str] = import_module(f"attncem.base.texts.{word}").TEXTS
-    return texts
+    return {key: sentence for part in parts(word).values() for key, sentence in part.items()}
+
+
+def parts(word: str) -> dict[str, dict[str, str]]:
+    """The parts of a language's file by name: the texts of each by key."""
+    return tomllib.loads(Path(__file__).with_name(f"{word}.toml").read_text(encoding="utf-8"))
 
 
 def text(key: str, /, **values: Any) -> str:
