@@ -78,7 +78,8 @@ def row(name: str, mse: float, *, kind: Any = "attack", method: str = "", **othe
 
 
 def failed(name: str, outcome: Any = "failed", reason: str = "RuntimeError: out of memory") -> Row:
-    return row(name, 0.01, outcome=outcome, reason=reason, scores={}, num_images=0)
+    source = getattr(reason, "source", {})
+    return row(name, 0.01, outcome=outcome, reason=str(reason), reason_source=source, scores={}, num_images=0)
 
 
 def rows(mse: float, *, decoder: dict[str, Any] | None = None) -> list[Row]:

@@ -215,9 +215,9 @@ def test_spans_of_a_log() -> None:
     assert (first.begins, first.ends, second.begins, second.ends) == (2.0, 3.5, 5.0, None)
     assert [first.holds_at(epoch) for epoch in (1.9, 2.0, 3.4, 3.5)] == [False, True, True, False]
     assert second.holds_at(99)
-    assert str(first).startswith("epoch 2 to 3.5: samples skipped")
-    assert str(second).startswith("epoch 5 on: samples skipped")
-    assert str(second).endswith(f"What to do: {CAUSES['skipped'].advice}")
+    assert first.sentence.startswith("epoch 2 to 3.5: samples skipped")
+    assert second.sentence.startswith("epoch 5 on: samples skipped")
+    assert second.sentence.endswith(f"What to do: {CAUSES['skipped'].advice}")
 
 
 def test_a_log_that_holds_its_warnings_is_believed() -> None:
@@ -226,7 +226,7 @@ def test_a_log_that_holds_its_warnings_is_believed() -> None:
     stopped = warning("not_finite", "ce", None, begins=True, step=4, epoch=0.5)
     (span,) = spans([stopped, {"kind": "warning", "cause": "of a later version", "begins": True}])
     assert (span.cause, span.begins, span.ends) == ("not_finite", 0.5, None)
-    assert "training stopped (ce)" in str(span)
+    assert "training stopped (ce)" in span.sentence
 
 
 def test_readings_of_odd_values() -> None:

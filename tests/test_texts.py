@@ -258,6 +258,15 @@ def test_every_text_gets_the_values_it_names() -> None:
     assert wrong == []
 
 
+def test_every_reason_why_a_row_does_not_apply_is_of_the_catalogue() -> None:
+    """Only then it can be shown in another language."""
+    trees = (ast.walk(ast.parse(file.read_text(encoding="utf-8"))) for file in PACKAGE.rglob("*.py"))
+    calls = [node for tree in trees for node in tree if isinstance(node, ast.Call)]
+    reasons = [ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "NotApplicable"]
+    assert len(reasons) > 20
+    assert [reason for reason in reasons if not reason.startswith("written(")] == []
+
+
 def test_no_key_stands_in_two_parts() -> None:
     assert sum(map(len, parts("en").values())) == len(TEXTS)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from attncem.base.record import Record
+from attncem.base.texts import Sentence
 from attncem.base.types import RunError
 from attncem.config.threats import ThreatModel
 from attncem.records.averaging import Averaging
@@ -116,11 +117,12 @@ _EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
 class Row(Record):
     """One line of an audit: what judged, how it ended, and what came out.
 
-    ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason``. ``sees`` is what of the evaluation images
-    it looked at, in ``releases`` of each whose pixels were off by up to ``jitter`` grey levels; ``must_beat`` are the
-    methods that it must do better than. ``scores`` are by measure, as is ``chance``, what a probe would score that sees
-    nothing; ``by`` is the attack whose pictures a probe looked at. Per-image values lie beside it in an .npz file, and
-    for the strongest attack what it had learned in a .safetensors file.
+    ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason`` in English; ``reason_source`` is its key and
+    values, empty where the catalogue does not have it. ``sees`` is what of the evaluation images it looked at, in
+    ``releases`` of each whose pixels were off by up to ``jitter`` grey levels; ``must_beat`` are the methods that it
+    must do better than. ``scores`` are by measure, as is ``chance``, what a probe would score that sees nothing; ``by``
+    is the attack whose pictures a probe looked at. Per-image values lie beside it in an .npz file, and for the
+    strongest attack what it had learned in a .safetensors file.
     """
 
     name: str
@@ -143,8 +145,14 @@ class Row(Record):
     chance: dict[str, float] = field(default_factory=dict)
     by: str = ""
     jitter: int = 0
+    reason_source: Mapping[str, Any] = field(default_factory=dict)
 
     __repr__ = Record.brief
+
+    @property
+    def why(self) -> Sentence:
+        """The reason as a sentence that can be translated."""
+        return Sentence(self.reason, self.reason_source)
 
     @property
     def ok(self) -> bool:

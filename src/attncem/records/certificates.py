@@ -13,7 +13,7 @@ def certificate_findings(result: AuditResult) -> Iterator[Finding]:
     """Claims that are contradicted, and that nothing bounds the leakage of this model."""
     yield from _violations(result)
     rows = [row for row in result.rows if row.kind == "certificate"]
-    reasons = [row.reason for row in rows if row.method == "leakage" and row.outcome == "not_applicable"]
+    reasons = [row.why for row in rows if row.method == "leakage" and row.outcome == "not_applicable"]
     if reasons and not any(_bounds_leakage(bound) for row in rows for bound in row.bounds.values()):
         yield finding("no_certificate", reason=reasons[0])
 

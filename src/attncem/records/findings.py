@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attncem.base.record import Record
-from attncem.base.texts import has_text, retold, text, written
+from attncem.base.texts import Sentence, has_text, text, translated, written
 from attncem.base.texts.titles import row_title
 
 _ROWS = ("base", "floor", "leaders", "other", "rows")
@@ -22,13 +22,16 @@ class Finding(Record):
     """One finding: its code, what it is about (a row's name, or nothing), and the values its sentence needs.
 
     ``said`` is the sentence in English as it was when the finding was made; it is shown where a later version knows no
-    such code. What is kept never depends on the language that was spoken.
+    such code. ``sources`` are the keys and values of those values (and of ``about``) that are sentences themselves;
+    without one, as in results of version 0.2, such a value is shown in English. What is kept never depends on the
+    language that was spoken.
     """
 
     code: str
     about: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     said: str = ""
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -39,8 +42,13 @@ class Finding(Record):
     @property
     def topic(self) -> str:
         """What it is about, as people are shown it: a row by its title, a run by its name."""
-        about = retold(self.about)
-        return about if self.code in _ABOUT_RUNS else row_title(about)
+        if "about" in self.sources:
+            return translated(Sentence(self.about, self.sources["about"]))
+        return self.about if self.code in _ABOUT_RUNS else row_title(self.about)
+
+    def moved(self, about: str) -> Finding:
+        """The same finding about something else."""
+        return replace(self, about=about, sources={name: it for name, it in self.sources.items() if name != "about"})
 
     def _sentence(self) -> str:
         key = f"finding.{self.code}"
@@ -50,11 +58,12 @@ class Finding(Record):
             return self.said
 
     def _value(self, name: str) -> Any:
-        """A value as the sentence says it: names of rows by their titles."""
+        """A value as the sentence says it: names of rows by their titles, sentences in the language now spoken."""
         value = self.values[name]
-        if not isinstance(value, str):
-            return value
-        return _titled(value) if name in _ROWS and self.code not in _ABOUT_RUNS else retold(value)
+        if name in self.sources:
+            return translated(Sentence(value, self.sources[name]))
+        is_row = name in _ROWS and isinstance(value, str) and self.code not in _ABOUT_RUNS
+        return _titled(value) if is_row else value
 
 
 def _titled(rows: str) -> str:
@@ -64,7 +73,9 @@ def _titled(rows: str) -> str:
 
 def finding(code: str, about: str = "", **values: Any) -> Finding:
     """A finding whose sentence stands in the catalogue under ``finding.CODE``."""
-    return Finding(code, about, values, written(f"finding.{code}", **values))
+    sentences = {"about": about, **values}
+    sources = {name: value.source for name, value in sentences.items() if isinstance(value, Sentence) and value.source}
+    return Finding(code, about, values, written(f"finding.{code}", **values), sources)
 
 
 def unique(findings: Iterable[Finding]) -> list[Finding]:

@@ -147,7 +147,7 @@ def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
     if row.kind == "certificate" and row.outcome == "not_applicable":  # told where certificates are shown
         return []
     if row.outcome != "ok":
-        return [finding(f"row_{row.outcome}", row.name, reason=row.reason)]
+        return [finding(f"row_{row.outcome}", row.name, reason=row.why)]
     rivals = [other for other in judged if other.method in row.must_beat and other.sight == row.sight]
     beaten_by = [other for other in rivals if other.mse.mean < row.mse.mean]
     return [*(finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]), *_of_aim(row, judged)]

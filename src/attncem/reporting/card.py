@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from attncem import __version__
-from attncem.base.texts import LANGUAGES, joined, retold, speaking, text
+from attncem.base.texts import LANGUAGES, joined, speaking, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Subject
@@ -72,7 +72,7 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
     certified = [audit for audit in audits if any(row.kind == "certificate" for row in audit.rows)]
     attacked = [audit for audit in audits if any(row.kind == "attack" for row in audit.rows)]
     absent = {
-        row.name: retold(row.reason)
+        row.name: translated(row.why)
         for audit in certified
         for row in audit.rows
         if row.kind == "certificate" and not row.ok

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
-from attncem.base.texts import has_text, joined, pattern, retold, text
+from attncem.base.texts import has_text, joined, pattern, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
@@ -167,7 +167,7 @@ def _environment(plain: bool) -> Environment:
         "count": wording.count,
         "seconds": wording.seconds,
         "svg": Markup,
-        "retold": retold,
+        "translated": translated,
         "row_title": row_title,
         "sentences": joined,
     }

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attncem.base.texts import text, written
+from attncem.base.texts import Sentence, text, written
+from attncem.records.findings import Finding, finding
 
 Record = Mapping[str, Any]
 
@@ -68,12 +69,12 @@ class Cause:
     patience: int = PATIENCE
 
     @property
-    def meaning(self) -> str:
+    def meaning(self) -> Sentence:
         """What happened, in one line, as it is written down."""
         return written(f"health.{self.name}.meaning")
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> Sentence:
         """What to do about it, as it is written down."""
         return written(f"health.{self.name}.advice")
 
@@ -191,16 +192,23 @@ def warning(name: str, key: str, value: float | None, *, begins: bool, step: int
 
     Its text is in English, as all that is written down.
     """
-    cause = CAUSES[name]
-    limit = next((check.limit for check in cause.checks if check.key == key), None)
-    if value is None:
-        known = key if begins else written("health.target_reached")
-    else:
-        known = f"{key} {value:.3g}"
-        known = written("health.limited", number=known, limit=limit) if limit is not None and begins else known
-    what = cause.meaning if begins else written("health.over", cause=cause.meaning.split(":")[0])
+    limit = next((check.limit for check in CAUSES[name].checks if check.key == key), None)
     place = {"kind": "warning", "step": step, "epoch": epoch, "cause": name, "begins": begins}
-    return {**place, "key": key, "value": value, "limit": limit, "text": written("health.told", what=what, known=known)}
+    record = {**place, "key": key, "value": value, "limit": limit}
+    return {**record, "text": _sentence(record)}
+
+
+def _sentence(record: Record) -> Sentence:
+    """What a record of kind "warning" says: the meaning of its cause, and the number that made it begin or end."""
+    cause, begins, key = CAUSES[record["cause"]], record["begins"], str(record.get("key"))
+    value, limit = finite(record.get("value")), finite(record.get("limit"))
+    if value is None:
+        number = key if begins else written("health.target_reached")
+    else:
+        number = f"{key} {value:.3g}"
+        number = written("health.limited", number=number, limit=limit) if limit is not None and begins else number
+    what = cause.meaning if begins else written("health.over", cause=cause.meaning.split(":")[0])
+    return written("health.told", what=what, known=number)
 
 
 @dataclass(frozen=True)
@@ -208,7 +216,7 @@ class Span:
     """One warning from its beginning to its end, in epochs; ``ends`` is None where it still stood at the last line."""
 
     cause: str
-    text: str
+    text: Sentence
     begins: float
     ends: float | None
 
@@ -216,11 +224,17 @@ class Span:
         """Whether the warning stood at this epoch."""
         return self.begins <= epoch and (self.ends is None or self.ends > epoch)
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> Sentence:
         """The warning with its time and what to do, in one line, as it is written down."""
         until = written("health.until.on") if self.ends is None else written("health.until.end", epoch=self.ends)
         advice = CAUSES[self.cause].advice
         return written("health.span", begins=self.begins, until=until, said=self.text, advice=advice)
+
+    @property
+    def finding(self) -> Finding:
+        """The warning as a finding about the training."""
+        return finding("training", written("about.training", cause=self.cause), said=self.sentence)
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
@@ -230,7 +244,8 @@ def spans(records: Iterable[Record]) -> list[Span]:
     found: list[Span] = []
     for line in told or _judge(lines):
         if line["begins"]:
-            found.append(Span(line["cause"], str(line["text"]), float(line["epoch"]), None))
+            sentence = Sentence(str(line["text"]), _sentence(line).source)
+            found.append(Span(line["cause"], sentence, float(line["epoch"]), None))
             continue
         last = max((i for i, span in enumerate(found) if span.cause == line["cause"]), default=None)
         if last is not None:

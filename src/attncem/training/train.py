@@ -17,7 +17,7 @@ from torch import Tensor
 from attncem.base.progress import Progress, show_line, shown, silent, tell
 from attncem.base.record import read
 from attncem.base.seeding import make_generator
-from attncem.base.texts import retold, text, written
+from attncem.base.texts import text, translated, written
 from attncem.base.types import ConfigError, RunError, TrainingError
 from attncem.config.loading.load import load_config
 from attncem.config.options.run import RunConfig
@@ -392,7 +392,7 @@ class _Trainer:
         self.run.log(record)
         for change in self.watch.update(record):
             self.run.log(change)
-            said = {"epoch": record["epoch"], "said": retold(change["text"])}
+            said = {"epoch": record["epoch"], "said": translated(change["text"])}
             tell(self.told, text("health.training", run=self.config.name, **said))
 
     def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:

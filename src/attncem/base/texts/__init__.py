@@ -1,28 +1,24 @@
 """The catalogue: every sentence that a report, a page, a table or a finding shows to people stands in one place.
 
 A text has a dotted key and may hold {names} for values. A language is one TOML file; English is the one that
-results are written in, whoever reads them: `text` speaks, `written` writes, `retold` says what was written.
+results are written in, whoever reads them: `text` speaks, `written` writes, `translated` shows what was written.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import string
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 LANGUAGES = ("en", "zh")
 """Languages, each a TOML file in this folder; the first one is the default."""
 VARIABLE = "ATTNCEM_LANG"
 """The environment variable that asks for one: of a process, of its threads, and of the processes it starts."""
-RETOLD = ("about.", "health.", "measure.", "noise_guess.", "reason.", "subject.lacks", "threat.lacks")
-"""Beginnings of the keys of sentences that stand in results: reasons of rows, warnings of a training, measures."""
 
 _asked: ContextVar[str | None] = ContextVar("language", default=None)
 
@@ -80,66 +76,38 @@ def has_text(key: str) -> bool:
     return key in catalogue(language())
 
 
-def written(key: str, /, **values: Any) -> str:
-    """A text as it is written into results: the same whatever language is spoken."""
-    return catalogue(LANGUAGES[0])[key].format(**values)
+class Sentence(str):
+    """An English sentence as results keep it, with its source: the key and the values that it was made from."""
 
+    source: Mapping[str, Any]
 
-def retold(sentence: str) -> str:
-    """A sentence of a result in the language now spoken, where the catalogue knows how it was made; else as it is.
-
-    What stands in it is retold as well: a reason inside a reason, the advice of a warning.
-    """
-    return _said_again(sentence, RETOLD, retold)
-
-
-def shown_name(name: str, *among: str) -> str:
-    """A name that programs know in English, as people are shown it; one that no key beginning so has stays as it is."""
-    return _said_again(name, among, str)
-
-
-def _said_again(sentence: str, among: tuple[str, ...], value: Callable[[str], str]) -> str:
-    """An English sentence in the language now spoken, where a key that begins so made it; its values pass `value`."""
-    if language() == LANGUAGES[0]:
+    def __new__(cls, english: str, source: Mapping[str, Any] | None = None) -> Self:
+        """Without a source, as in results of version 0.2, it stays English in every language."""
+        sentence = super().__new__(cls, english)
+        sentence.source = source or {}
         return sentence
-    key = _constants(among).get(sentence)
-    if key is not None:
-        return pattern(key)
-    for form, known in _forms(among):
-        if match := form.fullmatch(sentence):
-            return _unformatted(pattern(known)).format(
-                **{name: value(said) for name, said in match.groupdict().items()}
-            )
-    return sentence
 
 
-@cache
-def _constants(among: tuple[str, ...]) -> dict[str, str]:
-    """Sentences without values, with their keys."""
-    return {said: key for key, said in reversed(_beginning(among)) if "{" not in said}
+def written(key: str, /, **values: Any) -> Sentence:
+    """A text as it is written into results: in English, whatever language is spoken."""
+    sources = {name: (isinstance(value, Sentence) and value.source) or value for name, value in values.items()}
+    return Sentence(catalogue(LANGUAGES[0])[key].format(**values), {"key": key, "values": sources})
 
 
-@cache
-def _forms(among: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
-    """Sentences with values, those with the most words of their own first, with their keys."""
-    found = [(said, key) for key, said in _beginning(among) if "{" in said]
-    found.sort(key=lambda pair: -len(re.sub(r"\{\w+[^}]*\}", "", pair[0])))
-    return [(_form(said), key) for said, key in found]
+def translated(sentence: str) -> str:
+    """A sentence of a result in the language now spoken; in English where this version cannot read its source."""
+    source = sentence.source if isinstance(sentence, Sentence) else {}
+    if not source or language() == LANGUAGES[0]:
+        return sentence
+    try:
+        return _text_of(source)
+    except (LookupError, ValueError, TypeError, AttributeError):  # another version's source
+        return sentence
 
 
-def _beginning(among: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(key, said) for key, said in catalogue(LANGUAGES[0]).items() if key.startswith(among)]
-
-
-def _form(said: str) -> re.Pattern[str]:
-    """What the text looks like with its values in it; a value that is formatted is a number."""
-    parts = [
-        (re.escape(words), name, r"[^\s()]+" if spec else ".+?")
-        for words, name, spec, _ in string.Formatter().parse(said)
-    ]
-    return re.compile("".join(words + (f"(?P<{name}>{value})" if name else "") for words, name, value in parts))
-
-
-def _unformatted(said: str) -> str:
-    """A text whose values are words already."""
-    return re.sub(r"\{(\w+)[^}]*\}", r"{\1}", said)
+def _text_of(source: Mapping[str, Any]) -> str:
+    """The text of a source; a value that is a mapping is the source of a sentence inside the sentence."""
+    values = {
+        name: _text_of(value) if isinstance(value, Mapping) else value for name, value in source["values"].items()
+    }
+    return text(source["key"], **values)

@@ -6,9 +6,11 @@ where a name is shown, and nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-from attncem.base.texts import LANGUAGES, language, shown_name, text
+from attncem.base.texts import LANGUAGES, catalogue, language, pattern, text
 
 _HEADS = ("stage.", "row.")
 _PARTS = ("row.", "stage.part.")
@@ -16,7 +18,7 @@ _PARTS = ("row.", "stage.part.")
 
 def row_title(name: str) -> str:
     """A row's name as it is shown."""
-    return shown_name(name, "row.")
+    return _title(name, "row.")
 
 
 def row_titles(names: Iterable[str]) -> str:
@@ -29,17 +31,34 @@ def stage_title(stage: str) -> str:
     if language() == LANGUAGES[0]:
         return stage
     head, *parts = stage.split(": ")
-    said = shown_name(head, *_HEADS)
+    said = _title(head, *_HEADS)
     for part in parts:
-        said = text("said.about", about=said, said=shown_name(part, *_PARTS))
+        said = text("said.about", about=said, said=_title(part, *_PARTS))
     return said
 
 
 def number_title(name: str) -> str:
     """The name of a figure beside a bar, as it is shown."""
-    return shown_name(name, "number.")
+    return _title(name, "number.")
 
 
 def failed_at(stage: str) -> str:
     """The step at which a cell of a campaign failed, as it is shown."""
-    return shown_name(stage, "failed_at.")
+    return _title(stage, "failed_at.")
+
+
+def _title(name: str, *kinds: str) -> str:
+    """A name in the language now spoken, where a key of these kinds has it in English; else as it is."""
+    key, values = ("", {}) if language() == LANGUAGES[0] else _match(name, kinds)
+    return re.sub(r"{(\w+)[^}]*}", r"{\1}", pattern(key)).format(**values) if key else name
+
+
+@lru_cache(maxsize=1024)
+def _match(name: str, kinds: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """The key of an English name and the values in it; no key where the catalogue does not have the name."""
+    names = [(key, english) for key, english in catalogue(LANGUAGES[0]).items() if key.startswith(kinds)]
+    for key, english in names:
+        form = re.sub(r"\\{(\w+)[^}]*\\}", r"(?P<\1>.+)", re.escape(english))
+        if match := re.fullmatch(form, name):
+            return key, match.groupdict()
+    return "", {}

@@ -287,11 +287,8 @@ def _health(opened: OpenRun) -> list[Finding]:
         return []
     epoch = opened.checkpoint.facts["epoch"]
     held = [span for span in spans(opened.directory.records()) if span.holds_at(epoch)]
-    lost = opened.directory.log_problems()
+    lost = enumerate(opened.directory.log_problems(), 1)
     return [
-        *(finding("training", about=written("about.training", cause=span.cause), said=str(span)) for span in held),
-        *(
-            finding("log_lost", about=written("about.log", number=number), said=said)
-            for number, said in enumerate(lost, 1)
-        ),
+        *(span.finding for span in held),
+        *(finding("log_lost", about=written("about.log", number=number), said=said) for number, said in lost),
     ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.base.progress import Progress, silent
-from attncem.base.texts import written
+from attncem.base.texts import Sentence, written
 from attncem.base.types import AttncemError, NotApplicable
 from attncem.config.options.base import Options
 from attncem.judging.attacks.base import Attack
@@ -64,8 +64,8 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
     try:
         found = _judged(case, judge, row, seed)
         case.require_unchanged()
-    except NotApplicable as reason:
-        found = Measured(replace(row, outcome="not_applicable", reason=str(reason)))
+    except NotApplicable as error:
+        found = Measured(replace(row, outcome="not_applicable", reason=str(error), reason_source=_source(error)))
     except Exception as error:  # whatever an attack does costs its own row only
         found = Measured(replace(row, outcome="failed", reason=_reason(error)))
     return replace(found, row=replace(found.row, seconds=time.perf_counter() - started))
@@ -95,6 +95,11 @@ def _reason(error: Exception) -> str:
         return said
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {said} ({_short(place.filename)}, line {place.lineno})"
+
+
+def _source(error: NotApplicable) -> Mapping[str, Any]:
+    """Key and values of what it says; nothing where the sentence is not of the catalogue."""
+    return next((sentence.source for sentence in error.args if isinstance(sentence, Sentence)), {})
 
 
 def _short(filename: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncem.base.texts import retold, text
+from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, Row
 from attncem.records.explanation import GATES
@@ -139,7 +139,7 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
         "accuracy": f"{said(ACCURACY, accuracy.mean if accuracy else None)} {ends}".strip(),
         "strongest": row_title(audit.strongest),
         "rows": [_row(row) for row in rows],
-        "others": [[row_title(row.name), retold(row.reason)] for row in others],
+        "others": [[row_title(row.name), translated(row.why)] for row in others],
         "warnings": audit.warnings,
     }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from attncem.base.texts import text, written
+from attncem.base.texts import text
 from attncem.records import joining
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding, finding, unique
@@ -23,9 +22,7 @@ def run_warnings(run: RunView, best_accuracy: float | None = None) -> list[str]:
 
 def run_findings(run: RunView, best_accuracy: float | None = None) -> list[Finding]:
     """The findings about a run: its status, its training, its audits; none twice."""
-    training = [
-        finding("training", written("about.training", cause=span.cause), said=str(span)) for span in spans(run.metrics)
-    ]
+    training = [span.finding for span in spans(run.metrics)]
     told = {(item.code, item.about) for item in training}
     lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.audits]
     audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.audits)
@@ -38,7 +35,7 @@ def _merged(lists: Sequence[Sequence[Finding]], audits: Sequence[AuditResult]) -
     shared = [item for item in (lists[0] if lists else []) if all(item in others for others in lists)]
     found = list(shared)
     for name, own in zip(name_audits(audits)[0], lists, strict=True):
-        found += [replace(item, about=_joined(name, item)) for item in own if item not in shared]
+        found += [item.moved(_joined(name, item)) for item in own if item not in shared]
     return unique(found)
 
 

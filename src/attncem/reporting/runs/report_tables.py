@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from attncem.base.texts import retold, text
+from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row, Score
 from attncem.records.metrics import METRICS
@@ -269,7 +269,7 @@ def _without_measure(cells: Cells) -> list[str]:
     row: Row = cells["attack"]
     if row.ok:
         return [] if cells["judged"] else list(cells["said"])
-    return [text("report.outcome.reason", outcome=text(f"report.outcome.{row.outcome}"), reason=retold(row.reason))]
+    return [text("report.outcome.reason", outcome=text(f"report.outcome.{row.outcome}"), reason=translated(row.why))]
 
 
 def _score(name: str, score: Score | None) -> Item:
