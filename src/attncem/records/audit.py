@@ -345,6 +345,17 @@ class AuditResult(Record):
         """The row of this name."""
         return next(row for row in self.rows if row.name == name)
 
+    def score(self, measure: str, row: str = "") -> Score | None:
+        """The accuracy, or a measure of the strongest attack, or of an attack or floor by its name; None: not there."""
+        if measure == "accuracy":
+            return self.accuracy
+        return next((it.scores.get(measure) for it in self.attacks if it.name == (row or self.strongest)), None)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether there is a strongest attack, and a larger budget would not gain."""
+        return bool(self.strongest) and self.strongest_attack.verdict.reliable
+
     @property
     def strongest_attack(self) -> Row:
         """The row with the lowest mean MSE, on common images."""

@@ -12,10 +12,11 @@ from attncem.records.audit import AuditResult, Row
 from attncem.records.explanation import GATES
 from attncem.records.metrics import METRICS
 from attncem.records.portrait import Portrait
+from attncem.records.study import ACCURACY, AuditKind, Spread
 from attncem.reporting import wording
 from attncem.reporting.campaign.items import digits, interval, mean_sd, said
-from attncem.reporting.campaign.load import ACCURACY, ERRORS, CampaignView, CellEntry, Group
-from attncem.reporting.campaign.numbers import ArmRow, Spread, arm_rows, front, lost
+from attncem.reporting.campaign.load import ERRORS, CampaignView, Judged, JudgedArm, JudgedCell
+from attncem.reporting.campaign.numbers import ArmRow, arm_rows, lost
 from attncem.reporting.table_formats import FORMATS, Table
 
 _PORTRAITS = 3_000_000
@@ -34,6 +35,7 @@ WORDS = (
 def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
     """All of it, as plain data."""
     portraits, left_out = _portraits(view)
+    study = view.study
     return {
         "words": {name: text(f"arms.script.{name}") for name in WORDS},
         "standings": {name: text(f"arms.standing.{name}") for name in ("surely", "possibly", "not")},
@@ -41,11 +43,11 @@ def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
         "gates": {name: text(f"explain.gate.{name}") for name in GATES},
         "measures": [_measure(name) for name in ERRORS],
         "accuracy_title": text("arms.plot.accuracy"),
-        "arms": view.arms,
-        "kinds": list(view.kinds),
-        "groups": [_group(group) for group in view.groups],
-        "points": [_points(view, kind) for kind in view.kinds],
-        "cells": {entry.cell.id: _cell(view, group, entry) for group in view.groups for entry in group.cells},
+        "arms": study.names,
+        "kinds": list(map(str, study.kinds)),
+        "groups": [_group(arm) for arm in study.arms],
+        "points": [_points(study, kind) for kind in study.kinds],
+        "cells": {cell.id: _cell(study, arm, cell) for arm in study.arms for cell in arm.cells},
         "portraits": portraits,
         "portraits_left_out": left_out,
         "tables": {table.name: {ending: write(table) for ending, write in FORMATS.items()} for table in tables},
@@ -57,20 +59,20 @@ def _measure(name: str) -> dict[str, Any]:
     return {"name": name, "title": text(f"measure.{name}"), "decimals": metric.decimals, "private": metric.private}
 
 
-def _group(group: Group) -> dict[str, Any]:
-    return {"label": group.label, "arm": group.arm, "color": group.color, "cells": [it.cell.id for it in group.cells]}
+def _group(arm: JudgedArm) -> dict[str, Any]:
+    return {"label": arm.label, "arm": arm.name, "color": arm.color, "cells": [cell.id for cell in arm.cells]}
 
 
 # points of the plot
 
 
-def _points(view: CampaignView, kind: str) -> list[dict[str, Any]]:
+def _points(study: Judged, kind: AuditKind) -> list[dict[str, Any]]:
     """The arms that have an accuracy and errors, in the order of the groups."""
-    fronts, useless = {measure: front(view, kind, measure) for measure in ERRORS}, lost(view, kind)
+    fronts, useless = {measure: study.front(measure, kind) for measure in ERRORS}, lost(study, kind)
     return [
-        {"group": number, "lost": row.group.label in useless, "accuracy": _spread(ACCURACY, row.spreads[ACCURACY])}
+        {"group": number, "lost": row.arm.label in useless, "accuracy": _spread(ACCURACY, row.spreads[ACCURACY])}
         | _errors(row, fronts)
-        for number, row in enumerate(arm_rows(view, kind))
+        for number, row in enumerate(arm_rows(study, kind))
         if ACCURACY in row.spreads
     ]
 
@@ -78,8 +80,8 @@ def _points(view: CampaignView, kind: str) -> list[dict[str, Any]]:
 def _errors(row: ArmRow, fronts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     found = {}
     for measure, standing in fronts.items():
-        if measure in row.spreads and row.group.label in standing:
-            place = standing[row.group.label]
+        if measure in row.spreads and row.arm.label in standing:
+            place = standing[row.arm.label]
             own = {"standing": place.standing, "share": wording.percent(place.share, 0)}
             found[measure] = _spread(measure, row.spreads[measure]) | own
     return found
@@ -106,18 +108,17 @@ def _short(value: float) -> float:
 # cells
 
 
-def _cell(view: CampaignView, group: Group, entry: CellEntry) -> dict[str, Any]:
-    cell, state = entry.cell, entry.view.state
-    found = [(number, entry.audits[kind]) for number, kind in enumerate(view.kinds) if kind in entry.audits]
+def _cell(study: Judged, arm: JudgedArm, cell: JudgedCell) -> dict[str, Any]:
+    found = [(number, cell.audits[kind]) for number, kind in enumerate(study.kinds) if kind in cell.audits]
     return {
-        "label": group.label,
-        "color": group.color,
+        "label": arm.label,
+        "color": arm.color,
         "seed": cell.seed,
-        "point": {key: repr(value) for key, value in cell.point.items()},
-        "state": text(f"arms.state.{state}"),
-        "reason": entry.view.reason,
-        "training": wording.seconds(entry.training_seconds),
-        "command": f"attncem report {entry.view.path}",
+        "point": {key: repr(value) for key, value in arm.point.items()},
+        "state": text(f"arms.state.{cell.state}"),
+        "reason": cell.reason,
+        "training": wording.seconds(cell.training_seconds),
+        "command": f"attncem report {cell.path}",
         "audits": [{"kind": number, **_audit(audit)} for number, audit in found],
         "at": {str(number): _place(audit) for number, audit in found if audit.accuracy and audit.strongest},
     }
@@ -155,7 +156,7 @@ def _row(row: Row) -> list[Any]:
 
 def _portraits(view: CampaignView) -> tuple[list[dict[str, Any]], int]:
     """As many as there is room for, and how many are left out."""
-    firsts = {group.arm: group.label for group in reversed(view.groups) if group.label in view.portraits}
+    firsts = {arm.name: arm.label for arm in reversed(view.study.arms) if arm.label in view.portraits}
     order = sorted(view.portraits, key=lambda label: label not in firsts.values())
     kept: dict[str, dict[str, Any]] = {}
     taken = 0

@@ -9,9 +9,9 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.comparison import SeedSummary
 from attncem.records.metrics import METRICS
+from attncem.records.study import ACCURACY, Spread
 from attncem.reporting import wording
-from attncem.reporting.campaign.load import ACCURACY, Group
-from attncem.reporting.campaign.numbers import Spread
+from attncem.reporting.campaign.load import JudgedArm
 from attncem.reporting.table_formats import Column, Item
 
 SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
@@ -51,9 +51,9 @@ def number(value: float | None, digits: int = 4, **other: Any) -> Item:
     return Item(value, wording.decimal(value, digits), **other)
 
 
-def arm_item(group: Group) -> Item:
+def arm_item(arm: JudgedArm) -> Item:
     """An arm's name in its colour; a click leads to its first cell."""
-    return Item(group.label, group.label, color=group.color, cell=group.cells[0].cell.id)
+    return Item(arm.label, arm.label, color=arm.color, cell=arm.cells[0].id)
 
 
 def digits(measure: str) -> int:

@@ -15,12 +15,13 @@ from attncem.config.loading.languages import spoken
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison
 from attncem.records.files import write_atomic
+from attncem.records.study import ACCURACY, AuditKind
 from attncem.reporting import html
 from attncem.reporting.campaign import plots as drawn
 from attncem.reporting.campaign import tables
 from attncem.reporting.campaign.data import page_data
-from attncem.reporting.campaign.load import ACCURACY, ERRORS, CampaignView, load_campaign
-from attncem.reporting.campaign.numbers import MEASURES, against, cautions, front, is_better, lost
+from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign
+from attncem.reporting.campaign.numbers import cautions, is_better, lost
 from attncem.reporting.campaign.wall import walls
 from attncem.reporting.figures import NUM_COLORS, Drawing
 from attncem.reporting.fonts import drawable
@@ -59,7 +60,7 @@ def write_tables(folder: Path | str, out: Path | str, *, lang: str | None = None
     ``lang``: the language of Markdown and LaTeX; the columns of CSV have the same names in all.
     """
     with spoken(lang):
-        found = all_tables(load_campaign(Path(folder)))
+        found = all_tables(load_campaign(Path(folder)).study)
         made = [(f"{it.name}.{end}", write(it).encode()) for it in found for end, write in FORMATS.items()]
     return _write(Path(out), made)
 
@@ -77,7 +78,9 @@ def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = Non
 def campaign_figures(folder: Path | str) -> list[drawn.Plot]:
     """Every figure of a campaign, to be drawn."""
     view = load_campaign(Path(folder))
-    return drawn.plots(view, view.kinds[0]) if view.kinds else [*drawn.training_plots(view), *drawn.cloud_plots(view)]
+    if view.study.kinds:
+        return drawn.plots(view, view.study.kinds[0])
+    return [*drawn.training_plots(view.study), *drawn.cloud_plots(view)]
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
@@ -91,20 +94,21 @@ def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
 
 
 def _reference(view: CampaignView, asked: str | None) -> str:
-    if asked is not None and asked not in view.arms:
-        raise RunError(f"{view.path} has no arm {asked}; it has {', '.join(view.arms)}")
-    return asked or next(iter(view.arms), "")
+    names = view.study.names
+    if asked is not None and asked not in names:
+        raise RunError(f"{view.path} has no arm {asked}; it has {', '.join(names)}")
+    return asked or next(iter(names), "")
 
 
-def all_tables(view: CampaignView) -> list[Table]:
+def all_tables(study: Judged) -> list[Table]:
     """Every table that has rows; those that belong to one kind of audit are of the first kind, but for the headline."""
-    found = [tables.headline(view, kind, headline_name(number)) for number, kind in enumerate(view.kinds)]
-    found += [tables.cells(view), tables.attacks(view)]
-    if view.kinds:
-        lead = view.kinds[0]
+    found = [tables.headline(study, kind, headline_name(number)) for number, kind in enumerate(study.kinds)]
+    found += [tables.cells(study), tables.attacks(study)]
+    if study.kinds:
+        lead = study.kinds[0]
         made = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes)
-        found += [make(view, lead) for make in made]
-    return [table for table in [*found, tables.lacking(view)] if table.rows]
+        found += [make(study, lead) for make in made]
+    return [table for table in [*found, tables.lacking(study)] if table.rows]
 
 
 def headline_name(number: int) -> str:
@@ -117,32 +121,33 @@ def headline_name(number: int) -> str:
 
 def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str, Any]:
     """Everything the template shows."""
-    made = {table.name: table for table in all_tables(view)}
-    lead = view.kinds[0] if view.kinds else ""
-    heats = tables.heats(view, lead)
+    study = view.study
+    made = {table.name: table for table in all_tables(study)}
+    lead = study.kinds[0] if study.kinds else None
     return {
         "version": __version__,
         "generator": f"{GENERATOR} {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "view": view,
+        "study": study,
         "plan": view.plan,
         "lead": lead,
         "reference": reference,
-        "standing": standing(view),
-        "counts": counts(view),
-        "verdict": verdict(view, lead, reference),
-        "cautions": cautions(view, lead),
+        "standing": standing(study),
+        "counts": counts(study),
+        "verdict": verdict(study, lead, reference),
+        "cautions": cautions(study, lead) if lead else [],
         "tables": made,
-        "headlines": [(kind, made[headline_name(n)], _marks(view, kind)) for n, kind in enumerate(view.kinds)],
+        "headlines": [(kind, made[headline_name(n)], _marks(study, kind)) for n, kind in enumerate(study.kinds)],
         "measured": MEASURES,
-        "trade_offs": _drawn(drawn.trade_offs(view, lead)[:1]) if lead else [],
+        "trade_offs": _drawn(drawn.trade_offs(study, lead)[:1]) if lead else [],
         "errors": [(name, text(f"measure.{name}")) for name in ERRORS],
-        "walls": walls(view, lead) if lead else [],
-        "cost_plots": _drawn(drawn.cost_plots(view, lead)) if lead else [],
-        "sensitivity": [(key, _drawn(drawn.sensitivity_plots(view, lead, [key]))) for key in view.keys] if lead else [],
-        "heats": heats,
+        "walls": walls(study, lead) if lead else [],
+        "cost_plots": _drawn(drawn.cost_plots(study, lead)) if lead else [],
+        "sensitivity": _sensitivity(study, lead) if lead else [],
+        "heats": tables.heats(study, lead) if lead else [],
         "risks": risks(made.get("classes")),
-        "training": _drawn(drawn.training_plots(view)),
+        "training": _drawn(drawn.training_plots(study)),
         "data": page_data(view, list(made.values())),
         "formats": list(FORMATS),
         "reading": READING,
@@ -150,31 +155,35 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
     }
 
 
+def _sensitivity(study: Judged, kind: AuditKind) -> list[tuple[str, list[Drawing]]]:
+    return [(option, _drawn(drawn.sensitivity_plots(study, kind, [option]))) for option in study.options]
+
+
 def _drawn(plots: Sequence[drawn.Plot]) -> list[Drawing]:
     return [drawn.inline(plot) for plot in plots]
 
 
-def counts(view: CampaignView) -> list[tuple[State, int]]:
+def counts(study: Judged) -> list[tuple[State, int]]:
     """How many cells are in each state, those that occur."""
-    found = Counter(entry.view.state for entry in view.cells)
+    found = Counter(cell.state for cell in study.cells)
     return [(state, found[state]) for state in reversed(get_args(State)) if found[state]]
 
 
-def standing(view: CampaignView) -> str:
+def standing(study: Judged) -> str:
     """How far the campaign is, in one sentence."""
-    found = Counter(entry.view.state for entry in view.cells)
-    total, done, failed = len(view.cells), found["done"], found["failed"]
+    found = Counter(cell.state for cell in study.cells)
+    total, done, failed = len(study.cells), found["done"], found["failed"]
     if done == total:
         return text("arms.how_far.whole", total=total)
     return text("arms.how_far.part", done=done, total=total, failed=failed, missing=total - done - failed)
 
 
-def _marks(view: CampaignView, kind: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """What every test says about an arm and a measure, one for each reference arm; lost arms are never praised."""
-    useless = lost(view, kind)
+    useless = lost(study, kind)
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for arm in view.arms:
-        for place, item in against(view, kind, arm).items():
+    for arm in study.names:
+        for place, item in study.against(arm, kind, MEASURES).items():
             tone = "" if place[0] in useless and item.measure != ACCURACY else _tone(item)
             found.setdefault(place, []).append({"reference": arm, "said": short_verdict(item), "tone": tone})
     return found
@@ -192,11 +201,11 @@ def _tone(item: Comparison) -> str:
     return "" if better is None else "yes" if better else "no"
 
 
-def verdict(view: CampaignView, kind: str, reference: str) -> list[str]:
+def verdict(study: Judged, kind: AuditKind | None, reference: str) -> list[str]:
     """What the campaign shows, in a few sentences: the front, and what the tests could tell."""
     if not kind:
         return [text("arms.verdict.nothing")]
-    points, useless = front(view, kind, "mse"), lost(view, kind)
+    points, useless = study.front("mse", kind), lost(study, kind)
     said = []
     for place in ("surely", "possibly"):
         labels = [label for label, point in points.items() if point.standing == place and label not in useless]
@@ -204,7 +213,7 @@ def verdict(view: CampaignView, kind: str, reference: str) -> list[str]:
             said.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
     if useless:
         said.append(text("arms.verdict.lost", arms=_listed([label for label in points if label in useless])))
-    made = against(view, kind, reference)
+    made = study.against(reference, kind, MEASURES)
     if made:
         shown = sum(is_better(item) is not None for item in made.values())
         few = sum(item.verdict == "too_few_seeds" for item in made.values())

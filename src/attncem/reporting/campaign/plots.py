@@ -20,9 +20,11 @@ from attncem.base.texts import text
 from attncem.records.comparison import SeedSummary
 from attncem.records.metrics import METRICS
 from attncem.records.portrait import Cloud
+from attncem.records.study import ACCURACY, AuditKind
+from attncem.records.study.campaign import short_value
 from attncem.reporting.campaign.items import said
-from attncem.reporting.campaign.load import ACCURACY, ERRORS, CampaignView, Group, records, shown
-from attncem.reporting.campaign.numbers import arm_rows, effects, front, heat
+from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, JudgedArm
+from attncem.reporting.campaign.numbers import arm_rows
 from attncem.reporting.figures import (
     GRID,
     INK,
@@ -120,14 +122,14 @@ def on_paper() -> Iterator[None]:
         yield
 
 
-def plots(view: CampaignView, kind: str) -> list[Plot]:
+def plots(view: CampaignView, kind: AuditKind) -> list[Plot]:
     """Every figure of a campaign, for files."""
     return [
-        *trade_offs(view, kind),
-        *cost_plots(view, kind),
-        *sensitivity_plots(view, kind),
-        *heat_plots(view, kind),
-        *training_plots(view),
+        *trade_offs(view.study, kind),
+        *cost_plots(view.study, kind),
+        *sensitivity_plots(view.study, kind),
+        *heat_plots(view.study, kind),
+        *training_plots(view.study),
         *cloud_plots(view),
     ]
 
@@ -135,42 +137,42 @@ def plots(view: CampaignView, kind: str) -> list[Plot]:
 # accuracy and error
 
 
-def trade_offs(view: CampaignView, kind: str) -> list[Plot]:
+def trade_offs(study: Judged, kind: AuditKind) -> list[Plot]:
     """Accuracy against each error, with intervals over seeds, or over images where there is one seed."""
-    return [_trade_off(view, kind, measure) for measure in ERRORS if _has_points(view, kind, measure)]
+    return [_trade_off(study, kind, measure) for measure in ERRORS if _has_points(study, kind, measure)]
 
 
-def _has_points(view: CampaignView, kind: str, measure: str) -> bool:
-    return any(group.values(kind, ACCURACY) and group.values(kind, measure) for group in view.groups)
+def _has_points(study: Judged, kind: AuditKind, measure: str) -> bool:
+    return any(arm.values(ACCURACY, kind) and arm.values(measure, kind) for arm in study.arms)
 
 
-def _trade_off(view: CampaignView, kind: str, measure: str) -> Plot:
+def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
     def draw(axes: Any, ink: Ink) -> str:
-        standing, told = front(view, kind, measure), []
-        for row in arm_rows(view, kind):
-            if row.group.label not in standing:
+        standing, told = study.front(measure, kind), []
+        for row in arm_rows(study, kind):
+            if row.arm.label not in standing:
                 continue
-            x, y, place = row.spreads[ACCURACY], row.spreads[measure], standing[row.group.label].standing
+            x, y, place = row.spreads[ACCURACY], row.spreads[measure], standing[row.arm.label].standing
             ends = [_ends(item.seeds, item.image_low, item.image_high) for item in (x, y)]
             axes.errorbar(
                 100 * x.seeds.mean,
                 y.seeds.mean,
                 xerr=[[100 * side] for side in ends[0]],
                 yerr=[[side] for side in ends[1]],
-                color=ink.of(row.group.color),
-                marker=marker_of(row.group.color),
-                markerfacecolor=ink.of(row.group.color) if place == "surely" else "none",
+                color=ink.of(row.arm.color),
+                marker=marker_of(row.arm.color),
+                markerfacecolor=ink.of(row.arm.color) if place == "surely" else "none",
                 alpha=_ALPHA[place],
                 markersize=5,
                 linewidth=1,
             )
             values = {"accuracy": said(ACCURACY, x.seeds.mean), "value": said(measure, y.seeds.mean)}
-            told.append(text("arms.plot.point", arm=row.group.label, **values))
+            told.append(text("arms.plot.point", arm=row.arm.label, **values))
         axes.set_xlabel(text("arms.plot.accuracy"))
         axes.set_ylabel(text(f"measure.{measure}"))
         if METRICS[measure].private == "lower":
             axes.invert_yaxis()
-        _legend(axes, view, ink)
+        _legend(axes, study, ink)
         return "; ".join(told)
 
     title = text("arms.plot.trade_off", measure=text(f"measure.{measure}"))
@@ -183,48 +185,48 @@ def _ends(own: SeedSummary, low: float, high: float) -> tuple[float, float]:
     return max(own.mean - first, 0.0), max(last - own.mean, 0.0)
 
 
-def _legend(axes: Any, view: CampaignView, ink: Ink) -> None:
-    for number, arm in enumerate(view.arms):
+def _legend(axes: Any, study: Judged, ink: Ink) -> None:
+    for number, arm in enumerate(study.names):
         axes.plot([], [], color=ink.of(number), marker=marker_of(number), linestyle="", markersize=5, label=arm)
     legend = axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     legend.set_in_layout(True)
 
 
-def cost_plots(view: CampaignView, kind: str) -> list[Plot]:
+def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     """Training time against the strongest attack's error."""
-    points = [(group, _seconds(group), group.values(kind, "mse")) for group in view.groups]
-    known = [(group, plain.fmean(spent), plain.fmean(errors)) for group, spent, errors in points if spent and errors]
+    points = [(arm, _seconds(arm), arm.values("mse", kind)) for arm in study.arms]
+    known = [(arm, plain.fmean(spent), plain.fmean(errors)) for arm, spent, errors in points if spent and errors]
     if not known:
         return []
 
     def draw(axes: Any, ink: Ink) -> str:
-        for group, spent, error in known:
-            axes.plot(spent, error, marker_of(group.color), color=ink.of(group.color), markersize=5)
+        for arm, spent, error in known:
+            axes.plot(spent, error, marker_of(arm.color), color=ink.of(arm.color), markersize=5)
         axes.set_xlabel(text("arms.plot.seconds"))
         axes.set_ylabel(text("measure.mse"))
         axes.set_xlim(left=0)
-        said_points = (text("arms.plot.cost", arm=group.label, seconds=x, mse=y) for group, x, y in known)
+        said_points = (text("arms.plot.cost", arm=arm.label, seconds=x, mse=y) for arm, x, y in known)
         return "; ".join(said_points)
 
     return [Plot("training-cost", text("arms.plot.costs"), draw, (5.6, 3.2))]
 
 
-def _seconds(group: Group) -> list[float]:
-    return [entry.training_seconds for entry in group.cells if entry.training_seconds is not None]
+def _seconds(arm: JudgedArm) -> list[float]:
+    return [cell.training_seconds for cell in arm.cells if cell.training_seconds is not None]
 
 
 # sensitivity
 
 
-def sensitivity_plots(view: CampaignView, kind: str, keys: Sequence[str] | None = None) -> list[Plot]:
+def sensitivity_plots(study: Judged, kind: AuditKind, keys: Sequence[str] | None = None) -> list[Plot]:
     """Accuracy and errors against the keys of the grids, a line an arm."""
-    asked = view.keys if keys is None else keys
-    made = [_sensitivity(view, kind, key, measure) for key in asked for measure in (ACCURACY, *ERRORS)]
+    asked = study.options if keys is None else keys
+    made = [_sensitivity(study, kind, key, measure) for key in asked for measure in MEASURES]
     return [plot for plot in made if plot is not None]
 
 
-def _sensitivity(view: CampaignView, kind: str, key: str, measure: str) -> Plot | None:
-    lines = [(number, arm, effects(view, kind, arm, key, measure)) for number, arm in enumerate(view.arms)]
+def _sensitivity(study: Judged, kind: AuditKind, key: str, measure: str) -> Plot | None:
+    lines = [(number, arm, study.effects(key, arm, measure, kind)) for number, arm in enumerate(study.names)]
     lines = [line for line in lines if line[2]]
     values = list({repr(effect.value): effect.value for _, _, own in lines for effect in own}.values())
     if len(values) < 2:
@@ -248,10 +250,10 @@ def _sensitivity(view: CampaignView, kind: str, key: str, measure: str) -> Plot 
                 linewidth=1.3,
                 elinewidth=0.8,
             )
-            pairs = [(shown(effect.value), said(measure, effect.summary.mean)) for effect in own]
+            pairs = [(short_value(effect.value), said(measure, effect.summary.mean)) for effect in own]
             numbers = (text("arms.plot.value", key=value, value=mean) for value, mean in pairs)
             told.append(text("arms.plot.line", arm=arm, values=", ".join(numbers)))
-        for color, mean in _beside(view, kind, key, measure):
+        for color, mean in _beside(study, kind, key, measure):
             axes.axhline(scale * mean, color=ink.of(color), linewidth=1, linestyle="--")
         _key_axis(axes, places, values, numeric=numeric)
         axes.set_xlabel(key)
@@ -261,11 +263,11 @@ def _sensitivity(view: CampaignView, kind: str, key: str, measure: str) -> Plot 
     return Plot(f"sensitivity-{key.replace('.', '-')}-{measure}", measured, draw)
 
 
-def _beside(view: CampaignView, kind: str, key: str, measure: str) -> Iterator[tuple[int, float]]:
+def _beside(study: Judged, kind: AuditKind, key: str, measure: str) -> Iterator[tuple[int, float]]:
     """The arms that have no such key and one point: a level to compare with."""
-    for color, arm in enumerate(view.arms):
-        own = [group for group in view.groups if group.arm == arm]
-        if len(own) == 1 and key not in own[0].point and (values := own[0].values(kind, measure)):
+    for color, name in enumerate(study.names):
+        own = [arm for arm in study.arms if arm.name == name]
+        if len(own) == 1 and key not in own[0].point and (values := own[0].values(measure, kind)):
             yield color, plain.fmean(values)
 
 
@@ -274,18 +276,18 @@ def _key_axis(axes: Any, places: dict[str, float], values: Sequence[Any], *, num
     numbers = sorted(places.values())
     if numeric and numbers[0] > 0 and numbers[-1] / numbers[0] >= _LOGARITHMIC:
         axes.set_xscale("log")
-    axes.set_xticks(list(places.values()), [shown(value) for value in values])
+    axes.set_xticks(list(places.values()), [short_value(value) for value in values])
     axes.minorticks_off()
 
 
-def heat_plots(view: CampaignView, kind: str) -> list[Plot]:
+def heat_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     """A heat map for each pair of keys and each arm."""
     return [
         _heat(arm, pair, measure, own)
-        for pair in combinations(view.keys, 2)
+        for pair in combinations(study.options, 2)
         for measure in (ACCURACY, "mse")
-        for arm in view.arms
-        if len(own := heat(view, kind, arm, pair, measure)) > 1
+        for arm in study.names
+        if len(own := study.heat(pair, arm, measure, kind)) > 1
     ]
 
 
@@ -313,22 +315,22 @@ def _heat(arm: str, pair: tuple[str, str], measure: str, own: dict[tuple[str, st
 # over training
 
 
-def training_plots(view: CampaignView) -> list[Plot]:
+def training_plots(study: Judged) -> list[Plot]:
     """What the surrogates say of themselves over training: the first point of every arm, the range over its seeds."""
-    firsts = {group.arm: group for group in reversed(view.groups)}
-    logs = {arm: [records(entry) for entry in firsts[arm].cells if entry.manifest] for arm in view.arms}
-    made = [_watched(view, key, logs) for key in WATCHED]
+    firsts = {arm.name: arm for arm in reversed(study.arms)}
+    logs = {name: [cell.records() for cell in firsts[name].cells if cell.manifest] for name in study.names}
+    made = [_watched(study, key, logs) for key in WATCHED]
     return [plot for plot in made if plot is not None]
 
 
-def _watched(view: CampaignView, key: str, logs: dict[str, list[list[dict[str, Any]]]]) -> Plot | None:
+def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]]) -> Plot | None:
     lines = {arm: by_epoch for arm, runs in logs.items() if (by_epoch := _by_epoch(runs, key))}
     if not lines:
         return None
 
     def draw(axes: Any, ink: Ink) -> str:
         for arm, by_epoch in lines.items():
-            color, x = ink.of(view.arms.index(arm)), sorted(by_epoch)
+            color, x = ink.of(study.names.index(arm)), sorted(by_epoch)
             axes.plot(x, [plain.fmean(by_epoch[epoch]) for epoch in x], color=color, linewidth=1.4)
             ends = [(min(by_epoch[epoch]), max(by_epoch[epoch])) for epoch in x]
             axes.fill_between(x, *zip(*ends, strict=True), color=color, alpha=0.18, linewidth=0)

@@ -10,7 +10,8 @@ from pathlib import Path
 from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult, Picture
 from attncem.records.ledger import Ledger
-from attncem.reporting.campaign.load import CampaignView, CellEntry, Group
+from attncem.records.study import AuditKind
+from attncem.reporting.campaign.load import Judged, JudgedArm, JudgedCell
 from attncem.reporting.wording import class_name
 
 _BYTES = 5_000_000
@@ -31,8 +32,8 @@ class Shot:
 class WallRow:
     """One arm: its cell and attack, with an image for every column."""
 
-    group: Group
-    entry: CellEntry
+    arm: JudgedArm
+    cell: JudgedCell
     attack: str
     shots: Sequence[Shot]
 
@@ -50,30 +51,30 @@ class Wall:
 
 @dataclass(frozen=True)
 class _Hung:
-    group: Group
-    entry: CellEntry
+    arm: JudgedArm
+    cell: JudgedCell
     audit: AuditResult
     pictures: Sequence[Picture]
 
 
-def walls(view: CampaignView, kind: str) -> list[Wall]:
+def walls(study: Judged, kind: AuditKind) -> list[Wall]:
     """One wall for each set of evaluation images, with the first seed of every arm that has pictures of it."""
     sets: dict[tuple[str, str], list[_Hung]] = {}
-    for group in view.groups:
-        hung = _hung(group, kind)
+    for arm in study.arms:
+        hung = _hung(arm, kind)
         if hung is not None:
             subject = hung.audit.subject
             sets.setdefault((subject.dataset, subject.data_sha256), []).append(hung)
     return [_wall(dataset, own, _BYTES // len(sets)) for (dataset, _), own in sets.items()]
 
 
-def _hung(group: Group, kind: str) -> _Hung | None:
-    entry = group.first(kind)
-    if entry is None:
+def _hung(arm: JudgedArm, kind: AuditKind) -> _Hung | None:
+    cell = arm.first(kind)
+    if cell is None:
         return None
-    audit = entry.audits[kind]
+    audit = cell.audits[kind]
     pictures = [picture for picture in audit.strongest_attack.pictures if picture.role == "fixed"]
-    return _Hung(group, entry, audit, pictures) if pictures else None
+    return _Hung(arm, cell, audit, pictures) if pictures else None
 
 
 def _wall(dataset: str, own: Sequence[_Hung], room: int) -> Wall:
@@ -84,7 +85,7 @@ def _wall(dataset: str, own: Sequence[_Hung], room: int) -> Wall:
     used = columns[: max(_FEWEST, fitting)]
     shown = own[: max(1, room // (each * len(used)) - 1)]
     originals = [_original(own, index) for index in used]
-    rows = [WallRow(hung.group, hung.entry, hung.audit.strongest, _shots(hung, used)) for hung in shown]
+    rows = [WallRow(hung.arm, hung.cell, hung.audit.strongest, _shots(hung, used)) for hung in shown]
     return Wall(dataset, originals, rows, len(columns) - len(used), len(own) - len(shown))
 
 

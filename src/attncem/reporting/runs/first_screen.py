@@ -11,10 +11,9 @@ from attncem.base.texts.titles import row_title, row_titles
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditResult, Picture
 from attncem.records.statistics import seed_summary
+from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
 from attncem.reporting.campaign.items import interval, mean_sd
-from attncem.reporting.campaign.load import ACCURACY
-from attncem.reporting.campaign.numbers import of_scores
 from attncem.reporting.runs.gallery import Album, Cell
 from attncem.reporting.runs.load import Entry, RunView
 from attncem.reporting.runs.methods import Method
@@ -101,7 +100,7 @@ def _row(
 
 
 def _accuracy(method: Method) -> Number | None:
-    found = of_scores(method.accuracies)
+    found = spread_of(method.accuracies)
     if found is None:
         return None
     if found.seeds.sd is not None:
@@ -144,7 +143,7 @@ def _attack(sound: Sequence[Entry]) -> str:
         return ""
     audits = [entry.audit for entry in sound]
     names = row_titles(dict.fromkeys(audit.strongest for audit in audits))
-    errors = of_scores([audit.strongest_attack.mse for audit in audits])
+    errors = spread_of([audit.strongest_attack.mse for audit in audits])
     assert errors is not None
     said = text("report.first.attack", attack=names, mse=mean_sd("mse", errors.seeds))
     if len(audits) > 1:

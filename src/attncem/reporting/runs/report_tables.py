@@ -14,10 +14,9 @@ from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row, Score
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
+from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
 from attncem.reporting.campaign.items import SPREAD, mean_sd, number, row_item, said, spread_item, word
-from attncem.reporting.campaign.load import ACCURACY
-from attncem.reporting.campaign.numbers import of_scores
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.load import Entry
@@ -107,9 +106,9 @@ def _headline_row(method: Method, cells: Sequence[Cells], mixed: bool) -> list[I
     return [
         Item(method.name, method.name, color=method.color),
         *asked,
-        spread_item(ACCURACY, of_scores(method.accuracies)),
+        spread_item(ACCURACY, spread_of(method.accuracies)),
         _strongest(method, first),
-        *(spread_item(name, of_scores(method.scores(name))) for name in MAIN),
+        *(spread_item(name, spread_of(method.scores(name))) for name in MAIN),
         _over_seeds("mse", exposed),
         _reliable(method),
         word(first["surrogate"]),
@@ -202,7 +201,7 @@ def _guess_rows(guess: Guess, methods: Sequence[Method], several: bool) -> list[
 def _guess_numbers(rows: Sequence[Row]) -> list[Item]:
     scores = [[row.scores[name] for row in rows if name in row.scores] for name in MAIN]
     exposed = _over_seeds("mse", [row.mse.p05 for row in rows])
-    return [*(spread_item(name, of_scores(own)) for name, own in zip(MAIN, scores, strict=True)), exposed]
+    return [*(spread_item(name, spread_of(own)) for name, own in zip(MAIN, scores, strict=True)), exposed]
 
 
 # all attacks

@@ -9,9 +9,8 @@ from typing import Any
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Score
+from attncem.records.study import ACCURACY, Spread, spread_of
 from attncem.reporting.campaign.items import mean_sd
-from attncem.reporting.campaign.load import ACCURACY
-from attncem.reporting.campaign.numbers import Spread, of_scores
 from attncem.reporting.figures import MUTED, Drawing, color_of, drawing, marker_of
 from attncem.reporting.hover import Spot
 from attncem.reporting.runs.methods import Method
@@ -66,7 +65,7 @@ def trade_offs(methods: Sequence[Method]) -> list[Drawing]:
 def _point(method: Method) -> Point | None:
     audits = [entry.audit for entry in method.entries if entry.audit.strongest]
     seeds = [(audit.accuracy, audit.strongest_attack.mse) for audit in audits if audit.accuracy is not None]
-    accuracy, mse = of_scores([one for one, _ in seeds]), of_scores([other for _, other in seeds])
+    accuracy, mse = spread_of([one for one, _ in seeds]), spread_of([other for _, other in seeds])
     return None if accuracy is None or mse is None else Point(method, accuracy, mse, seeds)
 
 

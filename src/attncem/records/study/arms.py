@@ -1,0 +1,295 @@
+"""Cells, arms and the study: scores over seeds, tests against a reference, the front, effects of options."""
+
+from __future__ import annotations
+
+import statistics as plain
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from attncem.base.types import AttncemError
+from attncem.config.options.run import RunConfig
+from attncem.records.campaign import State
+from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
+from attncem.records.metrics import METRICS
+from attncem.records.runs import RunDirectory
+from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
+from attncem.records.study.keys import ACCURACY, AuditKind
+
+
+class Estimate(Protocol):
+    """A mean with the ends of its interval over images."""
+
+    @property
+    def mean(self) -> float:
+        """The mean over images."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+
+
+class Audited(Protocol):
+    """What a study asks of an audit: of one in a folder, or of one in a file of results."""
+
+    @property
+    def strongest(self) -> str:
+        """The row of the strongest attack; empty: no attack has a result."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether a larger budget of that attack would not gain."""
+
+    def score(self, measure: str, row: str = "") -> Estimate | None:
+        """The accuracy, or a measure of the strongest attack or of a row by its name; None: not there."""
+
+
+A = TypeVar("A", bound=Audited)
+
+
+@dataclass(frozen=True)
+class Cell(Generic[A]):
+    """A run and what judged it. ``manifest`` is empty, and ``path`` too, where there is no folder.
+
+    ``state`` and ``reason`` say how far a campaign's cell is; ``collapsed``: it ended near chance.
+    """
+
+    id: str
+    seed: int
+    audits: Mapping[AuditKind, A] = field(default_factory=dict)
+    path: Path = Path()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    state: State = "done"
+    reason: str = ""
+    collapsed: bool = False
+
+    def audit(self, kind: AuditKind | None = None) -> A | None:
+        """The audit of a kind, the first one where none is named; None where there is none."""
+        return self.audits.get(kind) if kind else next(iter(self.audits.values()), None)
+
+    def score(self, measure: str, kind: AuditKind | None = None, row: str = "") -> Estimate | None:
+        """The accuracy, or a measure of the strongest attack or of the row that is named."""
+        audit = self.audit(kind)
+        return audit.score(measure, row) if audit else None
+
+    @property
+    def training_seconds(self) -> float | None:
+        """How long its training took; None where it is not finished."""
+        seconds = self.manifest.get("training_seconds")
+        return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+
+    @property
+    def config(self) -> RunConfig | None:
+        """The configuration of its run; None where it cannot be read."""
+        try:
+            return RunDirectory.open(self.path).config
+        except AttncemError:
+            return None
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of its metrics.jsonl; none where it cannot be read."""
+        try:
+            return RunDirectory.open(self.path).records()
+        except AttncemError:
+            return []
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number of an arm: over its seeds, and over the images (ends of the intervals, averaged over the seeds)."""
+
+    seeds: SeedSummary
+    image_low: float
+    image_high: float
+
+
+def spread_of(scores: Sequence[Estimate]) -> Spread | None:
+    """One score a seed, together; None where there is none."""
+    if not scores:
+        return None
+    low, high = plain.fmean(score.low for score in scores), plain.fmean(score.high for score in scores)
+    return Spread(seed_summary([score.mean for score in scores]), low, high)
+
+
+@dataclass(frozen=True)
+class Arm(Generic[A]):
+    """Cells that differ by their seed alone: a method at one point of its grid. ``color`` is the method's place."""
+
+    name: str
+    label: str
+    color: int
+    cells: Sequence[Cell[A]]
+    point: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of its cells."""
+        return [cell.seed for cell in self.cells]
+
+    @property
+    def collapsed(self) -> list[int]:
+        """Seeds that ended near chance: they count in every mean, and are no point of a curve."""
+        return [cell.seed for cell in self.cells if cell.collapsed]
+
+    def audits(self, kind: AuditKind | None = None) -> list[A]:
+        """The audit of every seed that has one."""
+        return [audit for cell in self.cells if (audit := cell.audit(kind)) is not None]
+
+    def attacked(self, kind: AuditKind | None = None) -> list[A]:
+        """The audits in which an attack has a result."""
+        return [audit for audit in self.audits(kind) if audit.strongest]
+
+    def scores(self, measure: str, kind: AuditKind | None = None, row: str = "") -> list[Estimate]:
+        """A measure of every seed that has it."""
+        return [score for cell in self.cells if (score := cell.score(measure, kind, row)) is not None]
+
+    def values(self, measure: str, kind: AuditKind | None = None, row: str = "") -> list[float]:
+        """The same as numbers."""
+        return [score.mean for score in self.scores(measure, kind, row)]
+
+    def summary(self, measure: str, kind: AuditKind | None = None) -> Spread | None:
+        """A measure over seeds and over images; None where no seed has it."""
+        return spread_of(self.scores(measure, kind))
+
+    def mean(self, measure: str, kind: AuditKind | None = None) -> float:
+        """Of a measure over the seeds."""
+        return plain.fmean(self.values(measure, kind))
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the seeds, in the first audit."""
+        return self.mean(ACCURACY)
+
+    def measures(self, kind: AuditKind | None = None) -> list[str]:
+        """The strongest attack's measures that every seed has, in their usual order."""
+        return [name for name in METRICS if len(self.values(name, kind)) == len(self.cells)]
+
+    def unreliable(self, kind: AuditKind | None = None) -> int:
+        """Seeds whose strongest attack is not reliable."""
+        return sum(not audit.reliable for audit in self.attacked(kind))
+
+    def first(self, kind: AuditKind | None = None) -> Cell[A] | None:
+        """The first seed of which an attack has a result."""
+        return next((cell for cell in self.cells if (audit := cell.audit(kind)) and audit.strongest), None)
+
+    def agrees(self, other: Arm[A]) -> bool:
+        """Whether both are at the same point, as far as both know its keys."""
+        shared = self.point.keys() & other.point.keys()
+        return all(repr(self.point[key]) == repr(other.point[key]) for key in shared)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One method at one value of an option: a measure over seeds, other options averaged within each seed."""
+
+    value: object
+    summary: SeedSummary
+
+
+@dataclass(frozen=True)
+class Study(Generic[A]):
+    """Arms side by side. ``problems`` are sentences about files that could not be read."""
+
+    arms: Sequence[Arm[A]]
+    problems: Sequence[str] = ()
+
+    @cached_property
+    def cells(self) -> list[Cell[A]]:
+        """All cells, arm by arm."""
+        return [cell for arm in self.arms for cell in arm.cells]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The methods in their order, each once, whatever their points."""
+        return list(dict.fromkeys(arm.name for arm in self.arms))
+
+    @cached_property
+    def kinds(self) -> list[AuditKind]:
+        """The kinds of audits; the first one leads."""
+        return list(dict.fromkeys(kind for cell in self.cells for kind in cell.audits))
+
+    @cached_property
+    def options(self) -> list[str]:
+        """Keys of the points that take more than one value."""
+        seen: dict[str, set[str]] = {}
+        for arm in self.arms:
+            for key, value in arm.point.items():
+                seen.setdefault(key, set()).add(repr(value))
+        return [key for key, values in seen.items() if len(values) > 1]
+
+    def pairs(self, kind: AuditKind) -> Iterator[tuple[Arm[A], Cell[A], A]]:
+        """Every cell that has an audit of this kind."""
+        for arm in self.arms:
+            for cell in arm.cells:
+                if kind in cell.audits:
+                    yield arm, cell, cell.audits[kind]
+
+    def counterpart(self, arm: Arm[A], reference: str) -> Arm[A] | None:
+        """The reference method at the arm's point: the first of its arms that agrees in every key both have."""
+        return next((other for other in self.arms if other.name == reference and arm.agrees(other)), None)
+
+    def against(self, reference: str, kind: AuditKind, measures: Sequence[str]) -> dict[tuple[str, str], Comparison]:
+        """Every arm against the reference method at the same point, by label and measure.
+
+        False discoveries are controlled over all of these tests.
+        """
+        tests = []
+        for arm in self.arms:
+            other = self.counterpart(arm, reference)
+            if other is None or arm.name == reference:
+                continue
+            for measure in measures:
+                values, others = arm.values(measure, kind), other.values(measure, kind)
+                if values and others:
+                    tests.append(compare_arms(values, others, a=arm.label, b=other.label, measure=measure))
+        return {(test.a, test.measure): test for test in adjust(tests)}
+
+    def front(self, measure: str, kind: AuditKind | None = None) -> dict[str, FrontPoint]:
+        """Where each arm stands between accuracy and this error, by label; the seeds that have both count."""
+        sign = 1.0 if METRICS[measure].private == "higher" else -1.0
+        points = {}
+        for arm in self.arms:
+            both = [(cell.score(ACCURACY, kind), cell.score(measure, kind)) for cell in arm.cells]
+            pairs = [(one.mean, sign * other.mean) for one, other in both if one is not None and other is not None]
+            if pairs:
+                points[arm.label] = pairs
+        return {point.name: point for point in pareto(points)}
+
+    def effects(self, option: str, name: str, measure: str, kind: AuditKind) -> list[Effect]:
+        """How a measure of a method changes with an option.
+
+        Of the other options only those points count that a seed has at every value.
+        """
+        table: dict[tuple[int, str], dict[str, float]] = {}
+        values: dict[str, object] = {}
+        for arm in (arm for arm in self.arms if arm.name == name and option in arm.point):
+            values[repr(arm.point[option])] = arm.point[option]
+            rest = repr({key: value for key, value in arm.point.items() if key != option})
+            for cell in arm.cells:
+                if score := cell.score(measure, kind):
+                    table.setdefault((cell.seed, rest), {})[repr(arm.point[option])] = score.mean
+        present = {value for row in table.values() for value in row}
+        whole = {place: row for place, row in table.items() if row.keys() == present}
+        effects = []
+        for value in (value for value in values if value in present):
+            by_seed: dict[int, list[float]] = {}
+            for (seed, _), row in whole.items():
+                by_seed.setdefault(seed, []).append(row[value])
+            if by_seed:
+                means = [plain.fmean(numbers) for numbers in by_seed.values()]
+                effects.append(Effect(values[value], seed_summary(means)))
+        return effects
+
+    def heat(self, options: tuple[str, str], name: str, measure: str, kind: AuditKind) -> dict[tuple[str, str], float]:
+        """The mean of a measure at every pair of values of two options, over everything else; by their repr."""
+        numbers: dict[tuple[str, str], list[float]] = {}
+        for arm in (arm for arm in self.arms if arm.name == name and set(options) <= arm.point.keys()):
+            place = repr(arm.point[options[0]]), repr(arm.point[options[1]])
+            numbers.setdefault(place, []).extend(arm.values(measure, kind))
+        return {place: plain.fmean(values) for place, values in numbers.items() if values}

@@ -1,0 +1,61 @@
+"""A campaign's folder as a study. What cannot be read becomes a problem, and all the rest is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attncem.base.texts import text
+from attncem.base.types import AttncemError
+from attncem.records.audit import AuditResult
+from attncem.records.campaign_folder import CampaignFolder, CellView
+from attncem.records.runs import RunDirectory
+from attncem.records.study.arms import Arm, Cell, Study
+from attncem.records.study.keys import AuditKind, newest
+
+
+def study_of_campaign(folder: CampaignFolder) -> Study[AuditResult]:
+    """Cells of the same arm and point, in the order of the plan, arm by arm."""
+    problems: list[str] = []
+    methods: dict[str, dict[str, list[CellView]]] = {}
+    for view in folder.views():
+        methods.setdefault(view.cell.arm, {}).setdefault(repr(view.cell.point), []).append(view)
+    arms = []
+    for color, (name, points) in enumerate(methods.items()):
+        firsts = [views[0].cell.point for views in points.values()]
+        for point, label, views in zip(firsts, labels(name, firsts), points.values(), strict=True):
+            arms.append(Arm(name, label, color, [_cell(view, problems) for view in views], point))
+    return Study(arms, problems)
+
+
+def _cell(view: CellView, problems: list[str]) -> Cell[AuditResult]:
+    manifest: Mapping[str, Any] = {}
+    audits: dict[AuditKind, AuditResult] = {}
+    try:
+        if (view.path / "manifest.json").exists():
+            manifest = RunDirectory.open(view.path).manifest
+            audits = newest(view.audits(), lambda audit: audit.plan)
+    except AttncemError as error:
+        problems.append(text("arms.problem", cell=view.cell.id, reason=str(error)))
+    return Cell(view.cell.id, view.cell.seed, audits, view.path, manifest, view.state, view.reason)
+
+
+def labels(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The method, and where in its grid: the ends of keys and short values, whole ones where these are not enough."""
+    varied = [key for key in points[0] if len({repr(point.get(key)) for point in points}) > 1]
+    if not varied:
+        return [name] * len(points)
+    ends = [key.rsplit(".", 1)[-1] for key in varied]
+    shown = ends if len(set(ends)) == len(ends) else varied
+    short = [_place(point, shown, varied, short_value) for point in points]
+    unique = short if len(set(short)) == len(short) else [_place(point, shown, varied, repr) for point in points]
+    return [f"{name} ({words})" for words in unique]
+
+
+def _place(point: Mapping[str, Any], names: Sequence[str], keys: Sequence[str], write: Callable[[Any], str]) -> str:
+    return ", ".join(f"{name}={write(point.get(key))}" for name, key in zip(names, keys, strict=True))
+
+
+def short_value(value: Any) -> str:
+    """A value of a grid as short as it can be written."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

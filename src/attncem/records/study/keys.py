@@ -1,0 +1,82 @@
+"""Which audits are the same: `AuditKey` within a run, `AuditKind` over the seeds of an arm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+from attncem.base.texts import text
+from attncem.config.threats import ThreatModel
+from attncem.records.audit import AuditPlan
+
+ACCURACY = "accuracy"
+"""Stands among the measures of an audit."""
+T = TypeVar("T")
+
+
+class AuditKey(NamedTuple):
+    """The one definition of "the same audit": what was judged, on which images, by whom, with which seed.
+
+    ``threat`` holds every field of the threat model, so releases and the attacker's images are in it. Suite, version
+    and changed options belong to rows: audits of several suites with one key can be joined.
+    """
+
+    fingerprint: str
+    weights: str
+    images: str
+    threat: str
+    seed: int
+
+    @classmethod
+    def of(cls, plan: AuditPlan) -> AuditKey:
+        """The key of an audit."""
+        subject = plan.subject
+        images = f"{plan.evaluation} {subject.data_sha256}"
+        return cls(subject.fingerprint, subject.weights, images, repr(plan.threat), plan.seed)
+
+
+@dataclass(frozen=True)
+class AuditKind:
+    """The same question asked of several runs: what the seeds of an arm share, and one column of a page.
+
+    ``number`` counts audits of one run that differ only in the attacks' seed.
+    """
+
+    suite: str
+    version: int | None
+    changed: tuple[str, ...]
+    evaluation: str
+    threat: ThreatModel = field(hash=False)
+    number: int = 1
+
+    @classmethod
+    def of(cls, plan: AuditPlan) -> AuditKind:
+        """The kind of an audit."""
+        return cls(plan.suite, plan.suite_version, tuple(plan.changed), plan.evaluation, plan.threat)
+
+    def __str__(self) -> str:
+        releases = self.threat.releases_per_input
+        asked = [text("arms.kind.releases", count=releases)] if releases > 1 else []
+        return " · ".join([self.suite, self.threat.name, self.evaluation, *asked, *self.changed])
+
+
+def newest(audits: Iterable[T], plan_of: Callable[[T], AuditPlan]) -> dict[AuditKind, T]:
+    """The newest audit of every key and suite, by kind, from audits in the order in which they were made.
+
+    A newer version of a suite replaces an older one.
+    """
+    kept: dict[tuple[object, ...], T] = {}
+    for audit in audits:
+        plan = plan_of(audit)
+        place = (AuditKey.of(plan), plan.suite, tuple(plan.changed))
+        if place not in kept or plan.suite_version >= plan_of(kept[place]).suite_version:
+            kept[place] = audit
+    numbers: Counter[AuditKind] = Counter()
+    by_kind = {}
+    for audit in kept.values():
+        kind = AuditKind.of(plan_of(audit))
+        numbers[kind] += 1
+        by_kind[replace(kind, number=numbers[kind])] = audit
+    return by_kind
