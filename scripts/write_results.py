@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write docs/results.md, its figures and the headline of both READMEs anew from the committed files of results/.
+"""Write docs/results.md, its figures and the headline of both READMEs from the committed files of results/.
 
     python scripts/write_results.py             # needs no GPU; the same bytes every time
-    python scripts/write_results.py --choose    # what the selections say about the arms of the claim; writes nothing
+    python scripts/write_results.py --choose    # print the arms that the selections choose; writes nothing
 
-What is not measured yet is named with the command that measures it. A README has its headline between
-`<!-- results: headline -->` and `<!-- end -->`; one without these lines is left alone. Tests compare all of it.
+A part that is not measured yet shows the command that measures it. A README has its headline between
+`<!-- results: headline -->` and `<!-- end -->`; one without these lines is not changed. Tests compare all output.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ SELECTIONS = {
     FACES.campaign: others.Selection("claim-selection-lfw", "a-kmeans", balanced=True),
 }
 SMALL = claim.Claim("claim-demo", CLAIM.parts)
-TOLD = headlines.Claims(CLAIM, EARLIER, (TINY, FACES), SMALL)
+HEADLINES = headlines.Claims(CLAIM, (TINY, FACES), SMALL)
 
 
 def figures(source: Source) -> dict[Path, bytes | None]:
-    """Every figure of the page by its file; None where it is not measured yet."""
+    """Every figure of the page by its file; None if not measured yet."""
     drawn = {front.FIGURE: front.figure(source), pareto.FIGURE: pareto.figure(source, CLAIM)}
     return {ROOT / "docs" / name: content for name, content in drawn.items()}
 
 
 def elsewhere(source: Source, there: claim.Claim) -> str:
-    """The claim on other data, and what λ were chosen from there."""
+    """The claim on other data, and the selection of λ there."""
     selection = SELECTIONS[there.campaign]
     tried = others.selection_section(source, selection, others.by_part(source, selection))
     return f"{claim.section(source, there)}\n\n{tried}"
@@ -67,57 +67,61 @@ def contents(text: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """What a heading is called in a link, as GitHub names it."""
+    """The link target of a heading, as GitHub builds it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _body(source: Source) -> str:
-    thin = "" if source.table(THIN) else f"Arm d, behind a thin client: {not_measured(THIN)}\n\n"
-    drawn = f"![Accuracy against the strongest attack's MSE]({pareto.FIGURE})\n\n" if claim.find(source, CLAIM) else ""
+    thin = "" if source.table(THIN) else f"Arm d, with a thin client: {not_measured(THIN)}\n\n"
+    drawn = (
+        f"![Accuracy against the MSE of the strongest attack]({pareto.FIGURE})\n\n" if claim.find(source, CLAIM) else ""
+    )
     return f"""# Results
 
-Written by `python scripts/write_results.py` from the files of `results/`, each of which has its own command in it;
-no number here is typed by hand but those of others. What is not measured yet says so. ↑: higher is more private,
-↓: lower is; privacy without accuracy is worth nothing, so read both.
+`python scripts/write_results.py` writes this page from the files of `results/`; each file holds its command.
+Only the numbers published by others are typed by hand. A part that is not measured yet says so. ↑: higher is more
+private; ↓: lower is more private. Privacy without accuracy is worth nothing, so read both.
 
-{headlines.headline(source, TOLD, "en", to_results="../results", to_page=None)}
+{headlines.headline(source, HEADLINES, "en", to_results="../results", to_page=None)}
 
 ## The claim
-CIFAR-10, VGG11-BN cut 4, z = 8×8×8, σ = 0.1, 40 epochs, one-cycle. **a**: the baseline's kmeans, its index defect
-fixed; **b**: the same behind a front end; **c**: attention behind the same front end. b over a is the front end's part,
-c over b the attention's. **d**: c behind a thin, deep client of as many multiply-accumulates, another network. Three
-rows of `standard` are left out (the small decoder, the baseline's decoder, the white box): they take three fifths of
-its time, and `decoder global` was stronger than each of them on each of the four models of [the ladder](audit.md).
+CIFAR-10, VGG11-BN cut 4, z = 8×8×8, σ = 0.1, 40 epochs, one-cycle. **a**: the baseline's kmeans, with its index
+defect fixed; **b**: the same behind a front end; **c**: attention behind the same front end. b over a shows the effect
+of the front end, c over b the effect of attention. **d**: c with a thin, deep client of equal multiply-accumulates, a
+different network. The audit omits three rows of `standard` (the small decoder, the baseline's decoder, the white box):
+they take three fifths of its time, and `decoder global` beat them on all four models of [the ladder](audit.md).
 
 {drawn}{thin}{claim.section(source, CLAIM, goals=True)}
 
 ### How the arms were chosen
-On validation images, by a rule that is code (`campaigns/choosing.py`): λ at which a setting has the accuracy of
-arm a, within those that were tried; of attention the setting with the largest geometric mean of MSE and structure error
-there; b is kmeans behind its front end, d the same behind the thin client ([below](#what-may-come-after)).
+A rule in code (`campaigns/choosing.py`) chooses on validation images. For each setting it takes the λ, within the range
+tried, at which the setting has the accuracy of arm a. c is the attention setting with the largest geometric mean of MSE
+and structure error at that λ; b is kmeans behind the same front end; d is c with the thin client
+([below](#what-may-come-after)).
 
 {others.selection_section(source, others.SELECTION, others.chosen(source))}
 
 ### An earlier measurement
-The same three parts as they were measured first, with weights that were not matched. Fewer than six seeds an arm cannot
+The first measurement of the same three arms, with weights that were not matched. Fewer than six seeds per arm cannot
 show that a method wins ([why](statistics.md#the-rule-of-six-seeds)).
 
 {claim.section(source, EARLIER)}
 
 ## The front
-Every surrogate, ours and as the documents give it, with and without a front end; CIFAR-10, the setting of the claim.
+Every surrogate, in our version and as the source documents define it, with and without a front end; CIFAR-10, in the
+setting of the claim.
 
 {front.section(source)}
 
 ## Other data
-The same arms with the front end and the surrogates of CIFAR-10, not chosen anew; λ of b and c by the same rule, on
-validation images of these data.
+The same arms, with the front end and the surrogates chosen on CIFAR-10. Only λ of b and c is chosen again, by the same
+rule on validation images of these data.
 
 ### Tiny-ImageNet, 200 classes, ResNet-20
 {elsewhere(source, TINY)}
 
 ### Faces (LFW people)
-People have unequal numbers of pictures, so the accuracy is the mean over people.
+The number of pictures per person differs, so the accuracy is the mean over people.
 
 {elsewhere(source, FACES)}
 
@@ -131,14 +135,14 @@ penalty behind the front end, a front end with learned filters, and noise shaped
 {beyond.section(source)}
 
 ### Where the noise lies
-The demo's defended model with noise of the same strength σ: on all spatial frequencies alike, more of it on what is
-fine in z (`tilt` below 0), more on what is coarse (`tilt` above 0; [channels](channels.md)).
+The demo's defended model with noise of the same strength σ: equal on all spatial frequencies of z, stronger on the high
+ones (`tilt` below 0), or stronger on the low ones (`tilt` above 0; [channels](channels.md)).
 
 {questions.section(source, "shaped-demo", "white")}
 
 ### Filters that are learned
-The demo's defended model with its front end as it is, with the filters of that front end learned (`learned_contrast`),
-with both a small adversarial penalty beside the surrogate, and with the fixed ones larger ones too
+The demo's defended model with fixed filters, with learned filters (`learned_contrast`), each of them with a small
+adversarial penalty in addition to the surrogate, and the fixed filters also with larger ones
 ([front ends](front-ends.md#a-front-end-that-learns)).
 
 {questions.section(source, "learned-demo", "fixed")}
@@ -150,21 +154,21 @@ with both a small adversarial penalty beside the surrogate, and with the fixed o
 {others.demo_section(source)}
 
 ### The claim in small
-The demo's baseline, the same behind the demo's front end, and the demo's defended model, which differs in σ too: six
-seeds, without a GPU. Accuracies are not matched, and the attacks are those of `quick`: none sees the whole feature.
+The demo's baseline, the same behind the demo's front end, and the demo's defended model, whose σ differs too: six
+seeds, without a GPU. Accuracies are not matched. The attacks are those of `quick`; none of them sees the whole feature.
 
 {claim.section(source, SMALL)}
 """
 
 
 def renewed(readme: str, language: str, source: Source) -> str:
-    """A README with its headline as the results have it; one without a place for it stays as it is."""
-    said = headlines.headline(source, TOLD, language, to_results="results", to_page="docs/results.md")
-    return HEADLINE.sub(lambda _: said, readme)
+    """A README with its headline from the results; one without a place for it is not changed."""
+    text = headlines.headline(source, HEADLINES, language, to_results="results", to_page="docs/results.md")
+    return HEADLINE.sub(lambda _: text, readme)
 
 
 def main(arguments: list[str]) -> None:
-    """Write everything, or say what the selections say."""
+    """Write everything, or print what the selections choose."""
     source = Source(ROOT / "results")
     if arguments == ["--choose"]:
         parts = {CLAIM.campaign: others.chosen(source)}
@@ -173,7 +177,7 @@ def main(arguments: list[str]) -> None:
             print("\n".join([f"{campaign}:", *(others.told_choices(own) or ["nothing to choose from yet"])]))
         return
     if arguments:
-        sys.exit(f"{' '.join(arguments)}: not known; give nothing, or --choose")
+        sys.exit(f"{' '.join(arguments)}: unknown argument; use none, or --choose")
     PAGE.write_text(page(source), encoding="utf-8")
     for file, drawn in figures(source).items():
         if drawn is not None:

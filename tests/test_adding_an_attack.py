@@ -1,4 +1,4 @@
-"""docs/adding-an-attack.md, followed to the letter in a copy of the project."""
+"""docs/adding-an-attack.md, executed step by step in a copy of the project."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from pages import STEP, copy_project, follow, read_page, run_python, run_testers
 
 PAGE = read_page("adding-an-attack.md")
-TESTERS = ["tests/contracts/test_attacks.py", "tests/test_imports.py"]
+TESTERS = ["tests/contracts/test_attacks.py", "tests/test_imports.py", "tests/test_readme.py"]
 AUDIT = """
 import json, sys
 from pathlib import Path
 import torch
 import attncem
+from attncem.base.progress import silent
 from attncem.cli.main import main
 from attncem.records.files import hash_file
-from attncem.base.progress import silent
 
 torch.set_num_threads(1)
 out, overrides = Path(sys.argv[1]), json.loads(sys.argv[2])
@@ -62,13 +62,10 @@ def test_every_block_of_the_page_is_a_step() -> None:
 
 def test_the_page_makes_an_attack_that_passes_the_testers(project: Path) -> None:
     follow(PAGE, project)
-    done = run_testers(project, *TESTERS, "-k", "white_box or left_out or imports", "-m", "not slow")
+    done = run_testers(project, *TESTERS, "-k", "white_box or left_out or first_line or imports", "-m", "not slow")
     assert done.returncode == 0, done.stdout
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None and int(passed[1]) > 20, done.stdout
-    assert run_python(project, "scripts/write_file_map.py").returncode == 0
-    plan = (project / "docs/architecture.md").read_text(encoding="utf-8")
-    assert "\nsrc/attncem/judging/attacks/white_box.py " in plan
 
 
 def test_the_page_makes_an_attack_that_audits_a_run(project: Path, tiny: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What may come after the claim: every setting that was tried, and how it stands beside the baseline."""
+"""What may come after the claim: every setting tried, compared with the baseline."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ MEASURES = {"mse": "MSE", "structure": "structure error"}
 
 @dataclass(frozen=True)
 class Beside:
-    """A setting, and how many times the baseline's error it leaves where the baseline has the same accuracy."""
+    """A setting, and the ratio of its error to the baseline's at the same accuracy."""
 
     campaign: str
     arm: Arm
     times: dict[str, float]
     part: str = ""
-    """Which part of the claim it was chosen as."""
+    """The part of the claim that this setting was chosen for."""
 
     @property
     def gain(self) -> float:
-        """Over both measures, as in the rule of choosing."""
+        """The ratio over both measures, as in the rule of choosing."""
         return error_of(self.times)
 
 
 def section(source: Source) -> str:
-    """All points, the rule's answer, and each point beside the baseline at its own accuracy."""
+    """All points, the choice by the rule, and each point compared with the baseline at the point's accuracy."""
     found = source.table(BEYOND)
     if found is None:
         return not_measured(BEYOND)
     parts = [points(BEYOND, found)]
     if matched := choices(source, campaign=BEYOND):
-        told = "At the accuracy of arm a on validation images, as above:"
+        told = "At the validation accuracy of arm a, as above:"
         parts += [told, table(["setting", "λ", "error", "within"], [told_match(one) for one in matched])]
     if beside := beside_baseline(source):
         parts += [_told(baseline(source), beside), _table(beside)]
@@ -46,21 +46,21 @@ def section(source: Source) -> str:
 
 
 def baseline(source: Source) -> Curve:
-    """The baseline's kmeans at all its λ, on the same images and under the same attacks."""
+    """The baseline's kmeans at all its λ, with the same images and attacks."""
     return [(weight_of(campaign, arm), arm) for campaign, arm in _arms(source) if arm.name == SELECTION.reference]
 
 
 def _arms(source: Source) -> Iterator[tuple[str, Arm]]:
-    """What was tried, and what the arms of the claim were chosen from, each with its campaign."""
+    """The arms of both campaigns, each with its campaign."""
     for campaign in (SELECTION.campaign, BEYOND):
         if found := source.table(campaign):
             yield from ((campaign, arm) for arm in arms_of(found))
 
 
 def beside_baseline(source: Source) -> list[Beside]:
-    """What was tried, and what b and c were chosen from, where the baseline has the same accuracy; most gain first.
+    """Every setting tried, and those chosen as b and c, at an accuracy the baseline has; largest gain first.
 
-    Settings of which a run collapsed are left out.
+    Settings with a collapsed run are left out.
     """
     curve, parts = baseline(source), {one.matched.name: part for part, one in chosen(source).items()}
     made = []
@@ -72,7 +72,7 @@ def beside_baseline(source: Source) -> list[Beside]:
 
 
 def _times(arm: Arm, curve: Curve) -> dict[str, float] | None:
-    """An arm's mean errors over the baseline's, by a straight line between the two λ around its accuracy."""
+    """Ratios of an arm's mean errors to the baseline's, interpolated linearly between the two nearest λ."""
     if not curve:
         return None
     accuracies = [one.accuracy for _, one in curve]
@@ -88,13 +88,13 @@ def _told(curve: Curve, beside: Sequence[Beside]) -> str:
     best = beside[0]
     gains = " and ".join(f"{best.times[name]:.2f} times the {word}" for name, word in MEASURES.items())
     return (
-        f"**Beside the baseline's kmeans at the same accuracy**, between its own λ of {weights} "
-        f"({ends[0]} to {ends[1]} %; {link(SELECTION.campaign)} and {link(BEYOND)}), the largest gain first: "
+        f"**Compared with the baseline's kmeans at the same accuracy**, interpolated between its λ of {weights} "
+        f"({ends[0]} to {ends[1]} %; {link(SELECTION.campaign)} and {link(BEYOND)}), largest gain first: "
         f"{gains} for {_setting(best)}. Means of {seeds_of([one.arm for one in beside])} on validation images, "
-        "under the ridge and the global decoder alone: no test, and no claim. A client that was trained against a "
-        "decoder may have learned to fool decoders of its kind; the claim's arms meet `standard` but for three rows. "
-        "The settings of b, c and d stand among them: what six seeds say of those, above, shows how far two carry. "
-        "Settings that are more accurate than the baseline with the least of these λ are left out."
+        "with the ridge and the global decoder only: no test and no claim. A client trained against a decoder may "
+        "have learned to fool decoders of that kind; the claim's arms face `standard` without three rows. "
+        "The table includes the settings of b, c and d: their six seeds above show how reliable two seeds are. "
+        "Settings more accurate than the baseline at its smallest λ are left out."
     )
 
 

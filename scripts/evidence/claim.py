@@ -1,4 +1,4 @@
-"""The claim: three arms over their seeds, each over the other, as measured and at equal accuracy; what it comes to."""
+"""The claim: three arms over their seeds, their ratios as measured and at equal accuracy, and its goals."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from evidence.words import (
 )
 
 GOALS = {"mse": (1.6, 2.0), "structure": (1.3, 1.5)}
-"""How many times the baseline's error arm c shall leave, and what would be better still."""
+"""Required and desired ratio of arm c's error to the baseline's."""
 LEVEL = 0.01
-"""The p that the claim asks for."""
+"""The p value that the claim requires."""
 AGREE = 0.002
-"""How far mean accuracies may be apart and still be called equal."""
+"""Largest difference of mean accuracies that counts as equal."""
 CURVES = (
     *("claim-selection-cifar10", "beyond-cifar10", "front-ends-cifar10", "front-ends-selection"),
     *("front-cifar10", "claim-selection-tiny-imagenet", "claim-selection-lfw"),
 )
 """Campaigns with settings at several weights, from which the slope is measured."""
 FARTHEST = 2.0
-"""A correction goes so many times as far as λ moved the accuracy of a setting, at most."""
+"""Largest correction, as a multiple of the largest accuracy change that λ caused in one setting."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
-"""The front end's part is b over a, the attention's c over b, the thin client's d over c."""
+"""b over a: effect of the front end; c over b: of attention; d over c: of the thin client."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Slope:
 
     @cached_property
     def reach(self) -> float:
-        """The most that λ moved the accuracy of one setting by."""
+        """The largest accuracy change that λ caused in one setting."""
         along = [[arm.accuracy for _, arm in curve] for curve in self.curves]
         return max((max(own) - min(own) for own in along), default=0.0)
 
     def corrects(self, away: float) -> bool:
-        """Whether an accuracy that is so far off can be corrected."""
+        """Whether a difference of this size can be corrected."""
         return bool(self.lines) and abs(away) <= FARTHEST * self.reach
 
     @cached_property
@@ -89,18 +89,18 @@ class Slope:
 
     @cached_property
     def _lines_without_one(self) -> list[dict[str, float]]:
-        """The slopes with each of the settings left out; nothing where there are fewer than three."""
+        """The slopes with each setting left out in turn; empty for fewer than three settings."""
         parts = [[*self.curves[:at], *self.curves[at + 1 :]] for at in range(len(self.curves))]
         return [slopes(part) for part in parts] if len(parts) > 2 else []
 
     def without_one(self, measure: str) -> list[float]:
-        """The slope of a measure with each of the settings left out, where it has one."""
+        """The slope of a measure with each setting left out in turn, where it has one."""
         return [lines[measure] for lines in self._lines_without_one if measure in lines]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A claim as it was measured: its arms by part, where each is from, and the slope that moves them."""
+    """A measured claim: its arms by part, the campaign of each, and the slope that corrects them."""
 
     claim: Claim
     table: CampaignTable
@@ -115,13 +115,13 @@ class Found:
 
     @property
     def equal(self) -> dict[str, Arm]:
-        """The arms at the mean accuracy of a; without those that no slope reaches from there."""
+        """The arms corrected to the mean accuracy of a, without those that are too far away to correct."""
         at, along = self.arms["a"].accuracy, self.slope.lines
         near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
         return {part: moved(arm, at, along) for part, arm in near.items()}
 
     def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
-        """Every pair of parts that is there, by measure."""
+        """Every measured pair of parts, by measure."""
         pairs = [(one, other) for one, other in PAIRS if one in arms and other in arms]
         found = effects([(arms[one], arms[other]) for one, other in pairs])
         return {pair: {one.measure: one for one in own} for pair, own in zip(pairs, found, strict=True)}
@@ -132,7 +132,7 @@ class Found:
 
 
 def find(source: Source, claim: Claim) -> Found | None:
-    """The claim as its files have it; None where they are not there, or have nothing to compare with arm a."""
+    """The claim from its files; None where they are missing or have nothing to compare with arm a."""
     arms: dict[str, Arm] = {}
     origin: dict[str, str] = {}
     wanted = {part: (claim.campaign, arm) for part, arm in claim.parts.items()} | dict(claim.further)
@@ -148,7 +148,7 @@ def find(source: Source, claim: Claim) -> Found | None:
 
 
 def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
-    """What is known of settings at several weights with the data, network and channel of a configuration."""
+    """Settings at several weights with the data, network and channel of a configuration."""
     curves = {campaign: source.curves(campaign, like, balanced=balanced) for campaign in CURVES}
     return Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
 
@@ -157,7 +157,7 @@ def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
 
 
 def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
-    """The claim's tables and sentences, or that it is not measured yet."""
+    """The claim's tables and sentences, or the command that measures it."""
     found = find(source, claim)
     if found is None:
         return not_measured(claim.campaign)
@@ -185,67 +185,65 @@ def _numbers(found: Found) -> str:
         if all(name in arm.values for arm in arms.values())
     ]
     strongest = Counter(name for arm in arms.values() for name in arm.strongest)
-    told = f"Each run's strongest attack: {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
+    told = f"Strongest attack (runs): {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
     return f"{told}{doubtful(arms.values())}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
 
 
 def _rows(found: Found) -> str:
-    """What every row of the audit leaves; rows that ask again (x4, x16 …) see more than the adversary of the claim."""
+    """The MSE of every row; rows with several releases (x4, x16 …) see more than the adversary of the claim."""
     arms = found.arms.values()
     names = [name for name in found.arms["a"].rows if all(name in arm.rows for arm in arms)]
     lines = [[name, *(spread("mse", arm.rows[name]) for arm in arms)] for name in names]
     head = ["MSE ↑ of the row", *(f"**{part}**" for part in found.arms)]
-    return f"Every attack and floor; those with xN see N releases of each image:\n\n{table(head, lines)}"
+    return f"Every attack and floor; a row with xN sees N releases of each image:\n\n{table(head, lines)}"
 
 
 def _accuracies(found: Found) -> str:
-    """How far the accuracies are apart, and how what remains is corrected."""
+    """The differences in accuracy, and how they are corrected."""
     at, lines = found.arms["a"].accuracy, []
     for part, arm in found.arms.items():
         if part == "a":
             continue
         away = arm.accuracy - at
         within = "within" if abs(away) <= AGREE else "**not within**"
-        told = f"{part} is {100 * away:+.2f} points of accuracy from a: {within} {100 * AGREE:g}."
+        told = f"{part} differs from a by {100 * away:+.2f} points of accuracy: {within} {100 * AGREE:g}."
         lines.append(f"- {told}{_beyond(found.slope, arm.accuracy, away)}")
     nothing_corrected = found.equal.keys() == {"a"}
     return "\n".join([*lines, *([] if nothing_corrected else ["", _how(found.slope)])])
 
 
 def _beyond(known: Slope, accuracy: float, away: float) -> str:
-    """What is said of an accuracy at which the slope was not measured, or so far off that it is not corrected."""
+    """A warning where the slope was not measured at this accuracy, or where it is too far away to correct."""
     if known.lines and not known.corrects(away):
-        return f" λ moved accuracies by {100 * known.reach:.2f} points at most: **too little to correct this**."
+        return f" λ changed accuracies by {100 * known.reach:.2f} points at most: **too little to correct this**."
     if not known.curves or known.covers(accuracy):
         return ""
     ends = " to ".join(f"{100 * end:.1f}" for end in known.ends)
-    return (
-        f" The slope below was measured from {ends} %, so its correction is **extrapolated**; read it as measured too."
-    )
+    return f" The slope below was measured from {ends} %, so the correction is **extrapolated**; read both."
 
 
 def _how(known: Slope) -> str:
     if not known.lines:
-        return "No setting of these data was measured at several λ, so there is no slope, and nothing is corrected."
-    return f"Corrected to the mean accuracy of a, seed by seed: {worth(known)}; its own error is not in the intervals."
+        return "No setting was measured at several λ on these data, so there is no slope and no correction."
+    return f"Each seed is corrected to the mean accuracy of a: {worth(known)}; the intervals do not include its error."
 
 
 def worth(known: Slope) -> str:
-    """What a point of accuracy is worth, and what that is known from."""
+    """The change of the errors per point of accuracy, and the settings it was measured on."""
     told = f"{_percent(known, 'mse')} of the MSE and {_percent(known, 'structure')} of the structure error"
     files = ", ".join(map(link, known.campaigns))
     return (
-        f"each point of accuracy is worth {told}. It is one slope for {len(known.curves)} settings at several λ each "
-        f"({files})"
+        f"one point of accuracy changes them by {told}. This is one slope for {len(known.curves)} settings at several "
+        f"λ each ({files})"
     )
 
 
 def _percent(known: Slope, measure: str) -> str:
-    """A slope for each point of accuracy, and how far it moves when one of its settings is left out."""
+    """A slope per point of accuracy, and its range when one setting is left out."""
     each = [known.lines[measure], *known.without_one(measure)]
     mean, *others = (f"{100 * (math.exp(value / 100) - 1):+.1f}" for value in each)
     ends = sorted(others, key=float)
-    return f"{mean} % ({ends[0]} to {ends[-1]} without one of its settings)" if ends else f"{mean} %"
+    return f"{mean} % ({ends[0]} to {ends[-1]} with one setting left out)" if ends else f"{mean} %"
 
 
 def _effects(found: Found) -> str:
@@ -259,13 +257,13 @@ def _effects(found: Found) -> str:
             lines.append([f"{one} over {other}", title(name), *told])
     head = ["", "measure", "times, as measured", "times, at equal accuracy", "p", "answer"]
     return (
-        "How many times as much (95 % interval). p is of the exact permutation test over seeds, among all comparisons "
-        "of this table (Benjamini and Hochberg); p and answer are those at equal accuracy where that is known.\n\n"
+        "Ratios (95 % interval). p comes from the exact permutation test over seeds, adjusted for all comparisons of "
+        "this table (Benjamini and Hochberg). p and answer are at equal accuracy where that is known.\n\n"
         + table(head, lines, left=2)
     )
 
 
-# what it comes to
+# the goals
 
 
 @dataclass(frozen=True)
@@ -277,25 +275,25 @@ class Verdict:
 
 
 def verdicts(found: Found) -> list[Verdict]:
-    """Each goal of the claim: c over a. None is reached by an arm whose accuracy is another, and not corrected."""
+    """Each goal of the claim: c over a. An arm with a different, uncorrected accuracy reaches none."""
     own = found.judged("c", "a")
     lines = [_times(own[name], least, better) for name, (least, better) in GOALS.items()]
     similar = own["ssim"]
     lower = similar.answer == "more_private" and _sure(similar)
-    lines.append(Verdict(f"a lower SSIM: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
+    lines.append(Verdict(f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
     worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
     tested = all(one.answer != "too_few_seeds" for one in own.values())
-    told = f"worse are {', '.join(worse)}" if worse else "none is shown to be" if tested else "too few seeds to tell"
-    lines.append(Verdict(f"no measure worse: {told}", tested and not worse))
+    told = f"worse: {', '.join(worse)}" if worse else "none shown" if tested else "too few seeds to tell"
+    lines.append(Verdict(f"no measure worse; {told}", tested and not worse))
     if "c" in found.equal or abs(found.arms["c"].accuracy - found.arms["a"].accuracy) <= AGREE:
         return lines
-    return [Verdict(f"{one.said} (at another accuracy than a)", reached=False) for one in lines]
+    return [Verdict(f"{one.said} (at a different accuracy than a)", reached=False) for one in lines]
 
 
 def _times(effect: Effect, least: float, better: float) -> Verdict:
     times = effect.comparison.ratio or 0.0
     reached = effect.answer == "more_private" and _sure(effect) and times >= least
-    stretch = f"; {better:g} times too" if reached and times >= better else ""
+    stretch = f"; {better:g} times as well" if reached and times >= better else ""
     said = f"{title(effect.measure)} at least {least:g} times: {ratio(effect)}, p {p_value(effect)}{stretch}"
     return Verdict(said, reached)
 
@@ -307,13 +305,13 @@ def _sure(effect: Effect) -> bool:
 
 def _goals(found: Found) -> str:
     lines = [f"- {'reached' if one.reached else '**not reached**'}: {one.said}" for one in verdicts(found)]
-    parts = [f"- the {what}'s part: {_part(found, *pair)}" for what, pair in _shares(found).items()]
+    parts = [f"- effect of {what}: {_part(found, *pair)}" for what, pair in _shares(found).items()]
     return "\n".join([f"**The goals, c over a, at p ≤ {LEVEL:g}:**", "", *lines, *parts])
 
 
 def _shares(found: Found) -> dict[str, tuple[str, str]]:
-    parts = {"front end": ("b", "a"), "attention": ("c", "b")}
-    return parts | ({"thin client": ("d", "c")} if "d" in found.arms else {})
+    parts = {"the front end": ("b", "a"), "attention": ("c", "b")}
+    return parts | ({"the thin client": ("d", "c")} if "d" in found.arms else {})
 
 
 def _part(found: Found, one: str, other: str) -> str:

@@ -1,4 +1,4 @@
-"""What the figures of the page share: accuracy against the strongest attack's error, as SVG of the same bytes."""
+"""Shared by the figures of the page: accuracy against the strongest attack's error, as reproducible SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attncem.reporting.campaign.plots import Ink, Plot, files
 
 
 def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:
-    """The figure that `draw` puts on its axes, with what names the axes and the marks."""
+    """The figure that `draw` puts on its axes, with axis labels and legend."""
 
     def whole(axes: Any, ink: Ink) -> str:
         axes.figure.set_facecolor("white")  # a page may be dark

@@ -1,4 +1,4 @@
-"""The front: accuracy against what the attacker is left with, as tables and as a figure."""
+"""The front: accuracy against the error of the strongest attack, as tables and as a figure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
 SHOWN = ("mse", "structure", "ssim")
 BEHIND = "front-end-"
-"""How the names of arms with a front end begin."""
+"""Prefix of the names of arms with a front end."""
 AT = 0.88
-"""The accuracy at which surrogates are set beside each other: most settings lie within a point of it."""
+"""The accuracy at which surrogates are compared: most settings lie within one point of it."""
 _STANDINGS = {"surely": "on it", "possibly": "perhaps", "not": "no"}
 
 
 def section(source: Source) -> str:
-    """The front's figure and tables, or that it is not measured yet."""
+    """The front's figure and tables, or the command that measures it."""
     found = source.table(CAMPAIGN)
     if found is None:
         return not_measured(CAMPAIGN)
     arms = arms_of(found)
     told = (
         f"{whence(found, arms)}\n\n"
-        f"![Accuracy against the strongest attack's MSE]({FIGURE})\n\n"
-        "*Small points are single runs, large ones their means; a line joins the two λ of a surrogate, the dashed one "
-        "the means that no other beats in both.*\n\n"
+        f"![Accuracy against the MSE of the strongest attack]({FIGURE})\n\n"
+        "*Small points are single runs, large points their means. A line joins the two λ of a surrogate; the dashed "
+        "line joins the means that no other mean beats in both.*\n\n"
     )
     return told + "\n\n".join([*_at_equal_accuracy(source), _all(arms)])
 
@@ -53,8 +53,8 @@ def _all(arms: Sequence[Arm]) -> str:
         lines.append([front_end(config), method(config), *numbers, standing])
     head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
     return (
-        "All settings. *On the front* goes by accuracy and MSE and by the intervals of both, beside it in how many "
-        "resamples of the seeds ([Statistics](statistics.md#fronts)): so few seeds leave most of it open.\n\n"
+        "All settings. *On the front* compares accuracy and MSE with their intervals; the percentage is the share of "
+        "seed resamples on the front ([Statistics](statistics.md#fronts)). Three seeds leave most answers open.\n\n"
         + table(head, lines, left=2)
     )
 
@@ -82,12 +82,12 @@ class Sides:
     behind: Mapping[str, Arm]
 
     def times(self, measure: str) -> list[float]:
-        """How many times as much each surrogate leaves behind the front end."""
+        """Ratio of each surrogate's error behind the front end to that without one."""
         return [self.behind[name].mean(measure) / self.without[name].mean(measure) for name in self.without]
 
 
 def sides(source: Source) -> Sides | None:
-    """The surrogates that are known at that accuracy on both sides; None where there is none."""
+    """The surrogates that are known at that accuracy on both sides; None if there are none."""
     found = source.table(CAMPAIGN)
     if found is None:
         return None
@@ -99,7 +99,7 @@ def sides(source: Source) -> Sides | None:
 
 
 def _at_equal_accuracy(source: Source) -> list[str]:
-    """Every surrogate without and with a front end at one accuracy; nothing where no slope is known."""
+    """Every surrogate without and with a front end at one accuracy; empty where no slope is known."""
     found = sides(source)
     if found is None:
         return []
@@ -111,15 +111,17 @@ def _at_equal_accuracy(source: Source) -> list[str]:
     measures = [title(name) for name in SHOWN]
     head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
     told = (
-        f"**At {100 * AT:g} % accuracy**, of each surrogate's two λ the one that leaves more there: "
-        f"MSE {_ends(found.without)} without a front end, {_ends(found.behind)} behind it. Means alone, as so few "
-        f"seeds are no test; moved there seed by seed: {worth(found.known)}."
+        f"**At {100 * AT:g} % accuracy**, with the λ of each surrogate that leaves the larger error there: MSE "
+        f"{_ends(found.without)} without a front end, {_ends(found.behind)} behind it. Each of {len(found.without)} "
+        f"surrogates leaves {_range(found, 'mse')} times the MSE and {_range(found, 'structure')} times the structure "
+        f"error behind the front end. These are means; three seeds are too few for a test. Each seed is corrected to "
+        f"this accuracy: {worth(found.known)}."
     )
     return [told, table(head, lines)]
 
 
 def equal(arms: Sequence[Arm], known: Slope, *, behind: bool) -> dict[str, Arm]:
-    """By surrogate, with or without a front end, the arm of all its weights with the largest error at that accuracy."""
+    """For each surrogate, with or without a front end, the weight with the largest error at that accuracy."""
     found: dict[str, Arm] = {}
     for arm in arms:
         asked = weight_of(CAMPAIGN, arm) > 0 and arm.name.startswith(BEHIND) == behind
@@ -137,6 +139,12 @@ def _numbers(arm: Arm) -> list[str]:
     return [number(name, arm.mean(name)) for name in SHOWN]
 
 
+def _range(found: Sides, measure: str) -> str:
+    """The smallest and the largest ratio of a measure."""
+    times = found.times(measure)
+    return f"{min(times):.2f} to {max(times):.2f}"
+
+
 def _ends(arms: Mapping[str, Arm]) -> str:
     """The smallest and the largest MSE."""
     errors = [arm.mean("mse") for arm in arms.values()]
@@ -147,7 +155,7 @@ def _ends(arms: Mapping[str, Arm]) -> str:
 
 
 def figure(source: Source) -> bytes | None:
-    """The front as SVG, the same bytes every time; None where it is not measured yet."""
+    """The front as SVG, the same bytes every time; None if not measured yet."""
     found = source.table(CAMPAIGN)
     if found is None:
         return None
@@ -156,7 +164,7 @@ def figure(source: Source) -> bytes | None:
 
 
 def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
-    """A line for every surrogate through its weights, filled points behind a front end, and the front of the means."""
+    """A line per surrogate through its weights, filled points behind a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
     best = undominated(Candidate(label(arm), arm.accuracy, arm.mean("mse")) for arm in arms)
     xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]

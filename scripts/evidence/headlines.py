@@ -1,324 +1,233 @@
-"""The headline of the page and of both READMEs: an item a setting, with seeds, adversary, intervals and files."""
+"""The headline of docs/results.md and of both READMEs: two sentences, and a table with a verdict for each setting."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attncem.campaigns.claims import Arm, Effect, arms_of
+from attncem.campaigns.claims import Arm, Effect
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.suites import load_suite
-from evidence import front
-from evidence.claim import Claim, Found, find, verdicts
+from evidence.claim import Claim, Found, find
 from evidence.source import Source, stem
+from evidence.words import ratio, table
 
-SAID = {
+TEXTS = {
     "en": {
-        "claim": (
-            "**CIFAR-10, VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm:** {at}, attention behind a front end "
-            "leaves the strongest attack of `{suite}`{less} {mse} the MSE and {structure} the structure error of "
-            "the baseline's kmeans; SSIM is {ssim} as high. {goals} {share} The adversary knows client and "
-            "channel, owns the training images and sees each image released once. 95 % intervals over seeds, exact "
-            "permutation test; [`results/{file}.json`]({to_results}/{file}.json)."
+        "front_end_only": (
+            "On CIFAR-10 at equal accuracy, a front end leaves the strongest attack {gain} times the error (MSE) of "
+            "the CEM baseline; the gain is the front end's, because attention shows none over kmeans behind the same "
+            "front end."
         ),
-        "earlier": (
-            "**No claim yet** (`attncem campaign run claim-cifar10` measures it). What there is, CIFAR-10, "
-            "VGG11-BN cut 4, σ = 0.1, {seeds} seeds an arm: attention behind a front end is {points} points of "
-            "accuracy from the baseline's kmeans and leaves the strongest attack {mse} the MSE and {structure} "
-            "the structure error; kmeans behind the same front end, {points_b} points from it, {mse_b} and "
-            "{structure_b}. So few seeds cannot show that a method wins. The adversary knows client and channel, "
-            "owns the training images and sees each image released once; 95 % intervals over seeds, not at equal "
-            "accuracy; [`results/{file}.json`]({to_results}/{file}.json)."
+        "attention_differs": (
+            "On CIFAR-10 at equal accuracy, a front end leaves the strongest attack {gain} times the error (MSE) of "
+            "the CEM baseline; attention leaves {added} times the error of kmeans behind the same front end."
         ),
-        "nothing": "Nothing is measured on CIFAR-10 yet: `attncem campaign run claim-cifar10`.",
-        "small": (
-            "**On the embedded images, without a GPU, {seeds} seeds an arm:** {points} points of accuracy from the "
-            "baseline's kmeans, attention behind a front end, with a σ of its own, leaves the strongest attack of "
-            "`{suite}` (not converged in {doubtful} of {runs} runs) {mse} the MSE and {structure} the "
-            "structure error; over kmeans behind the same front end, {points_b} points from it, {mse_b} and "
-            "{structure_b}; [`results/{file}.json`]({to_results}/{file}.json)."
+        "unequal": (
+            "On CIFAR-10 the errors cannot be corrected to equal accuracy, so the table shows them as measured."
         ),
-        "elsewhere": (
-            "**{data}, {seeds} seeds an arm{few}:** {points} points of accuracy from the baseline's kmeans, {what} "
-            "behind the same front end leaves the strongest attack{doubt} {mse} the MSE and {structure} the structure "
-            "error, as measured{equally}{missing}; [`results/{file}.json`]({to_results}/{file}.json)."
+        "none": "There is no claim on CIFAR-10 yet: `attncem campaign run claim-cifar10` measures it.",
+        "elsewhere_worse": "On Tiny-ImageNet, front end and attention together are worse than the baseline.",
+        "elsewhere_better": "On Tiny-ImageNet, front end and attention together are better than the baseline.",
+        "elsewhere_open": "On Tiny-ImageNet, front end and attention together show no difference to the baseline.",
+        "columns": "compared with the CEM baseline (kmeans)|seeds|accuracy, points|MSE, times|structure, times|verdict",
+        "claim-cifar10 c": "CIFAR-10, VGG11-BN: front end + attention",
+        "claim-cifar10 c b": "the same, compared with front end + kmeans",
+        "claim-cifar10 d": "the same behind a thin, deep client of equal cost",
+        "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20: front end + {part}",
+        "claim-lfw": "faces (LFW, balanced accuracy): front end + {part}",
+        "claim-demo": "embedded images, no GPU, other σ: front end + {part}",
+        "b": "kmeans",
+        "c": "attention",
+        "more_private": "more private",
+        "less_private": "**less private**",
+        "no_difference_shown": "no difference shown",
+        "better": "better, too few seeds for a test",
+        "worse": "**worse**, too few seeds for a test",
+        "open": "open, too few seeds for a test",
+        "measured": " (accuracy not corrected)",
+        "notes": (
+            "Times the attacker's error, 95 % interval over seeds; above 1 is more private. Errors are at equal "
+            "accuracy unless the verdict says otherwise; verdicts come from exact permutation tests. The attacker "
+            "knows client and channel, owns the training images and sees one release of each image. Suites and files: "
+            "{suites}."
         ),
-        "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20",
-        "claim-lfw": "Faces (LFW people, balanced accuracy)",
-        "part-b": "kmeans",
-        "part-c": "attention",
-        "equally": ", and at equal accuracy {mse} and {structure}",
-        "missing": "; attention there is not measured yet",
-        "few": ", too few for a test",
-        "doubt": " (not converged in {doubtful} of {runs} runs)",
-        "share": (
-            "The gain is the front end's: kmeans behind it leaves {mse_b} the MSE, attention {mse_c} as much as that, "
-            "no difference shown."
-        ),
-        "share_differs": "Kmeans behind the same front end leaves {mse_b} the MSE, attention {mse_c} as much as that.",
-        "thin": (
-            "**Behind a thin, deep client of the same cost:** {points} points of accuracy from the baseline's kmeans, "
-            "the same leaves {mse} the MSE and {structure} the structure error, as measured{equally}; "
-            "[`results/{file}.json`]({to_results}/{file}.json)."
-        ),
-        "front": (
-            "**The front, the same setting, {seeds} seeds each, too few for a test:** at {at} % accuracy each of "
-            "{count} surrogates, kmeans and attention among them, leaves {mse} times the MSE behind a front end and "
-            "{structure} times the structure error (attack not converged in {doubtful} of {runs} runs); "
-            "[`results/{file}.json`]({to_results}/{file}.json)."
-        ),
-        "span": "{low} to {high}",
-        "less": " (without {count} of its rows)",
-        "equal": "at equal accuracy",
-        "measured": "{points} points of accuracy from it",
-        "reached": "All goals of the claim are reached.",
-        "missed": "{count} of {all} goals of the claim are not reached.",
-        "times": "{ratio} times ({low} to {high})",
-        "once": "{ratio} times",
+        "doubt": " (attack not converged in {doubtful} of {runs} runs)",
+        "omitted": " without {count} of its rows",
         "more": "[All results]({to_page}).",
     },
     "zh": {
-        "claim": (
-            "**CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子**：{at}，"
-            "前端加注意力使 `{suite}`{less} 中最强攻击的 MSE 为基线 kmeans 的 {mse}，"
-            "结构误差为 {structure}，SSIM 为 {ssim}。{goals}{share}"
-            "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
-            "95 % 区间按种子计算，精确置换检验；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。"
+        "front_end_only": (
+            "在 CIFAR-10 上、准确率相同时，加前端后最强攻击的误差（MSE）为 CEM 基线的 {gain} 倍；"
+            "增益来自前端：在同一前端之后，注意力与 kmeans 相比未显示增益。"
         ),
-        "earlier": (
-            "**目前还不能下结论**（由 `attncem campaign run claim-cifar10` 测量）。"
-            "已有结果：CIFAR-10，VGG11-BN 拆分位置 4，σ = 0.1，每组 {seeds} 个随机种子："
-            "前端加注意力的准确率与基线 kmeans 相差 {points} 个百分点，"
-            "最强攻击的 MSE 为其 {mse}，结构误差为 {structure}；"
-            "同一前端加 kmeans 相差 {points_b} 个百分点，分别为 {mse_b}和 {structure_b}。"
-            "种子太少，不足以证明某种方法更好。"
-            "攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征；"
-            "95 % 区间按种子计算，准确率未对齐；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。"
+        "attention_differs": (
+            "在 CIFAR-10 上、准确率相同时，加前端后最强攻击的误差（MSE）为 CEM 基线的 {gain} 倍；"
+            "在同一前端之后，注意力的误差为 kmeans 的 {added} 倍。"
         ),
-        "nothing": "CIFAR-10 上尚无测量：`attncem campaign run claim-cifar10`。",
-        "small": (
-            "**内置图像，无需 GPU，每组 {seeds} 个随机种子**："
-            "前端加注意力（σ 另选）的准确率与基线 kmeans 相差 {points} 个百分点，"
-            "`{suite}` 中最强攻击（{runs} 次运行中有 {doubtful} 次未收敛）的 MSE 为其 {mse}，结构误差为 {structure}；"
-            "与同一前端加 kmeans 相比，相差 {points_b} 个百分点，分别为 {mse_b}和 {structure_b}；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。"
+        "unequal": "在 CIFAR-10 上，误差无法校正到相同准确率，表中为实测值。",
+        "none": "CIFAR-10 上尚无结论：由 `attncem campaign run claim-cifar10` 测量。",
+        "elsewhere_worse": "在 Tiny-ImageNet 上，前端加注意力比基线更差。",
+        "elsewhere_better": "在 Tiny-ImageNet 上，前端加注意力比基线更好。",
+        "elsewhere_open": "在 Tiny-ImageNet 上，前端加注意力与基线相比未显示差异。",
+        "columns": "与 CEM 基线（kmeans）相比|种子数|准确率差（百分点）|MSE 倍数|结构误差倍数|结论",
+        "claim-cifar10 c": "CIFAR-10，VGG11-BN：前端 + 注意力",
+        "claim-cifar10 c b": "同上，与前端 + kmeans 相比",
+        "claim-cifar10 d": "同上，换用计算量相同的细而深的客户端",
+        "claim-tiny-imagenet": "Tiny-ImageNet，ResNet-20：前端 + {part}",
+        "claim-lfw": "人脸（LFW，平衡准确率）：前端 + {part}",
+        "claim-demo": "内置图像，无需 GPU，σ 另选：前端 + {part}",
+        "b": "kmeans",
+        "c": "注意力",
+        "more_private": "更私密",
+        "less_private": "**更不私密**",
+        "no_difference_shown": "未显示差异",
+        "better": "更好，种子太少，不足以检验",
+        "worse": "**更差**，种子太少，不足以检验",
+        "open": "未定，种子太少，不足以检验",
+        "measured": "（准确率未校正）",
+        "notes": (
+            "攻击者误差的倍数，括号内为按种子计算的 95 % 区间；大于 1 表示更私密。除非结论另有说明，"
+            "误差均在相同准确率下比较；结论来自精确置换检验。攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
+            "套件与文件：{suites}。"
         ),
-        "elsewhere": (
-            "**{data}，每组 {seeds} 个随机种子{few}**："
-            "同一前端加{what}的准确率与基线 kmeans 相差 {points} 个百分点，"
-            "最强攻击{doubt}的 MSE 实测为其 {mse}，结构误差为 {structure}{equally}{missing}；"
-            "[`results/{file}.json`]({to_results}/{file}.json)。"
-        ),
-        "claim-tiny-imagenet": "Tiny-ImageNet，ResNet-20",
-        "claim-lfw": "人脸（LFW people，平衡准确率）",
-        "part-b": " kmeans ",
-        "part-c": "注意力",
-        "equally": "，在相同准确率下分别为 {mse}和 {structure}",
-        "missing": "；该数据上的注意力尚未测量",
-        "few": "，不足以检验",
-        "doubt": "（{runs} 次运行中有 {doubtful} 次未收敛）",
-        "share": "增益来自前端：同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}，未显示差异。",
-        "share_differs": "同一前端加 kmeans 的 MSE 为基线的 {mse_b}，注意力又为其 {mse_c}。",
-        "thin": (
-            "**换用计算量相同的细而深的客户端**：准确率与基线 kmeans 相差 {points} 个百分点，实测 MSE 为其 {mse}，"
-            "结构误差为 {structure}{equally}；[`results/{file}.json`]({to_results}/{file}.json)。"
-        ),
-        "front": (
-            "**前沿，设置相同，每种 {seeds} 个随机种子，不足以检验**：准确率 {at} % 时，"
-            "包括 kmeans 与注意力在内的 {count} 种代理损失，加前端后 MSE 各为原来的 {mse} 倍，结构误差为 {structure} 倍"
-            "（{runs} 次运行中有 {doubtful} 次攻击未收敛）；[`results/{file}.json`]({to_results}/{file}.json)。"
-        ),
-        "span": "{low} 至 {high}",
-        "less": "（未用其中 {count} 行）",
-        "equal": "在相同准确率下",
-        "measured": "准确率相差 {points} 个百分点",
-        "reached": "全部目标均已达到。",
-        "missed": "{all} 个目标中有 {count} 个未达到。",
-        "times": "{ratio} 倍（{low} 至 {high}）",
-        "once": "{ratio} 倍",
+        "doubt": "（{runs} 次运行中有 {doubtful} 次最强攻击未收敛）",
+        "omitted": "（未用其中 {count} 行）",
         "more": "[全部结果]({to_page})。",
     },
 }
-"""The sentences by language; what stands in braces is filled from the files."""
+"""The sentences by language; the values in braces come from the result files."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """The claim, what was measured before it, the claim on other data, and in small."""
+    """The claim on CIFAR-10, on other data, and on the embedded images."""
 
     claim: Claim
-    earlier: Claim
     elsewhere: tuple[Claim, ...]
     small: Claim
 
 
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a part of a claim compared with another part."""
+
+    key: str
+    claim: Found
+    part: str
+    other: str = "a"
+
+    @property
+    def effects(self) -> dict[str, Effect]:
+        """Every measure, at equal accuracy where that is known and not extrapolated."""
+        measured = self.claim.over(self.claim.arms)[self.part, self.other]
+        return measured if self.as_measured else measured | self.claim.over(self.claim.equal)[self.part, self.other]
+
+    @property
+    def as_measured(self) -> bool:
+        """Whether the errors are not corrected to equal accuracy."""
+        corrected = {self.part, self.other} <= self.claim.equal.keys()
+        return not corrected or (self.part == "d" and not self.claim.slope.covers(self.claim.arms["d"].accuracy))
+
+    @property
+    def verdict(self) -> str:
+        """The answer of the tests on MSE and structure error; of too few seeds, which way their intervals point."""
+        effects = [self.effects[name] for name in ("mse", "structure")]
+        answers = {effect.answer for effect in effects}
+        if "too_few_seeds" not in answers:
+            order = ("less_private", "no_difference_shown", "more_private")
+            return next(answer for answer in order if answer in answers)
+        ends = [(effect.comparison.ratio_low or 0.0, effect.comparison.ratio_high or 0.0) for effect in effects]
+        if any(high < 1 for _, high in ends):
+            return "worse"
+        return "better" if all(low > 1 for low, _ in ends) else "open"
+
+
 def headline(source: Source, claims: Claims, language: str, *, to_results: str, to_page: str | None) -> str:
-    """What the claim came to; before it has its seeds, what is known and that it is no claim. Then the others."""
-    items = [
-        *_on_cifar(source, claims, language, to_results),
-        _front(source, language, to_results),
-        *(_elsewhere(source, claim, language, to_results) for claim in claims.elsewhere),
-        _in_small(source, claims.small, language, to_results),
-    ]
-    more = "\n\n" + SAID[language]["more"].format(to_page=to_page) if to_page else ""
-    return "\n".join(f"- {item}" for item in items if item) + more
+    """Two sentences, the table, what its numbers mean and which files they are from."""
+    texts, rows = TEXTS[language], _rows(source, claims)
+    gap = "" if language == "zh" else " "
+    parts = [gap.join(filter(None, (_on_cifar(source, claims.claim, language), _elsewhere(rows, language))))]
+    if rows:
+        parts += [table(texts["columns"].split("|"), [_cells(row, language) for row in rows])]
+        parts += [_notes(rows, language, to_results)]
+    if to_page:
+        parts.append(texts["more"].format(to_page=to_page))
+    return "\n\n".join(parts)
 
 
-def _on_cifar(source: Source, claims: Claims, language: str, to_results: str) -> list[str]:
-    said, found = SAID[language], find(source, claims.claim)
-    if found is not None and is_told(found):
-        values = _claimed(found, language) | {"share": _share(found, language)}
-        return [said["claim"].format(**values, to_results=to_results), _thin(found, language, to_results)]
-    if known := [one for one in (find(source, claims.earlier), found) if one is not None and one.whole]:
-        most = max(known, key=lambda one: _seeds(one.arms.values()))
-        return [said["earlier"].format(**_compared(most, language, ("b", "a")), to_results=to_results)]
-    return [said["nothing"]]
+def _rows(source: Source, claims: Claims) -> list[Row]:
+    """The comparisons whose arms have all their seeds."""
+    rows = []
+    claim = find(source, claims.claim)
+    if claim is not None and claim.whole and not claim.table.unfinished:
+        name = claims.claim.campaign
+        rows = [Row(f"{name} c", claim, "c"), Row(f"{name} c b", claim, "c", "b")]
+        rows += [Row(f"{name} d", claim, "d")] if "d" in claim.arms else []
+    for other in (*claims.elsewhere, claims.small):
+        claim = find(source, other)
+        if claim is not None and _all_seeds(claim):
+            rows.append(Row(other.campaign, claim, "c" if claim.whole else "b"))
+    return rows
 
 
-def _front(source: Source, language: str, to_results: str) -> str:
-    """What a front end does for every surrogate at one accuracy; empty while the front lacks runs."""
-    said, found, table = SAID[language], front.sides(source), source.table(front.CAMPAIGN)
-    if found is None or table is None or table.unfinished:
-        return ""
-    arms, times = arms_of(table), {name: found.times(name) for name in ("mse", "structure")}
-    spans = {name: said["span"].format(low=f"{min(own):.2f}", high=f"{max(own):.2f}") for name, own in times.items()}
-    return said["front"].format(
-        **spans,
-        **_converged(arms),
-        seeds=_seeds(arms),
-        at=f"{100 * front.AT:g}",
-        count=len(found.without),
-        file=stem(front.CAMPAIGN),
-        to_results=to_results,
-    )
+def _all_seeds(claim: Found) -> bool:
+    """Whether no run is missing of the arms that have one, arm b among them."""
+    names = tuple(arm.name for arm in claim.arms.values())
+    return "b" in claim.arms and not any(cell.startswith(names) for cell in claim.table.unfinished or ())
 
 
-def _elsewhere(source: Source, claim: Claim, language: str, to_results: str) -> str:
-    """The claim on other data, or the front end's part of it; empty while an arm that is there lacks seeds."""
-    said, found = SAID[language], find(source, claim)
-    if found is None or not _with_all_seeds(found):
-        return ""
-    part = "c" if found.whole else "b"
-    values = _over_a(found, language, part) | _converged(found.arms.values())
-    values |= {"few": "" if is_told(found) else said["few"], "data": said[claim.campaign], "what": said[f"part-{part}"]}
-    doubt = said["doubt"].format(**values) if values["doubtful"] else ""
-    missing = "" if found.whole else said["missing"]
-    further = {"doubt": doubt, "equally": _equally(found, part, language), "missing": missing}
-    return said["elsewhere"].format(**values, **further, to_results=to_results)
+def _on_cifar(source: Source, claims: Claim, language: str) -> str:
+    texts, claim = TEXTS[language], find(source, claims)
+    if claim is None or not claim.whole or claim.table.unfinished:
+        return texts["none"]
+    if not {"b", "c"} <= claim.equal.keys():
+        return texts["unequal"]
+    gain, added = claim.judged("b", "a")["mse"], claim.judged("c", "b")["mse"]
+    key = "front_end_only" if added.answer == "no_difference_shown" else "attention_differs"
+    return texts[key].format(gain=f"{gain.comparison.ratio:.2f}", added=f"{added.comparison.ratio:.2f}")
 
 
-def _equally(found: Found, part: str, language: str) -> str:
-    """The same at the accuracy of a, where a slope reaches there."""
-    own = found.over(found.equal).get((part, "a"))
-    return SAID[language]["equally"].format(**_errors(own, language)) if own else ""
+def _elsewhere(rows: list[Row], language: str) -> str:
+    """The sentence about Tiny-ImageNet, where attention was measured there."""
+    verdict = next((row.verdict for row in rows if (row.key, row.part) == ("claim-tiny-imagenet", "c")), None)
+    directions = {"more_private": "better", "less_private": "worse", "no_difference_shown": "open"}
+    return TEXTS[language][f"elsewhere_{directions.get(verdict, verdict)}"] if verdict else ""
 
 
-def _with_all_seeds(found: Found) -> bool:
-    """Whether no run is missing of the arms that there are, the front end's at the least."""
-    there = tuple(arm.name for arm in found.arms.values())
-    return "b" in found.arms and not any(cell.startswith(there) for cell in found.table.unfinished or ())
+def _cells(row: Row, language: str) -> list[str]:
+    texts, arms = TEXTS[language], row.claim.arms
+    points = f"{100 * (arms[row.part].accuracy - arms[row.other].accuracy):+.2f}"
+    errors = [ratio(row.effects[name]) for name in ("mse", "structure")]
+    errors = errors if language == "en" else [error.replace(" to ", "–") for error in errors]
+    verdict = texts[row.verdict] + (texts["measured"] if row.as_measured else "")
+    return [texts[row.key].format(part=texts.get(row.part)), str(_seeds(arms.values())), points, *errors, verdict]
 
 
-def _in_small(source: Source, claim: Claim, language: str, to_results: str) -> str:
-    """The claim on the embedded images, as it was measured; empty while it cannot be told."""
-    found = find(source, claim)
-    if found is None or not is_told(found):
-        return ""
-    values = _compared(found, language, ("c", "b")) | _converged(found.arms.values())
-    suite = found.table.audits[0].suite or "quick"
-    return SAID[language]["small"].format(**values, suite=suite, to_results=to_results)
-
-
-def _converged(arms: Collection[Arm]) -> dict[str, object]:
-    """How many runs there are, and of how many the audit calls its strongest attack unreliable."""
-    return {"doubtful": sum(arm.unreliable for arm in arms), "runs": sum(len(arm.seeds) for arm in arms)}
-
-
-def is_told(found: Found) -> bool:
-    """Whether the campaign is complete, with so many seeds that a test can say something."""
-    if found.table.unfinished or not found.whole:
-        return False
-    return all(one.answer != "too_few_seeds" for one in found.judged("c", "a").values())
-
-
-def _seeds(arms: Collection[Arm]) -> int:
-    """Seeds that every arm has."""
+def _seeds(arms: Iterable[Arm]) -> int:
     return min(len(arm.seeds) for arm in arms)
 
 
-def _claimed(found: Found, language: str) -> dict[str, object]:
-    said, own, goals = SAID[language], found.judged("c", "a"), verdicts(found)
-    missed = sum(not one.reached for one in goals)
-    told = said["missed"].format(count=missed, all=len(goals)) if missed else said["reached"]
-    return {
-        "seeds": _seeds(found.arms.values()),
-        "at": said["equal"] if "c" in found.equal else said["measured"].format(points=_points(found, "c", "a")),
-        "suite": found.table.audits[0].suite or "standard",
-        "less": said["less"].format(count=left_out) if (left_out := _left_out(found.claim.campaign)) else "",
-        **{name: _times(own[name], language) for name in ("mse", "structure", "ssim")},
-        "goals": told,
-        "file": stem(found.claim.campaign),
-    }
+def _notes(rows: list[Row], language: str, to_results: str) -> str:
+    """What the numbers mean, and the files behind them by suite."""
+    files: dict[str, list[str]] = {}
+    for campaign, claim in {row.claim.origin[row.part]: row.claim for row in rows}.items():
+        link = f"[{stem(campaign)}]({to_results}/{stem(campaign)}.json){_doubt(claim, campaign, language)}"
+        files.setdefault(_suite(claim, language), []).append(link)
+    suites = "; ".join(f"{suite} {' · '.join(links)}" for suite, links in files.items())
+    return TEXTS[language]["notes"].format(suites=suites)
 
 
-def _left_out(campaign: str) -> int:
-    """How many rows of its suite a campaign leaves out."""
-    audit = load_campaign(campaign).audits[0]
-    return len(load_suite(audit.suite).suite.rows) - len(audit.rows())
+def _doubt(claim: Found, campaign: str, language: str) -> str:
+    """In how many runs of a campaign the audit calls the strongest attack unreliable; empty where in none."""
+    arms = [arm for part, arm in claim.arms.items() if claim.origin[part] == campaign]
+    doubtful, runs = sum(arm.unreliable for arm in arms), sum(len(arm.seeds) for arm in arms)
+    return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
 
 
-def _share(found: Found, language: str) -> str:
-    """What of the gain is the front end's, and what attention adds to it; at equal accuracy where that is known."""
-    gain, added = found.judged("b", "a")["mse"], found.judged("c", "b")["mse"]
-    key = "share" if added.answer == "no_difference_shown" else "share_differs"
-    return SAID[language][key].format(mse_b=_times(gain, language), mse_c=_times(added, language))
-
-
-def _thin(found: Found, language: str, to_results: str) -> str:
-    """Arm d over a, as measured, and at equal accuracy where nothing is extrapolated; empty while it is not there."""
-    if "d" not in found.arms:
-        return ""
-    values = _over_a(found, language, "d") | {"file": stem(found.origin["d"])}
-    covered = found.slope.covers(found.arms["d"].accuracy)
-    equally = _equally(found, "d", language) if covered else ""
-    return SAID[language]["thin"].format(**values, equally=equally, to_results=to_results)
-
-
-def _compared(found: Found, language: str, other: tuple[str, str]) -> dict[str, object]:
-    """C over a as it was measured, and another pair of parts, whose values end in _b."""
-    own = found.over(found.arms)[other]
-    return {
-        **_over_a(found, language, "c"),
-        "points_b": _points(found, *other),
-        **{f"{name}_b": told for name, told in _errors(own, language).items()},
-    }
-
-
-def _over_a(found: Found, language: str, part: str) -> dict[str, object]:
-    """A part over a as it was measured."""
-    own = found.over(found.arms)[part, "a"]
-    return {
-        "seeds": _seeds(found.arms.values()),
-        "points": _points(found, part, "a"),
-        **_errors(own, language),
-        "file": stem(found.claim.campaign),
-    }
-
-
-def _errors(own: Mapping[str, Effect], language: str) -> dict[str, str]:
-    """How many times as much of both errors."""
-    return {name: _times(own[name], language) for name in ("mse", "structure")}
-
-
-def _points(found: Found, part: str, other: str) -> str:
-    return f"{100 * (found.arms[part].accuracy - found.arms[other].accuracy):+.2f}"
-
-
-def _times(effect: Effect, language: str) -> str:
-    found, said = effect.comparison, SAID[language]
-    ratio = f"{found.ratio:.2f}"
-    if found.ratio_low is None or found.ratio_high is None:
-        return said["once"].format(ratio=ratio)
-    return said["times"].format(ratio=ratio, low=f"{found.ratio_low:.2f}", high=f"{found.ratio_high:.2f}")
+def _suite(claim: Found, language: str) -> str:
+    """The suite of a claim's audits, and how many of its rows the campaign leaves out."""
+    audit = load_campaign(claim.claim.campaign).audits[0]
+    count = len(load_suite(audit.suite).suite.rows) - len(audit.rows())
+    omitted = TEXTS[language]["omitted"].format(count=count) if count else ""
+    return f"`{claim.table.audits[0].suite}`{omitted}"

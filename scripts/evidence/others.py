@@ -1,4 +1,4 @@
-"""The other parts of the page: how arms were chosen, the baseline's own recipe, and the demo."""
+"""Other parts of the page: the choice of the arms, the baseline's own recipe, and the demo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
 WEIGHT = 2.0
 """λ of arm a of every claim."""
 ATTENTION = ("gated", "slot", "hybrid")
-"""Surrogates that attend; the best of them is arm c."""
+"""Attention surrogates; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
 SETTING = ("network", "front end", "surrogate")
 PUBLISHED = (
@@ -34,7 +34,7 @@ PUBLISHED = (
     ),
     ("source document 002", "CIFAR-10, CEM-main, λ = 16, 240 epochs (collapsed)", "24.45 %", "0.0436"),
 )
-"""Figures that others published: where, in which setting, accuracy, MSE."""
+"""Published figures of others: source, setting, accuracy, MSE."""
 
 
 # how the arms were chosen
@@ -42,7 +42,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Selection:
-    """A campaign that λ are chosen from; ``reference`` is its arm that with `WEIGHT` is arm a of the claim."""
+    """A campaign from which λ is chosen; its arm ``reference`` at `WEIGHT` is arm a of the claim."""
 
     campaign: str
     reference: str
@@ -61,7 +61,7 @@ class Choice:
 
 
 def reference_accuracy(source: Source, selection: Selection = SELECTION) -> float | None:
-    """Mean accuracy of arm a on validation images; None where that is not measured yet."""
+    """Mean accuracy of arm a on validation images; None if not measured yet."""
     found = source.table(selection.campaign)
     own = arms_of(found, balanced=selection.balanced) if found else []
     there = (arm for arm in own if arm.name == selection.reference)
@@ -71,7 +71,7 @@ def reference_accuracy(source: Source, selection: Selection = SELECTION) -> floa
 def choices(source: Source, selection: Selection = SELECTION, campaign: str = "") -> list[Choice]:
     """Every setting of a selection, or of another campaign, at the accuracy of its arm a.
 
-    Empty where that is not measured yet; settings whose every run collapsed have no such point, and are left out.
+    Empty if that is not measured yet; settings of which every run collapsed are left out.
     """
     campaign = campaign or selection.campaign
     found, at = source.table(campaign), reference_accuracy(source, selection)
@@ -86,7 +86,7 @@ def choices(source: Source, selection: Selection = SELECTION, campaign: str = ""
 
 
 def tried(campaign: str, arm: Arm) -> list[Tried]:
-    """Every run of an arm at a point that did not collapse, as the rule of choosing takes it."""
+    """Every run of an arm that did not collapse, in the form that the rule of choosing takes."""
     weight = weight_of(campaign, arm)
     found = zip(arm.seeds, *(arm.values[name] for name in (ACCURACY, "mse", "structure")), strict=True)
     return [
@@ -97,11 +97,11 @@ def tried(campaign: str, arm: Arm) -> list[Tried]:
 
 
 def chosen(source: Source) -> dict[str, Choice]:
-    """Parts b, c and d of the claim as the rule has them, as far as they are measured.
+    """Parts b, c and d of the claim by the rule, as far as they are measured.
 
-    c is the attention surrogate, with its front end, that leaves the largest error at the accuracy of a, among those
-    that have this accuracy at a weight within what was tried: the others' errors are at another one. b is kmeans
-    behind the same front end; d is c's front end and surrogate behind the thin client.
+    c is the attention surrogate and front end with the largest error at the accuracy of a, among those that reach
+    this accuracy at a weight within the range tried. b is kmeans behind the same front end; d is c's front end and
+    surrogate with the thin client.
     """
     found = choices(source)
     attention = [one for one in found if one.config.surrogate.name in ATTENTION]
@@ -121,32 +121,32 @@ def chosen(source: Source) -> dict[str, Choice]:
 
 
 def by_part(source: Source, selection: Selection) -> dict[str, Choice]:
-    """The same for other data, where front end and surrogates are those of CIFAR-10 and only λ is chosen."""
+    """The same for other data, with the front end and surrogates of CIFAR-10; only λ is chosen."""
     return {one.matched.name[0]: one for one in choices(source, selection)}
 
 
 def told_choices(parts: Mapping[str, Choice]) -> list[str]:
-    """What to put into the files of a claim, a line a part."""
+    """One line per part for the files of a claim."""
     return [
         f"{part}: front end {front_end(one.config)}; surrogate {one.config.surrogate.name}; λ = {one.matched.weight:g}"
-        + ("" if one.matched.within else " (at the edge of what was tried)")
+        + ("" if one.matched.within else " (at the edge of the range tried)")
         for part, one in sorted(parts.items())
     ]
 
 
 def selection_section(source: Source, selection: Selection, taken: Mapping[str, Choice]) -> str:
-    """Every setting that was tried for a claim, λ at the accuracy of arm a, and which are taken as its parts."""
+    """Every setting tried for a claim, its λ at the accuracy of arm a, and the parts chosen."""
     found, at = source.table(selection.campaign), reference_accuracy(source, selection)
     if found is None or at is None:
         return not_measured(selection.campaign)
     parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
     lines = [[*told_match(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
     told = (
-        f"At the accuracy of arm a there, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error there, "
-        "and whether λ lies within what was tried."
+        f"At the validation accuracy of arm a, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error, "
+        "and whether λ lies within the range tried."
     )
     shown = points(selection.campaign, found, balanced=selection.balanced)
-    return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "taken as"], lines)])
+    return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "chosen as"], lines)])
 
 
 def told_match(one: Choice) -> list[str]:
@@ -159,7 +159,7 @@ def told_match(one: Choice) -> list[str]:
 
 
 def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> str:
-    """Every arm at every point, with where the numbers are from."""
+    """Every arm at every point, with the file of the numbers."""
     arms = arms_of(found, balanced=balanced)
     lines = []
     for arm in arms:
@@ -168,28 +168,32 @@ def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> st
         lines.append([*setting(config), *own])
     head = [*SETTING, *(title(name, balanced=balanced) for name in SHOWN)]
     collapsed = sum(len(arm.collapsed) for arm in arms)
-    told = f"\n\nRuns that ended near chance: {collapsed}; they are in the table, and in no rule." if collapsed else ""
+    told = (
+        f"\n\nRuns that ended near chance: {collapsed}; they are in the table, but no rule uses them."
+        if collapsed
+        else ""
+    )
     return f"{whence(found, arms)}\n\n{table(head, lines, left=len(SETTING))}{told}"
 
 
 def setting(config: RunConfig) -> list[str]:
-    """Network, front end, and what the client was trained with, as `SETTING` heads them."""
+    """Network, front end and surrogate, in the order of `SETTING`."""
     return [config.model.name, front_end(config), named(config)]
 
 
 def named(config: RunConfig) -> str:
-    """The surrogate with λ, the penalties beside it, and how noise that is not white is shaped."""
+    """The surrogate with λ, further penalties, and the tilt of shaped noise."""
     penalties = [f"{one.name} {one.weight:g}" for one in config.penalties]
     noises = [f"noise of tilt {one.tilt:g}" for one in config.channel if isinstance(one, ShapedOptions)]
     return ", ".join([method(config), *penalties, *noises])
 
 
 def baseline_section(source: Source) -> str:
-    """The baseline's own recipe under its own attack, and what others published beside it."""
+    """The baseline's own recipe under its own attack, and the published figures of others."""
     published = table(["published by", "setting", "accuracy", "MSE"], PUBLISHED, left=2)
     told = (
-        "**As published by others**, in other settings and under other attacks; none of these was measured by us, and "
-        "none compares digit by digit with a number of this page:"
+        "**As published by others**, in other settings and under other attacks. We measured none of these, and none "
+        "is directly comparable with a number on this page:"
     )
     found = source.table(BASELINE)
     own = not_measured(BASELINE) if found is None else _baseline(found)
@@ -202,7 +206,7 @@ def _baseline(found: CampaignTable) -> str:
         for asked, audit in zip(found.audits, cell.audits, strict=True):
             lines += _rows(asked.threat or "train", audit)
     told = (
-        f"{link(BASELINE)}; one seed, the baseline's; trained in bf16, the baseline trains in 32 bits; "
+        f"{link(BASELINE)}; one seed, the baseline's; trained in bf16, where the baseline trains in 32 bits; "
         "95 % intervals over images."
     )
     told = " ".join([told, *(conditions(found, place) for place in range(len(found.audits)))])
@@ -224,7 +228,7 @@ def _over_images(measure: str, interval: Sequence[float]) -> str:
 
 
 def undefended_section(source: Source) -> str:
-    """Accuracy without any defence."""
+    """Accuracy without a defence."""
     found = source.table("undefended-cifar10")
     if found is None:
         return not_measured("undefended-cifar10")
@@ -234,23 +238,31 @@ def undefended_section(source: Source) -> str:
 
 
 def demo_section(source: Source) -> str:
-    """The embedded images: what `attncem demo` prints, with its intervals."""
+    """The embedded images: the table that `attncem demo` prints, with its intervals."""
     file = source.folder / "demo.csv"
     if not file.is_file():
         return "not measured yet: `attncem demo`"
     with file.open(encoding="utf-8", newline="") as opened:
-        rows = [row for row in csv.DictReader(opened) if row["kind"] == "run"]
+        rows = list(csv.DictReader(opened))
     head = ["run", "defence", "strongest attack", title(ACCURACY), title("mse"), title("structure"), title("ssim")]
-    told = (
-        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo`; one seed, so nothing here says that a "
-        "method wins; 95 % intervals over 1,000 test images. "
-        f"Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`."
+    head += [f"{title('psnr')} dB", "training time, ratio"]
+    text = (
+        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo` and `attncem report --csv`; embedded "
+        "Fashion-MNIST subset, 2 CPU cores, one seed, so no method can win here; 95 % intervals over 1,000 test "
+        f"images. Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`. Front end, surrogate, noise and both "
+        "penalty weights were chosen on validation images (`results/demo_selection.json`, made by "
+        "`attncem campaign run demo-selection`)."
     )
-    return f"{told}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
+    return f"{text}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
 
 
 def _demo_run(row: Mapping[str, str]) -> list[str]:
-    accuracy, mse = ([float(row[f"{key}{end}"]) for end in ("", "_low", "_high")] for key in ("accuracy", "mse"))
-    others = [number(name, float(row[name])) for name in ("structure", "ssim")]
-    own = [row["run"], row["surrogate"], row["attack"]]
-    return [*own, _over_images(ACCURACY, accuracy), _over_images("mse", mse), *others]
+    """A run, or a floor, which has neither defence nor accuracy."""
+    accuracy, mse = ([float(row[f"{key}{end}"] or 0) for end in ("", "_low", "_high")] for key in ("accuracy", "mse"))
+    scores = [number(name, float(row[name])) for name in ("structure", "ssim", "psnr")]
+    attack = row["attack"] + ("" if row["reliable"] == "True" else " (not reliable)")
+    if row["kind"] == "floor":
+        return [f"floor: {row['run']}", "", "", "", _over_images("mse", mse), *scores, ""]
+    ratio = f"{float(row['training_ratio']):.2f}"
+    names = [row["run"], row["surrogate"], attack]
+    return [*names, _over_images(ACCURACY, accuracy), _over_images("mse", mse), *scores, ratio]

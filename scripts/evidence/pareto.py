@@ -1,4 +1,4 @@
-"""The claim as a figure: accuracy against what the strongest attack is left with, every seed of every arm."""
+"""The claim as a figure: accuracy against the error of the strongest attack, every seed of every arm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evidence.source import Source
 
 FIGURE = "results-claim.svg"
 FLOORS = {"mean image": "a blind guess", "class mean": "a guess that knows the class"}
-"""Rows that look at no release, as the figure calls them."""
+"""Rows that use no release, and their names in the figure."""
 _NAMES = {
     "a": "a: kmeans",
     "b": "b: front end, kmeans",
@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def figure(source: Source, claim: Claim) -> bytes | None:
-    """The arms of a claim as SVG, the same bytes every time; None where it is not measured yet."""
+    """The arms of a claim as SVG, the same bytes every time; None if not measured yet."""
     found = find(source, claim)
     if found is None:
         return None

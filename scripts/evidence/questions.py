@@ -1,4 +1,4 @@
-"""Single questions on the embedded images: arms beside the one they are asked against."""
+"""Single questions on the embedded images: arms compared with a reference arm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evidence.words import ANSWERS, p_value, ratio, spread, table, title, whence
 
 
 def section(source: Source, campaign: str, against: str) -> str:
-    """The arms, and each of the others over the one that they are asked against."""
+    """The arms, and the ratio of each to the reference arm."""
     found = source.table(campaign)
     if found is None:
         return not_measured(campaign)
@@ -30,7 +30,7 @@ def _over(base: Arm, others: list[Arm]) -> str:
                 lines.append([f"{arm.name} over {base.name}", title(effect.measure), *found])
     most = max(abs(arm.accuracy - base.accuracy) for arm in others)
     told = (
-        "How many times as much (95 % interval); p of the exact permutation test over seeds, among all comparisons of "
-        f"these arms in all measures. Accuracies are up to {100 * most:.2f} points apart; nothing is corrected for it."
+        "Ratios (95 % interval); p comes from the exact permutation test over seeds, adjusted for all comparisons of "
+        f"these arms in all measures. Accuracies differ by up to {100 * most:.2f} points; this is not corrected."
     )
     return f"{told}\n\n{table(['', 'measure', 'times', 'p', 'answer'], lines, left=2)}"

@@ -23,12 +23,12 @@ class Source:
     folder: Path
 
     def table(self, campaign: str) -> CampaignTable | None:
-        """What a campaign found; None: it is not measured yet."""
+        """The results of a campaign; None if not measured yet."""
         file = self.folder / f"{stem(campaign)}.json"
         return read_results(file) if file.is_file() else None
 
     def curves(self, campaign: str, like: RunConfig, *, balanced: bool = False) -> list[Curve]:
-        """Every setting of a campaign on these data, network and channel that was measured at two weights or more.
+        """Every setting of a campaign with these data, network and channel that was measured at two weights or more.
 
         Weights at which a run collapsed are left out.
         """
@@ -43,22 +43,22 @@ class Source:
 
 
 def stem(campaign: str) -> str:
-    """The name of a campaign's result file without its ending."""
+    """The name of a campaign's result file without its suffix."""
     return campaign.replace("-", "_")
 
 
 def link(campaign: str) -> str:
-    """A campaign's result file as a page in docs/ links it."""
+    """A link from docs/ to a campaign's result file."""
     return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
 
 
 def not_measured(campaign: str) -> str:
-    """The line that stands where a campaign's results will."""
+    """The line shown while a campaign has no results."""
     return f"not measured yet: `attncem campaign run {campaign}`"
 
 
 def config_of(campaign: str, arm: Arm) -> RunConfig:
-    """The configuration of an arm at its point, as the packaged campaign has it."""
+    """The configuration of an arm at its point, from the packaged campaign."""
     return _configs(campaign)[arm.name, repr(arm.point)]
 
 
@@ -83,12 +83,12 @@ def _cells(campaign: str) -> list[PlannedCell]:
 
 
 def _place(config: RunConfig) -> tuple[object, ...]:
-    """What a slope is measured for."""
+    """Data, network and channel: a slope holds for these."""
     return config.data, config.model.name, config.channel
 
 
 def _but_for_the_weight(config: RunConfig) -> str:
-    """All that makes a setting, as text."""
+    """All options of a setting but the weight, as text."""
     data = config.model_dump(mode="json", exclude={"name", "seed"})
     del data["training"]["penalty_weight"]
     return json.dumps(data, sort_keys=True)

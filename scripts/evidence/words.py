@@ -1,4 +1,4 @@
-"""Numbers, settings and adversaries as the page writes them."""
+"""Numbers, settings and adversaries in the words of the page."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ANSWERS = {
     "more_private": "more private",
     "less_private": "**less private**",
     "no_difference_shown": "no difference shown",
-    "too_few_seeds": "too few seeds to tell",
+    "too_few_seeds": "too few seeds for a test",
 }
 _OWNED = {
     "train": "owns the training images",
-    "held_out": "owns images that were held out",
-    "published_infer": "owns nine tenths of the test images and is judged on the others",
+    "held_out": "owns held-out images",
+    "published_infer": "owns nine tenths of the test images and is evaluated on the rest",
     "none": "owns no images",
 }
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """A table whose first columns stand left, the others right."""
+    """A table with its first columns aligned left, the others right."""
     rule = "|" + "---|" * left + "--:|" * (len(head) - left)
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
@@ -50,7 +50,7 @@ def spread(measure: str, values: Sequence[float]) -> str:
 
 
 def title(measure: str, *, balanced: bool = False) -> str:
-    """What a measure is called, and which way is more private."""
+    """The title of a measure, with an arrow towards more private."""
     if measure == ACCURACY:
         return "Balanced accuracy %" if balanced else "Accuracy %"
     arrow = "↑" if METRICS[measure].private == "higher" else "↓"
@@ -58,7 +58,7 @@ def title(measure: str, *, balanced: bool = False) -> str:
 
 
 def ratio(effect: Effect | None) -> str:
-    """How many times as much, with its interval; a dash where it is not known."""
+    """A ratio with its interval; a dash where it is not known."""
     if effect is None or effect.comparison.ratio is None:
         return "–"
     found = effect.comparison
@@ -68,7 +68,7 @@ def ratio(effect: Effect | None) -> str:
 
 
 def p_value(effect: Effect) -> str:
-    """The p among all comparisons; where so many seeds cannot reach the level, what they could reach at best."""
+    """The adjusted p; with too few seeds, the smallest p they could reach."""
     found = effect.comparison
     if effect.answer == "too_few_seeds":
         return "–" if found.p is None else f"≥ {found.smallest_p:.2g}"
@@ -76,13 +76,13 @@ def p_value(effect: Effect) -> str:
 
 
 def front_end(config: RunConfig) -> str:
-    """A front end and its options that are not the defaults."""
+    """A front end and its non-default options."""
     options = config.model.front_end.model_dump(exclude_defaults=True, exclude={"name"})
     return " ".join([config.model.front_end.name, *(f"{key} {value:g}" for key, value in options.items())])
 
 
 def method(config: RunConfig) -> str:
-    """The surrogate, its variant where it is a document's, and λ."""
+    """The surrogate, its variant where a source document defines it, and λ."""
     variant = getattr(config.surrogate, "variant", "ours")
     name = config.surrogate.name if variant == "ours" else f"{config.surrogate.name} {variant}"
     weight = config.training.penalty_weight
@@ -94,14 +94,16 @@ def seeds_of(arms: Sequence[Arm]) -> str:
     counts = sorted({len(arm.seeds) for arm in arms})
     if counts == [1]:
         return "one seed"
-    return f"{' or '.join(map(str, counts))} seeds an arm"
+    return f"{' or '.join(map(str, counts))} seeds per arm"
 
 
 def doubtful(arms: Iterable[Arm]) -> str:
-    """What is said where audits call the strongest attack unreliable; nothing where none does."""
+    """A warning where audits call the strongest attack unreliable; empty where none does."""
     runs = sum(arm.unreliable for arm in arms)
     return (
-        f" **The audits of {runs} runs call their strongest attack unreliable**: their numbers flatter." if runs else ""
+        f" **The audits of {runs} runs call their strongest attack unreliable**: these numbers look too good."
+        if runs
+        else ""
     )
 
 
@@ -111,11 +113,11 @@ def conditions(found: CampaignTable, audit: int = 0) -> str:
     known = asked.threat or "train"
     suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
     rows = ", ".join(f"`{row}`{_budget(options)}" for row, options in asked.rows.items())
-    return f"{_adversary(THREATS[known])} Judged on {_images(asked)}. {suite}: {rows}."
+    return f"{_adversary(THREATS[known])} Evaluated on {_images(asked)}. {suite}: {rows}."
 
 
 def whence(found: CampaignTable, arms: Sequence[Arm]) -> str:
-    """What is missing, where the numbers of arms are from, and under what they were measured."""
+    """What is missing, the file of the numbers, and how they were measured."""
     told = f"{link(found.campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
     return unfinished(found) + told + doubtful(arms)
 
@@ -127,8 +129,8 @@ def _budget(options: Mapping[str, Any]) -> str:
 def _adversary(threat: ThreatModel) -> str:
     knows = "knows client and channel" if threat.knows_encoder and threat.knows_channel else "does not know the client"
     count = threat.releases_per_input
-    times = "once" if count == 1 else f"{count} times"
-    return f"Adversary `{threat.name}`: {knows}, {_OWNED[threat.auxiliary]}, sees each image released {times}."
+    releases = "one release" if count == 1 else f"{count} releases"
+    return f"Adversary `{threat.name}`: {knows}, {_OWNED[threat.auxiliary]}, sees {releases} of each image."
 
 
 def _images(asked: AskedAudit) -> str:
@@ -137,7 +139,7 @@ def _images(asked: AskedAudit) -> str:
 
 
 def unfinished(found: CampaignTable) -> str:
-    """What is said where cells of a campaign are missing; nothing where none is."""
+    """A note where cells of a campaign are missing; empty where none is."""
     if not found.unfinished:
         return ""
     arm = arms_by_cell(found.campaign)
@@ -146,5 +148,5 @@ def unfinished(found: CampaignTable) -> str:
 
 
 def counted(names: Mapping[str, int]) -> str:
-    """Names with how often each occurs."""
+    """Names with the number of their occurrences."""
     return ", ".join(f"`{name}` ({count})" for name, count in names.items())
