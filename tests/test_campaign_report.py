@@ -22,10 +22,12 @@ from attncem.base.types import RunError
 from attncem.cli.main import main
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import read_json
+from attncem.records.study import AuditKind
+from attncem.records.study.campaign import labels
 from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign import tables as campaign_tables
-from attncem.reporting.campaign.load import CampaignView, _labels, load_campaign
-from attncem.reporting.campaign.numbers import against, counterpart, effects, front, is_better
+from attncem.reporting.campaign.load import MEASURES, CampaignView, Judged, load_campaign
+from attncem.reporting.campaign.numbers import is_better
 from attncem.reporting.campaign.page import all_tables, verdict, write_campaign_report, write_figures, write_tables
 from attncem.reporting.campaign.wall import walls
 from attncem.reporting.figures import HEALTH, Drawing
@@ -47,6 +49,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def view(finished: Path) -> CampaignView:
     return load_campaign(finished)
+
+
+@pytest.fixture(scope="module")
+def study(view: CampaignView) -> Judged:
+    return view.study
+
+
+@pytest.fixture(scope="module")
+def kind(study: Judged) -> AuditKind:
+    """The one kind of audit that it has."""
+    (only,) = study.kinds
+    assert str(only) == KIND
+    return only
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +181,10 @@ def test_an_unknown_reference_is_named(finished: Path, tmp_path: Path) -> None:
 # numbers
 
 
-def test_means_are_those_of_the_seeds(view: CampaignView) -> None:
-    rows = {row["arm"]: row for row in read_csv(as_csv(campaign_tables.headline(view, KIND)))}
-    assert list(rows) == [group.label for group in view.groups]
-    own = next(group for group in view.groups if group.label == "kmeans (penalty_weight=4)")
+def test_means_are_those_of_the_seeds(study: Judged, kind: AuditKind) -> None:
+    rows = {row["arm"]: row for row in read_csv(as_csv(campaign_tables.headline(study, kind)))}
+    assert list(rows) == [arm.label for arm in study.arms]
+    own = next(arm for arm in study.arms if arm.label == "kmeans (penalty_weight=4)")
     for measure in ("accuracy", "mse", "structure", "ssim"):
         values = [
             audit.known_accuracy.mean if measure == "accuracy" else audit.strongest_attack.scores[measure].mean
@@ -185,12 +200,12 @@ def test_means_are_those_of_the_seeds(view: CampaignView) -> None:
 
 
 def test_labels_tell_points_apart() -> None:
-    keys = ["model.width", "surrogate.width"]
-    points = [{"model.width": 4, "surrogate.width": value} for value in (1, 2)]
-    assert _labels("a", points, keys[1:]) == ["a (width=1)", "a (width=2)"]
-    assert _labels("a", points, keys)[1] == "a (model.width=4, surrogate.width=2)"
-    assert _labels("a", [{"x": 1}, {"x": 1.0}], ["x"]) == ["a (x=1)", "a (x=1.0)"]
-    assert _labels("a", [{}], []) == ["a"]
+    widths = [{"model.width": 4, "surrogate.width": value} for value in (1, 2)]
+    assert labels("a", widths) == ["a (width=1)", "a (width=2)"]
+    both = [{"model.width": value, "surrogate.width": 3 - value} for value in (1, 2)]
+    assert labels("a", both)[1] == "a (model.width=2, surrogate.width=1)"
+    assert labels("a", [{"x": 1}, {"x": 1.0}]) == ["a (x=1)", "a (x=1.0)"]
+    assert labels("a", [{}]) == ["a"]
 
 
 def test_the_command_writes_page_tables_and_figures(finished: Path, tmp_path: Path, capsys: Any, light: None) -> None:
@@ -203,8 +218,8 @@ def test_the_command_writes_page_tables_and_figures(finished: Path, tmp_path: Pa
     assert "has no arm nobody" in " ".join(capsys.readouterr().err.split())
 
 
-def test_arms_are_tested_at_the_same_point(view: CampaignView) -> None:
-    found = against(view, KIND, "kmeans")
+def test_arms_are_tested_at_the_same_point(study: Judged, kind: AuditKind) -> None:
+    found = study.against("kmeans", kind, MEASURES)
     assert found["gated (penalty_weight=4)", "mse"].b == "kmeans (penalty_weight=4)"
     assert found["gated (penalty_weight=1)", "mse"].b == "kmeans (penalty_weight=1)"
     assert found["none", "mse"].b == "kmeans (penalty_weight=1)", "it has no such key: the first point"
@@ -213,7 +228,7 @@ def test_arms_are_tested_at_the_same_point(view: CampaignView) -> None:
     assert item.p == pytest.approx(2 / 70) and item.adjusted_p is not None and item.adjusted_p >= item.p
     assert is_better(item) is True and is_better(found["gated (penalty_weight=4)", "accuracy"]) is False
     assert is_better(found["gated (penalty_weight=4)", "ssim"]) is True, "less similar is more private"
-    assert counterpart(view, view.groups[0], "nobody") is None
+    assert study.counterpart(study.arms[0], "nobody") is None
 
 
 def test_few_seeds_cannot_tell(tmp_path: Path, light: None) -> None:
@@ -228,26 +243,29 @@ def test_few_seeds_cannot_tell(tmp_path: Path, light: None) -> None:
 
 
 def test_of_one_seed_the_images_are_told_and_nothing_is_sure(tmp_path: Path) -> None:
-    view = load_campaign(make_campaign(tmp_path / "c", Made(ARMS, seeds=1)).path)
-    first = campaign_tables.headline(view, KIND).rows[0]
+    study = load_campaign(make_campaign(tmp_path / "c", Made(ARMS, seeds=1)).path).study
+    (kind,) = study.kinds
+    first = campaign_tables.headline(study, kind).rows[0]
     assert "±" not in first[2].shown and first[2].small.startswith("[")
-    assert {point.standing for point in front(view, KIND, "mse").values()} == {"possibly"}
-    assert any("Possibly on the front" in sentence for sentence in verdict(view, KIND, "none"))
+    assert {point.standing for point in study.front("mse", kind).values()} == {"possibly"}
+    assert any("Possibly on the front" in sentence for sentence in verdict(study, kind, "none"))
 
 
-def test_the_front_is_where_none_is_better(view: CampaignView) -> None:
+def test_the_front_is_where_none_is_better(study: Judged, kind: AuditKind) -> None:
     for measure in ("mse", "ssim"):
-        assert front(view, KIND, measure)["none"].standing == "surely", "the most accurate"
+        assert study.front(measure, kind)["none"].standing == "surely", "the most accurate"
 
 
-def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(copy: Path, tmp_path: Path, light: None) -> None:
+def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(
+    copy: Path, tmp_path: Path, kind: AuditKind, light: None
+) -> None:
     for run in (copy / "runs").glob("gated_penalty_weight-4.0-*"):
         for file in [*run.glob("audits/*/audit.json"), *run.glob("audits/*/joined.json")]:
             data = json.loads(file.read_text())
             data.get("plan", data)["accuracy"].update(mean=0.11, low=0.09, high=0.13)
             file.write_text(json.dumps(data))
     html = page_of(copy, tmp_path)
-    lines = verdict(load_campaign(copy), KIND, "none")
+    lines = verdict(load_campaign(copy).study, kind, "none")
     assert "gated (penalty_weight=4). What a model hides that has lost its use is not privacy." in lines[-2]
     assert not any("gated (penalty_weight=4)" in line for line in lines if "front" in line or "Possibly" in line)
     start = html.index("gated (penalty_weight=4)</a> <small>has lost its use</small>")
@@ -267,25 +285,25 @@ def test_arms_on_other_images_are_no_comparison(copy: Path, tmp_path: Path, ligh
     assert "the rows differ in their" in words
 
 
-def test_a_key_is_judged_by_points_that_are_whole(copy: Path) -> None:
-    before = effects(load_campaign(copy), KIND, "gated", "training.penalty_weight", "mse")
+def test_a_key_is_judged_by_points_that_are_whole(copy: Path, kind: AuditKind) -> None:
+    before = load_campaign(copy).study.effects("training.penalty_weight", "gated", "mse", kind)
     assert [effect.value for effect in before] == [1.0, 4.0]
     assert [effect.summary.count for effect in before] == [4, 4]
     shutil.rmtree(copy / "runs" / "gated_penalty_weight-4.0-s2" / "audits")
-    after = effects(load_campaign(copy), KIND, "gated", "training.penalty_weight", "mse")
+    after = load_campaign(copy).study.effects("training.penalty_weight", "gated", "mse", kind)
     assert [effect.summary.count for effect in after] == [3, 3], "the seed is left out of both"
 
 
-def test_risk_by_class_marks_the_most_exposed(view: CampaignView) -> None:
-    table = campaign_tables.classes(view, KIND)
+def test_risk_by_class_marks_the_most_exposed(study: Judged, kind: AuditKind) -> None:
+    table = campaign_tables.classes(study, kind)
     own = [row for row in table.rows if row[0].shown == "none"]
     assert [row[1].shown for row in own] == CLASSES
     marked = [row for row in own if row[2].tone]
     assert len(marked) == 1 and marked[0][2].value == min(row[2].value for row in own)
 
 
-def test_costs_hold_time_memory_and_work(view: CampaignView) -> None:
-    rows = read_csv(as_csv(campaign_tables.costs(view, KIND)))
+def test_costs_hold_time_memory_and_work(study: Judged, kind: AuditKind) -> None:
+    rows = read_csv(as_csv(campaign_tables.costs(study, kind)))
     assert rows[0]["ratio"] == "1.0" and float(rows[-1]["ratio"]) > 1.3
     assert rows[0]["memory"] == "512000000" and rows[0]["client_macs"] == "1234567"
     assert int(rows[0]["epochs"]) > 0
@@ -334,32 +352,32 @@ def test_damaged_files_are_named_and_the_rest_is_shown(copy: Path, tmp_path: Pat
 def test_several_audits_have_a_headline_each(tmp_path: Path, light: None) -> None:
     audits = ({"suite": "quick"}, {"suite": "quick", "threat": "held_out"})
     folder = make_campaign(tmp_path / "c", Made({"none": ARMS["none"], "gated": ARMS["gated"]}, seeds=2, audits=audits))
-    view = load_campaign(folder.path)
-    assert view.kinds == [KIND, "quick · held_out · test"]
-    names = [table.name for table in all_tables(view)]
+    study = load_campaign(folder.path).study
+    assert list(map(str, study.kinds)) == [KIND, "quick · held_out · test"]
+    names = [table.name for table in all_tables(study)]
     assert names[:2] == ["headline", "headline-2"]
-    assert len(campaign_tables.cells(view).rows) == 8, "a row for each audit"
+    assert len(campaign_tables.cells(study).rows) == 8, "a row for each audit"
     assert "choose-kind" in page_of(folder.path, tmp_path)
 
 
 # pictures and portraits
 
 
-def test_the_wall_shows_the_same_images_for_every_arm(view: CampaignView) -> None:
-    (wall,) = walls(view, KIND)
-    assert [row.group.label for row in wall.rows] == [group.label for group in view.groups]
+def test_the_wall_shows_the_same_images_for_every_arm(study: Judged, kind: AuditKind) -> None:
+    (wall,) = walls(study, kind)
+    assert [row.arm.label for row in wall.rows] == [arm.label for arm in study.arms]
     assert len(wall.originals) == 8 and all(len(row.shots) == 8 for row in wall.rows)
     assert len({shot.image for row in wall.rows for shot in row.shots}) == 8 * len(wall.rows)
     assert {row.attack for row in wall.rows} == {"decoder small"}
 
 
-def test_a_wall_too_large_is_cut_and_says_so(view: CampaignView, monkeypatch: Any) -> None:
+def test_a_wall_too_large_is_cut_and_says_so(study: Judged, kind: AuditKind, monkeypatch: Any) -> None:
     monkeypatch.setattr("attncem.reporting.campaign.wall._BYTES", 30_000)
-    (wall,) = walls(view, KIND)
+    (wall,) = walls(study, kind)
     taken = sum(len(shot.image or "") for row in wall.rows for shot in row.shots)
     assert taken < 30_000
     assert wall.hidden_images == 8 - len(wall.originals) > 0
-    assert wall.hidden_rows == len(view.groups) - len(wall.rows)
+    assert wall.hidden_rows == len(study.arms) - len(wall.rows)
 
 
 def test_before_the_defence_is_the_undefended_arm_or_the_pixels(
@@ -414,12 +432,12 @@ def test_formats_escape_what_would_be_markup() -> None:
     ]
 
 
-def test_figures_are_written_as_svg_and_pdf(finished: Path, tmp_path: Path) -> None:
-    few = replace(load_campaign(finished), portraits={})
-    names = {plot.name for plot in campaign_plots.plots(few, KIND)}
+def test_figures_are_written_as_svg_and_pdf(view: CampaignView, kind: AuditKind) -> None:
+    few = replace(view, portraits={})
+    names = {plot.name for plot in campaign_plots.plots(few, kind)}
     assert {"trade-off-mse", "trade-off-ssim", "training-cost", "training-gate_dimension"} <= names
     assert "sensitivity-training-penalty_weight-accuracy" in names
-    plot = next(plot for plot in campaign_plots.plots(few, KIND) if plot.name == "trade-off-mse")
+    plot = next(plot for plot in campaign_plots.plots(few, kind) if plot.name == "trade-off-mse")
     made = dict(campaign_plots.files(plot))
     assert made["trade-off-mse.pdf"].startswith(b"%PDF") and b"<svg" in made["trade-off-mse.svg"]
     assert b"#2159d4" in made["trade-off-mse.svg"] and b"#a0b0c0" not in made["trade-off-mse.svg"]
@@ -430,12 +448,12 @@ def test_pairs_of_keys_are_heat_maps(tmp_path: Path, monkeypatch: Any, light: No
     grid = {"training.penalty_weight": [1.0, 4.0], "training.epochs": [5, 10]}
     made = Made({"gated": ARMS["gated"]}, seeds=1, grid=grid, portraits=False)
     folder = make_campaign(tmp_path / "c", made).path
-    view = load_campaign(folder)
-    first, second = campaign_tables.heats(view, KIND)
+    study = load_campaign(folder).study
+    first, second = campaign_tables.heats(study, study.kinds[0])
     assert first["across"] == ["5", "10"] and [title for title, _ in first["rows"]] == ["1", "4"]
     shades = [shade for _, items in second["rows"] for shade, _ in items]
     assert min(shades) == 0 and max(shades) == 1
-    monkeypatch.setattr(campaign_plots, "plots", lambda view, kind: campaign_plots.heat_plots(view, kind)[:1])
+    monkeypatch.setattr(campaign_plots, "plots", lambda view, kind: campaign_plots.heat_plots(view.study, kind)[:1])
     files = {file.name for file in write_figures(folder, tmp_path / "figures")}
     name = "heat-gated-training-penalty_weight-training-epochs-accuracy"
     assert files == {f"{name}.svg", f"{name}.pdf"}

@@ -242,21 +242,21 @@ def test_figures_with_a_font_are_in_chinese(campaign: Path, tmp_path: Path, monk
     assert b"/Type3" in files[".pdf"]
     with speaking("zh"):
         view = load_campaign(campaign)
-        kept = printed_figure(only_trade_off(view, view.kinds[0])[0])
+        kept = printed_figure(only_trade_off(view, view.study.kinds[0])[0])
     assert b"/Type3" in saved(kept, "pdf", {}), "also when it is saved later, as from a notebook"
-    english = printed_figure(only_trade_off(view, view.kinds[0])[0])
+    english = printed_figure(only_trade_off(view, view.study.kinds[0])[0])
     assert b"/Type3" not in saved(english, "pdf", {})
 
 
-def only_trade_off(view: Any, kind: str) -> list[Any]:
-    return trade_offs(view, kind)[:1]
+def only_trade_off(view: Any, kind: Any) -> list[Any]:
+    return trade_offs(view.study, kind)[:1]
 
 
 def test_figures_of_pages_use_the_fonts_of_the_page(campaign: Path, tmp_path: Path) -> None:
     for word in ("en", "zh"):
         with speaking(word):
             view = load_campaign(campaign)
-            svg = inline(only_trade_off(view, view.kinds[0])[0]).svg
+            svg = inline(only_trade_off(view, view.study.kinds[0])[0]).svg
         assert "var(--font)" in svg
         assert "DejaVu" not in svg
 
