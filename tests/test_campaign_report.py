@@ -27,9 +27,15 @@ from attncem.records.study.campaign import labels
 from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign import tables as campaign_tables
 from attncem.reporting.campaign.load import MEASURES, CampaignView, Judged, load_campaign
-from attncem.reporting.campaign.numbers import is_better
-from attncem.reporting.campaign.page import all_tables, verdict, write_campaign_report, write_figures, write_tables
-from attncem.reporting.campaign.wall import walls
+from attncem.reporting.campaign.page import (
+    all_tables,
+    is_better,
+    verdict,
+    write_campaign_report,
+    write_figures,
+    write_tables,
+)
+from attncem.reporting.campaign.wall import Wall, WallRow, walls
 from attncem.reporting.figures import HEALTH, Drawing
 from attncem.reporting.table_formats import Column, Item, Table, as_csv, as_latex, as_markdown
 from made_campaigns import ARMS, ATTACKS, CLASSES, Made, make_campaign
@@ -366,16 +372,19 @@ def test_several_audits_have_a_headline_each(tmp_path: Path, light: None) -> Non
 def test_the_wall_shows_the_same_images_for_every_arm(study: Judged, kind: AuditKind) -> None:
     (wall,) = walls(study, kind)
     assert [row.arm.label for row in wall.rows] == [arm.label for arm in study.arms]
-    assert len(wall.originals) == 8 and all(len(row.shots) == 8 for row in wall.rows)
-    assert len({shot.image for row in wall.rows for shot in row.shots}) == 8 * len(wall.rows)
-    assert {row.attack for row in wall.rows} == {"decoder small"}
+    images = [image for row in wall.rows for image in images_of(wall, row)]
+    assert len(wall.originals) == 8 and len(images) == len(set(images)) == 8 * len(wall.rows)
+    assert {row.album.audit.strongest for row in wall.rows} == {"decoder small"}
+
+
+def images_of(wall: Wall, row: WallRow) -> list[str]:
+    return [row.album.cell(row.pictures[index]).image or "" for index in wall.originals]
 
 
 def test_a_wall_too_large_is_cut_and_says_so(study: Judged, kind: AuditKind, monkeypatch: Any) -> None:
     monkeypatch.setattr("attncem.reporting.campaign.wall._BYTES", 30_000)
     (wall,) = walls(study, kind)
-    taken = sum(len(shot.image or "") for row in wall.rows for shot in row.shots)
-    assert taken < 30_000
+    assert sum(len(image) for row in wall.rows for image in images_of(wall, row)) < 30_000
     assert wall.hidden_images == 8 - len(wall.originals) > 0
     assert wall.hidden_rows == len(study.arms) - len(wall.rows)
 
@@ -449,9 +458,9 @@ def test_pairs_of_keys_are_heat_maps(tmp_path: Path, monkeypatch: Any, light: No
     made = Made({"gated": ARMS["gated"]}, seeds=1, grid=grid, portraits=False)
     folder = make_campaign(tmp_path / "c", made).path
     study = load_campaign(folder).study
-    first, second = campaign_tables.heats(study, study.kinds[0])
-    assert first["across"] == ["5", "10"] and [title for title, _ in first["rows"]] == ["1", "4"]
-    shades = [shade for _, items in second["rows"] for shade, _ in items]
+    (_, across, rows), (_, _, others) = campaign_tables.heat_tables(study, study.kinds[0])
+    assert across == ["5", "10"] and [title for title, _ in rows] == ["1", "4"]
+    shades = [shade for _, items in others for shade, _ in items]
     assert min(shades) == 0 and max(shades) == 1
     monkeypatch.setattr(campaign_plots, "plots", lambda view, kind: campaign_plots.heat_plots(view.study, kind)[:1])
     files = {file.name for file in write_figures(folder, tmp_path / "figures")}

@@ -27,8 +27,8 @@ from attncem.records.findings import Finding
 from attncem.records.metrics import METRICS
 from attncem.records.portrait import Method, Of
 from attncem.reporting.campaign.data import WORDS
-from attncem.reporting.campaign.items import COLUMNS
 from attncem.reporting.campaign.page import READING
+from attncem.reporting.campaign.tables import COLUMNS
 from attncem.reporting.card import NOT_SAID
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked

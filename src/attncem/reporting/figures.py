@@ -1,15 +1,17 @@
 """Figures as inline SVG: deterministic, free of outside references, coloured by the page's style sheet.
 
 Matplotlib draws with marker colours that are then replaced by CSS variables, so that one drawing serves the
-light and the dark page.
+light and the dark page. Points and curves carry their values: the page's script shows them at the mouse and the
+focus; without it a point has its title.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,11 +24,9 @@ from matplotlib.figure import Figure
 
 from attncem.base.texts import has_text, text
 from attncem.base.texts.titles import row_title
-from attncem.reporting import hover as telling
 from attncem.reporting.fonts import OWN, families
-from attncem.reporting.hover import Line, Spot
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, Record, RunView
+from attncem.reporting.runs.load import Entry, RunView
 from attncem.reporting.wording import describe_sight
 from attncem.training.health import describe_limit, finite
 
@@ -37,6 +37,10 @@ _VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)"} | {
 }
 _MARKERS = "osD^vPX*"
 _MAX_POINTS = 300
+_POINTS = 72.0
+"""Units of an SVG by matplotlib to an inch."""
+_REACH = 8
+"""How near to a point one must be, in these units."""
 
 STYLE: Any = {
     "axes.edgecolor": MUTED,
@@ -73,6 +77,25 @@ class Drawing:
     note: str = ""
     key: str = ""
     row: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve in the colour of its run."""
+
+    label: str
+    color: int
+    x: list[float]
+    y: list[float]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point of a figure that shows its values on hover."""
+
+    x: float
+    y: float
+    said: str
 
 
 PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
@@ -125,9 +148,16 @@ def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) 
 
 
 def _lines(runs: Sequence[RunView], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
-    places = range(len(runs)) if colors is None else colors
-    lines = [_line(run, color, kind, key) for color, run in zip(places, runs, strict=True)]
-    return [line for line in lines if line.y]
+    lines = []
+    for color, run in zip(range(len(runs)) if colors is None else colors, runs, strict=True):
+        records = run.train if kind == "train" else run.validation
+        pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
+        points = [(x, y) for x, y in pairs if x is not None and y is not None]
+        step = -(-len(points) // _MAX_POINTS) or 1
+        points = sorted({*points[::step], *points[-1:]})
+        if points:
+            lines.append(Line(run.label, color, [x for x, _ in points], [y for _, y in points]))
+    return lines
 
 
 def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
@@ -138,12 +168,12 @@ def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
             curve = row.verdict.curve
             x, y = [point.epochs for point in curve], [point.validation_error for point in curve]
             lines.setdefault(row.name, []).append(Line(entry.label, entry.color, x, y))
-    return [_attack_curve(f"attack-{index}", name, group) for index, (name, group) in enumerate(lines.items())]
-
-
-def _attack_curve(key: str, row: str, lines: Sequence[Line]) -> Drawing:
-    title = row_title(row)
-    return Drawing(title, _curves(key, text("figure.attack", name=title), text("figure.attack.x"), lines), row=row)
+    drawings = []
+    for number, (row_name, group) in enumerate(lines.items()):
+        title = row_title(row_name)
+        svg = _curves(f"attack-{number}", text("figure.attack", name=title), text("figure.attack.x"), group)
+        drawings.append(Drawing(title, svg, row=row_name))
+    return drawings
 
 
 def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
@@ -152,39 +182,27 @@ def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
     for entry in entries:
         for line in asking.series(entry.audit):
             panels.setdefault(line.base, []).append((entry, line))
-    return [_asking_curve(f"asking-{index}", row, group) for index, (row, group) in enumerate(panels.items())]
+    return [_asking(f"asking-{number}", row, group) for number, (row, group) in enumerate(panels.items())]
 
 
-def _asking_curve(key: str, row: str, group: Sequence[tuple[Entry, asking.Series]]) -> Drawing:
-    title, moved = row_title(row), any(line.moved for _, line in group)
-    return Drawing(title, _asking(key, title, group), text("figure.asking.note") if moved else "", row=row)
-
-
-def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -> str:
-    told = []
-    with drawing(key, text("figure.asking", name=name), (4.4, 2.5)) as (axes, finish):
+def _asking(key: str, row_name: str, group: Sequence[tuple[Entry, asking.Series]]) -> Drawing:
+    spots, title = [], row_title(row_name)
+    with drawing(key, text("figure.asking", name=title), (4.4, 2.5)) as (axes, finish):
         for entry, line in group:
             color, marker = color_of(entry.color), marker_of(entry.color)
             x, y = [row.releases for row in line.still], [row.mse.mean for row in line.still]
             axes.plot(x, y, color=color, linewidth=1.4, marker=marker, markersize=3.5)
             axes.plot([row.releases for row in line.moved], [row.mse.mean for row in line.moved], "x", color=color)
-            told += [(entry.label, row) for row in (*line.still, *line.moved)]
+            for row in (*line.still, *line.moved):
+                values = {"run": entry.label, "sight": describe_sight(row), "mse": row.mse.mean}
+                spots.append(Spot(row.releases, row.mse.mean, text("figure.asking.point", **values)))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel(text("figure.asking.x"))
         axes.set_ylim(bottom=0.0)
-    sentences = [text("figure.asking.point", run=run, sight=describe_sight(row), mse=row.mse.mean) for run, row in told]
-    pairs = zip(told, sentences, strict=True)
-    return finish("; ".join(sentences), [Spot(row.releases, row.mse.mean, said) for (_, row), said in pairs])
-
-
-def _line(run: RunView, color: int, kind: str, key: str) -> Line:
-    records: Sequence[Record] = run.train if kind == "train" else run.validation
-    pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
-    points = [(x, y) for x, y in pairs if x is not None and y is not None]
-    step = -(-len(points) // _MAX_POINTS) or 1
-    points = sorted({*points[::step], *points[-1:]})
-    return Line(run.label, color, [x for x, _ in points], [y for _, y in points])
+    svg = finish("; ".join(spot.said for spot in spots), spots)
+    note = text("figure.asking.note") if any(line.moved for _, line in group) else ""
+    return Drawing(title, svg, note, row=row_name)
 
 
 def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: Kind = "number") -> str:
@@ -226,6 +244,15 @@ def kept() -> Iterator[list[Figure]]:
         _KEPT.reset(before)
 
 
+@contextmanager
+def styled(colors: Mapping[str, str] | None = None) -> Iterator[None]:
+    """The style of figures; ``colors`` replace the marker colours."""
+    style = {key: (colors or {}).get(str(value), value) for key, value in STYLE.items()}
+    with mpl.rc_context({**style, **families()}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
+
+
 class Finish(Protocol):
     """Turns what was drawn into SVG: what it shows in words, and the points or curves that tell their values."""
 
@@ -241,15 +268,14 @@ def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[A
     The figure never enters pyplot, so nothing global is kept and nothing has to be closed.
     """
     done: list[str] = []
-    with mpl.rc_context({**STYLE, **families()}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with styled():
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
 
         def finish(values: str, spots: Sequence[Spot] = (), lines: Sequence[Line] = ()) -> str:
             svg = _clean(done[0], key, text("figure.description", title=title, values=values))
-            return telling.with_lines(telling.with_spots(svg, axes, spots), axes, lines)
+            return _with_lines(_with_spots(svg, axes, spots), axes, lines)
 
         yield axes, finish
         buffer = io.StringIO()
@@ -273,3 +299,47 @@ def _clean(svg: str, key: str, description: str) -> str:
     body = re.sub(r"font-family: [^;\"]+", "font-family: var(--font)", body)
     body = re.sub("|".join(_VARIABLES), lambda match: _VARIABLES[match[0]], body)
     return f'<svg {box[0]} role="img" aria-label="{escape(description)}">{body}'
+
+
+def _with_spots(svg: str, axes: Any, spots: Sequence[Spot]) -> str:
+    """The figure with an invisible circle over each point, which shows its values."""
+    if not spots:
+        return svg
+    circles = ""
+    for spot in spots:
+        x, y = _place(axes, spot.x, spot.y)
+        words, place = escape(spot.said), f'cx="{x:.1f}" cy="{y:.1f}" r="{_REACH}"'
+        circles += f'<circle class="spot" {place} tabindex="0" role="img" aria-label="{words}">'
+        circles += f"<title>{words}</title></circle>"
+    body = svg.removesuffix("\n").removesuffix("</svg>").replace('role="img"', 'role="group"', 1)
+    return f'{body}<g class="spots">{circles}</g></svg>\n'
+
+
+def _with_lines(svg: str, axes: Any, lines: Sequence[Line]) -> str:
+    """The figure with the numbers of its curves, and where on the page the x axis has which."""
+    if not lines:
+        return svg
+    left, right = axes.get_xlim()
+    (start, bottom), (end, top) = (_place(axes, x, y) for x, y in zip((left, right), axes.get_ylim(), strict=True))
+    numbers = {
+        "title": axes.get_xlabel(),
+        "from": [round(start, 1), left],
+        "to": [round(end, 1), right],
+        "top": round(top, 1),
+        "bottom": round(bottom, 1),
+        "lines": [[line.label, line.color, *(list(map(short, part)) for part in (line.x, line.y))] for line in lines],
+    }
+    data = escape(json.dumps(numbers, separators=(",", ":")))
+    return svg.replace("<svg ", f'<svg tabindex="0" data-lines="{data}" ', 1)
+
+
+def _place(axes: Any, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the data lies in the SVG, which counts from its top."""
+    figure = axes.figure
+    across, up = axes.transData.transform((x, y)) * _POINTS / figure.dpi
+    return float(across), float(figure.get_figheight() * _POINTS - up)
+
+
+def short(value: float) -> float:
+    """A number that is only drawn, with five digits."""
+    return float(f"{value:.5g}")

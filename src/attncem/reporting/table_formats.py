@@ -1,15 +1,25 @@
-"""A table once, and as CSV (unrounded), Markdown and LaTeX (as the page shows it)."""
+"""Tables: columns and entries, numbers as words; each table as CSV (unrounded), Markdown and LaTeX (as shown)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from attncem.reporting.wording import MISSING
+from attncem.base.texts.titles import row_title
+from attncem.records.comparison import SeedSummary
+from attncem.records.metrics import METRICS
+from attncem.records.study import ACCURACY, Spread
+from attncem.reporting import wording
+
+R = TypeVar("R")
+SUMMARY = ("sd", "low", "high", "count")
+"""Further numbers of a measure in a CSV file: over seeds, and how many seeds."""
+SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
+"""The same with the interval over images."""
 
 
 @dataclass(frozen=True)
@@ -65,65 +75,122 @@ class Table:
     lines: Sequence[Sequence[str]] = ()
 
 
+Field = tuple[Column, Callable[[R], Item]]
+"""A column, declared once: its heading, and the function that makes its entry of a row."""
+
+
+def table(
+    name: str,
+    title: str,
+    fields: Sequence[Field[R]],
+    rows: Iterable[R],
+    marks: Sequence[str] = (),
+) -> Table:
+    """A table of these rows."""
+    columns = [column for column, _ in fields]
+    return Table(name, title, columns, [[entry(row) for _, entry in fields] for row in rows], marks)
+
+
+# entries
+
+
+def word(value: Any, **other: Any) -> Item:
+    """A word as it is."""
+    return Item(value, str(value) if value not in (None, "") else wording.MISSING, **other)
+
+
+def row_item(name: str, **other: Any) -> Item:
+    """A row of an audit: by its name for programs, by its title for people."""
+    return Item(name, row_title(name) or wording.MISSING, **other)
+
+
+def number(value: float | None, digits: int = 4, **other: Any) -> Item:
+    """A number with this many decimals."""
+    return Item(value, wording.decimal(value, digits), **other)
+
+
+def said(measure: str, value: float | None) -> str:
+    """A value of a measure, or a spread of it; an accuracy is shown in percent."""
+    if measure == ACCURACY:
+        return wording.percent(value, unit="")
+    return wording.decimal(value, METRICS[measure].decimals)
+
+
+def mean_sd(measure: str, summary: SeedSummary) -> str:
+    """A mean, ± its standard deviation where there are two seeds."""
+    mean = said(measure, summary.mean)
+    return mean if summary.sd is None else f"{mean} ± {said(measure, summary.sd)}"
+
+
+def interval(measure: str, low: float | None, high: float | None) -> str:
+    """Both ends; nothing where there are none."""
+    return "" if low is None or high is None else f"[{said(measure, low)}, {said(measure, high)}]"
+
+
+def spread_item(measure: str, spread: Spread | None) -> Item:
+    """A measure over seeds with its interval; of one seed that over images."""
+    if spread is None:
+        return Item(None, wording.MISSING)
+    seeds = spread.seeds
+    more = {"image_low": spread.image_low, "image_high": spread.image_high} | summary_more(seeds)
+    ends = (seeds.low, seeds.high) if seeds.low is not None else (spread.image_low, spread.image_high)
+    return Item(seeds.mean, mean_sd(measure, seeds), interval(measure, *ends), more)
+
+
+def summary_more(summary: SeedSummary) -> dict[str, Any]:
+    """The further numbers of a summary."""
+    return {name: getattr(summary, name) for name in SUMMARY}
+
+
+# files
+
+
 def as_csv(table: Table) -> str:
     """All numbers, unrounded; an empty field where there is none."""
     words = io.StringIO()
     writer = csv.writer(words, lineterminator="\n")
-    writer.writerow([name for column in table.columns for name in _names(column)])
+    further = [(column, name) for column in table.columns for name in ("", *column.more)]
+    writer.writerow([f"{column.key}_{name}" if name else column.key for column, name in further])
     for row in table.rows:
         pairs = zip(table.columns, row, strict=True)
-        writer.writerow([field for column, item in pairs for field in _fields(column, item)])
+        writer.writerow([value for column, item in pairs for value in (item.value, *map(item.more.get, column.more))])
     return words.getvalue()
-
-
-def _names(column: Column) -> list[str]:
-    return [column.key, *(f"{column.key}_{name}" for name in column.more)]
-
-
-def _fields(column: Column, item: Item) -> list[Any]:
-    return [item.value, *(item.more.get(name) for name in column.more)]
 
 
 def as_markdown(table: Table) -> str:
     """A table as GitHub and pandoc read it."""
-    lines = [_line(map(_heading, table.columns), _plain_markdown)]
-    lines.append("|".join(["", *("---" if column.words else "--:" for column in table.columns), ""]))
-    lines += [_line((item.shown for item in row), _plain_markdown) for row in table.rows]
-    return "\n".join(lines) + "\n"
+    rules = "|".join(["", *("---" if column.words else "--:" for column in table.columns), ""])
+    first, *others = ("| " + " | ".join(map(_plain_markdown, row)) + " |" for row in _words(table))
+    return "\n".join([first, rules, *others]) + "\n"
 
 
-def _heading(column: Column) -> str:
-    title = f"{column.group.shown}: {column.title}" if column.group else column.title
-    return f"{title} ({column.note})" if column.note else title
-
-
-def _line(words: Any, escape: Callable[[str], str]) -> str:
-    return "| " + " | ".join(escape(word) for word in words) + " |"
+def _words(table: Table) -> list[list[str]]:
+    """The headings, then the rows as they are shown; white space is one space."""
+    titles = [f"{column.group.shown}: {column.title}" if column.group else column.title for column in table.columns]
+    headings = [f"{title} ({it.note})" if it.note else title for title, it in zip(titles, table.columns, strict=True)]
+    rows = [headings, *([item.shown for item in row] for row in table.rows)]
+    return [[" ".join(words.split()) for words in row] for row in rows]
 
 
 def _plain_markdown(words: str) -> str:
     """Nothing of it is markup."""
-    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(words.split()))
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", words)
 
 
 def as_latex(table: Table) -> str:
     """A tabular that needs no package."""
     align = "".join("l" if column.words else "r" for column in table.columns)
-    rows = [_row(map(_heading, table.columns)), r"\hline", *(_row(item.shown for item in row) for row in table.rows)]
-    return "\n".join([rf"\begin{{tabular}}{{{align}}}", r"\hline", *rows, r"\hline", r"\end{tabular}"]) + "\n"
+    first, *others = (" & ".join(words.translate(_LATEX) for words in row) + r" \\" for row in _words(table))
+    lines = [rf"\begin{{tabular}}{{{align}}}", r"\hline", first, r"\hline", *others, r"\hline", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
 
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     **{mark: f"\\{mark}" for mark in "&%$#_"}, "<": "$<$", ">": "$>$", "|": "$|$", "±": r"$\pm$", "×": r"$\times$",
-    "·": r"$\cdot$", "σ": r"$\sigma$", "λ": r"$\lambda$", "τ": r"$\tau$", "∞": r"$\infty$", MISSING: "--", "−": "$-$",
-    "≤": r"$\le$", "≥": r"$\ge$", "→": r"$\to$", "’": "'", "\u00a0": "~",
-}  # fmt: skip
-
-
-def _row(words: Any) -> str:
-    cells = ("".join(_LATEX.get(letter, letter) for letter in " ".join(word.split())) for word in words)
-    return " & ".join(cells) + r" \\"
+    "·": r"$\cdot$", "σ": r"$\sigma$", "λ": r"$\lambda$", "τ": r"$\tau$", "∞": r"$\infty$", "−": "$-$",
+    wording.MISSING: "--", "≤": r"$\le$", "≥": r"$\ge$", "→": r"$\to$", "’": "'", "\u00a0": "~",
+})  # fmt: skip
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"csv": as_csv, "md": as_markdown, "tex": as_latex}

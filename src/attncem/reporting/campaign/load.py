@@ -1,7 +1,8 @@
-"""A campaign's folder → what its report shows: its study, its plan and the portraits of its arms."""
+"""A campaign's folder → what its report shows: its study, its plan, the portraits of its arms, arms without use."""
 
 from __future__ import annotations
 
+import statistics as plain
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from attncem.records.campaign import CampaignPlan
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import read_record
 from attncem.records.portrait import PORTRAIT, Portrait
-from attncem.records.study import ACCURACY, Arm, Cell, Study
+from attncem.records.study import ACCURACY, Arm, AuditKind, Cell, Study
 from attncem.records.study.campaign import study_of_campaign
+from attncem.reporting.runs.health import is_useless
 
 ERRORS = ("mse", "structure", "ssim")
 """Measures of the strongest attack that arms are compared by; the first one ranks attacks."""
@@ -36,21 +38,41 @@ class CampaignView:
 
 
 def load_campaign(path: Path) -> CampaignView:
-    """Read a campaign; RunError where the folder is none, else whatever is there."""
+    """Read a campaign; RunError where the folder is none, else whatever is there. A portrait is of the first seed."""
     folder = CampaignFolder.open(path)
     study = study_of_campaign(folder)
     problems = list(study.problems)
-    portraits = {arm.label: portrait for arm in study.arms if (portrait := _portrait(arm, problems))}
+    portraits: dict[str, Portrait] = {}
+    for arm in study.arms:
+        for cell in arm.cells:
+            file = cell.path / PORTRAIT
+            if arm.label in portraits or not file.is_file():
+                continue
+            try:
+                portraits[arm.label] = read_record(Portrait, file)
+            except AttncemError as error:
+                problems.append(text("arms.problem", cell=cell.id, reason=str(error)))
     return CampaignView(folder.path, folder.plan, study, portraits, problems)
 
 
-def _portrait(arm: JudgedArm, problems: list[str]) -> Portrait | None:
-    """The portrait of the first seed that has one."""
-    for cell in arm.cells:
-        file = cell.path / PORTRAIT
-        if file.is_file():
-            try:
-                return read_record(Portrait, file)
-            except AttncemError as error:
-                problems.append(text("arms.problem", cell=cell.id, reason=str(error)))
-    return None
+def training_seconds(arm: JudgedArm) -> list[float]:
+    """How long each seed's training took, of those that are finished."""
+    return [cell.training_seconds for cell in arm.cells if cell.training_seconds is not None]
+
+
+def lost(study: Judged, kind: AuditKind) -> set[str]:
+    """Labels of arms that have lost their use: at least half of their seeds are near chance or far below the best arm.
+
+    Nothing that such a model hides is privacy.
+    """
+    best: dict[str, float] = {}
+    for arm in study.arms:
+        accuracy = plain.fmean(arm.values(ACCURACY, kind) or [0.0])
+        for audit in arm.audits(kind):
+            best[audit.subject.dataset] = max(best.get(audit.subject.dataset, 0.0), accuracy)
+    labels = set()
+    for arm in study.arms:
+        useless = [is_useless(audit, best[audit.subject.dataset]) for audit in arm.audits(kind)]
+        if useless and 2 * sum(useless) >= len(useless):
+            labels.add(arm.label)
+    return labels

@@ -12,24 +12,28 @@ from attncem import __version__
 from attncem.base.texts import text
 from attncem.base.types import RunError
 from attncem.config.loading.languages import spoken
+from attncem.records.audit import AuditResult
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison
 from attncem.records.files import write_atomic
+from attncem.records.findings import unique
+from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.reporting import html
-from attncem.reporting.campaign import plots as drawn
-from attncem.reporting.campaign import tables
+from attncem.reporting.campaign import plots, tables
 from attncem.reporting.campaign.data import page_data
-from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign
-from attncem.reporting.campaign.numbers import cautions, is_better, lost
+from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign, lost
 from attncem.reporting.campaign.wall import walls
-from attncem.reporting.figures import NUM_COLORS, Drawing
+from attncem.reporting.figures import NUM_COLORS
 from attncem.reporting.fonts import drawable
+from attncem.reporting.runs.health import comparison_findings
 from attncem.reporting.table_formats import FORMATS, Table
 
 GENERATOR = "attncem-campaign"
 READING = ("cell", "mean", "tests", "strongest", "front")
 """What is explained at the end of the page."""
+_NAMED = 6
+"""Arms that a sentence names at most."""
 
 
 def write_campaign_report(
@@ -49,7 +53,10 @@ def write_campaign_report(
     html.refuse_foreign(out, f'content="{GENERATOR} ')
     with spoken(lang):
         view = load_campaign(Path(folder))
-        context = page_context(view, _reference(view, reference), now or datetime.now().astimezone())
+        names = view.study.names
+        if reference is not None and reference not in names:
+            raise RunError(f"{view.path} has no arm {reference}; it has {', '.join(names)}")
+        context = page_context(view, reference or next(iter(names), ""), now or datetime.now().astimezone())
         html.write_page(out, html.render(context, "campaign.html.j2"))
     return out
 
@@ -60,9 +67,9 @@ def write_tables(folder: Path | str, out: Path | str, *, lang: str | None = None
     ``lang``: the language of Markdown and LaTeX; the columns of CSV have the same names in all.
     """
     with spoken(lang):
-        found = all_tables(load_campaign(Path(folder)).study)
-        made = [(f"{it.name}.{end}", write(it).encode()) for it in found for end, write in FORMATS.items()]
-    return _write(Path(out), made)
+        made = all_tables(load_campaign(Path(folder)).study)
+        files = [(f"{it.name}.{end}", write(it).encode()) for it in made for end, write in FORMATS.items()]
+    return _write(Path(out), files)
 
 
 def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = None) -> list[Path]:
@@ -71,16 +78,14 @@ def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = Non
     ``lang``: their language, where a font for it is installed; else they are in English.
     """
     with spoken(lang), spoken(drawable()):
-        made = [item for plot in campaign_figures(folder) for item in drawn.files(plot)]
-    return _write(Path(out), made)
+        files = [file for plot in campaign_figures(folder) for file in plots.files(plot)]
+    return _write(Path(out), files)
 
 
-def campaign_figures(folder: Path | str) -> list[drawn.Plot]:
+def campaign_figures(folder: Path | str) -> list[plots.Plot]:
     """Every figure of a campaign, to be drawn."""
     view = load_campaign(Path(folder))
-    if view.study.kinds:
-        return drawn.plots(view, view.study.kinds[0])
-    return [*drawn.training_plots(view.study), *drawn.cloud_plots(view)]
+    return plots.plots(view, view.study.kinds[0] if view.study.kinds else None)
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
@@ -93,27 +98,15 @@ def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
     return [out / name for name, _ in files]
 
 
-def _reference(view: CampaignView, asked: str | None) -> str:
-    names = view.study.names
-    if asked is not None and asked not in names:
-        raise RunError(f"{view.path} has no arm {asked}; it has {', '.join(names)}")
-    return asked or next(iter(names), "")
-
-
 def all_tables(study: Judged) -> list[Table]:
     """Every table that has rows; those that belong to one kind of audit are of the first kind, but for the headline."""
-    found = [tables.headline(study, kind, headline_name(number)) for number, kind in enumerate(study.kinds)]
-    found += [tables.cells(study), tables.attacks(study)]
-    if study.kinds:
-        lead = study.kinds[0]
-        made = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes)
-        found += [make(study, lead) for make in made]
-    return [table for table in [*found, tables.lacking(study)] if table.rows]
-
-
-def headline_name(number: int) -> str:
-    """The file of the headline of one kind of audit."""
-    return "headline" if number == 0 else f"headline-{number + 1}"
+    names = ("headline" if number == 1 else f"headline-{number}" for number, _ in enumerate(study.kinds, 1))
+    made = [tables.headline(study, kind, name) for kind, name in zip(study.kinds, names, strict=True)]
+    made += [tables.cells(study), tables.attacks(study)]
+    for kind in study.kinds[:1]:
+        of_kind = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes)
+        made += [make(study, kind) for make in of_kind]
+    return [table for table in [*made, tables.lacking(study)] if table.rows]
 
 
 # the page
@@ -122,8 +115,9 @@ def headline_name(number: int) -> str:
 def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str, Any]:
     """Everything the template shows."""
     study = view.study
-    made = {table.name: table for table in all_tables(study)}
+    made = all_tables(study)
     lead = study.kinds[0] if study.kinds else None
+    states = Counter(cell.state for cell in study.cells)
     return {
         "version": __version__,
         "generator": f"{GENERATOR} {__version__}",
@@ -133,60 +127,75 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
         "plan": view.plan,
         "lead": lead,
         "reference": reference,
-        "standing": standing(study),
-        "counts": counts(study),
+        "standing": standing(states),
+        "counts": [(state, states[state]) for state in reversed(get_args(State)) if states[state]],
         "verdict": verdict(study, lead, reference),
-        "cautions": cautions(study, lead) if lead else [],
-        "tables": made,
-        "headlines": [(kind, made[headline_name(n)], _marks(study, kind)) for n, kind in enumerate(study.kinds)],
+        "tables": {table.name: table for table in made},
+        "headlines": [(kind, table, _marks(study, kind)) for kind, table in zip(study.kinds, made, strict=False)],
         "measured": MEASURES,
-        "trade_offs": _drawn(drawn.trade_offs(study, lead)[:1]) if lead else [],
         "errors": [(name, text(f"measure.{name}")) for name in ERRORS],
-        "walls": walls(study, lead) if lead else [],
-        "cost_plots": _drawn(drawn.cost_plots(study, lead)) if lead else [],
-        "sensitivity": _sensitivity(study, lead) if lead else [],
-        "heats": tables.heats(study, lead) if lead else [],
-        "risks": risks(made.get("classes")),
-        "training": _drawn(drawn.training_plots(study)),
-        "data": page_data(view, list(made.values())),
+        "training": list(map(plots.inline, plots.training_plots(study))),
+        "data": page_data(view, made),
         "formats": list(FORMATS),
         "reading": READING,
         "num_colors": NUM_COLORS,
+    } | _of_kind(study, lead, made)
+
+
+def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> dict[str, Any]:
+    """What is shown of the leading kind of audit; nothing where there is no audit."""
+    if kind is None:
+        return dict.fromkeys(("cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks"), ())
+    return {
+        "cautions": cautions(study, kind),
+        "trade_offs": [plots.inline(plot) for plot in plots.trade_offs(study, kind)[:1]],
+        "walls": walls(study, kind),
+        "cost_plots": [plots.inline(plot) for plot in plots.cost_plots(study, kind)],
+        "sensitivity": [
+            (option, [plots.inline(plot) for plot in plots.sensitivity_plots(study, kind, [option])])
+            for option in study.options
+        ],
+        "heats": tables.heat_tables(study, kind),
+        "risks": next((risks(table) for table in made if table.name == "classes"), None),
     }
 
 
-def _sensitivity(study: Judged, kind: AuditKind) -> list[tuple[str, list[Drawing]]]:
-    return [(option, _drawn(drawn.sensitivity_plots(study, kind, [option]))) for option in study.options]
+def cautions(study: Judged, kind: AuditKind) -> list[str]:
+    """What forbids comparing arms: other images, suites or devices within the same seed."""
+    by_seed: dict[int, list[AuditResult]] = {}
+    for _, cell, audit in study.pairs(kind):
+        by_seed.setdefault(cell.seed, []).append(audit)
+    findings = [item for audits in by_seed.values() for item in comparison_findings(audits)]
+    return [item.text for item in unique(findings)]
 
 
-def _drawn(plots: Sequence[drawn.Plot]) -> list[Drawing]:
-    return [drawn.inline(plot) for plot in plots]
-
-
-def counts(study: Judged) -> list[tuple[State, int]]:
-    """How many cells are in each state, those that occur."""
-    found = Counter(cell.state for cell in study.cells)
-    return [(state, found[state]) for state in reversed(get_args(State)) if found[state]]
-
-
-def standing(study: Judged) -> str:
+def standing(states: Counter[State]) -> str:
     """How far the campaign is, in one sentence."""
-    found = Counter(cell.state for cell in study.cells)
-    total, done, failed = len(study.cells), found["done"], found["failed"]
+    total, done, failed = states.total(), states["done"], states["failed"]
     if done == total:
         return text("arms.how_far.whole", total=total)
     return text("arms.how_far.part", done=done, total=total, failed=failed, missing=total - done - failed)
 
 
-def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[str, str]]]:
     """What every test says about an arm and a measure, one for each reference arm; lost arms are never praised."""
     useless = lost(study, kind)
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for arm in study.names:
-        for place, item in study.against(arm, kind, MEASURES).items():
-            tone = "" if place[0] in useless and item.measure != ACCURACY else _tone(item)
-            found.setdefault(place, []).append({"reference": arm, "said": short_verdict(item), "tone": tone})
-    return found
+    tones = {True: "yes", False: "no", None: ""}
+    marks: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for reference in study.names:
+        for (label, measure), test in study.against(reference, kind, MEASURES).items():
+            tone = "" if label in useless and measure != ACCURACY else tones[is_better(test)]
+            mark = {"reference": reference, "said": short_verdict(test), "tone": tone}
+            marks.setdefault((label, measure), []).append(mark)
+    return marks
+
+
+def is_better(comparison: Comparison) -> bool | None:
+    """Whether the first arm is the better one (more accurate, or less recovered); None where nothing is shown."""
+    if comparison.verdict not in ("a_higher", "b_higher"):
+        return None
+    wanted = "higher" if comparison.measure == ACCURACY else METRICS[comparison.measure].private
+    return (comparison.verdict == "a_higher") == (wanted == "higher")
 
 
 def short_verdict(item: Comparison) -> str:
@@ -196,35 +205,25 @@ def short_verdict(item: Comparison) -> str:
     return text(f"arms.mark.{item.verdict}", p=f"{item.adjusted_p:.3f}")
 
 
-def _tone(item: Comparison) -> str:
-    better = is_better(item)
-    return "" if better is None else "yes" if better else "no"
-
-
 def verdict(study: Judged, kind: AuditKind | None, reference: str) -> list[str]:
     """What the campaign shows, in a few sentences: the front, and what the tests could tell."""
     if not kind:
         return [text("arms.verdict.nothing")]
     points, useless = study.front("mse", kind), lost(study, kind)
-    said = []
+    sentences = []
     for place in ("surely", "possibly"):
         labels = [label for label, point in points.items() if point.standing == place and label not in useless]
         if labels:
-            said.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
+            sentences.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
     if useless:
-        said.append(text("arms.verdict.lost", arms=_listed([label for label in points if label in useless])))
-    made = study.against(reference, kind, MEASURES)
-    if made:
-        shown = sum(is_better(item) is not None for item in made.values())
-        few = sum(item.verdict == "too_few_seeds" for item in made.values())
-        said.append(text("arms.verdict.tests", count=len(made), reference=reference, shown=shown))
-        if few:
-            said.append(text("arms.verdict.few", count=few))
-    return said
-
-
-_NAMED = 6
-"""Arms that a sentence names at most."""
+        sentences.append(text("arms.verdict.lost", arms=_listed([label for label in points if label in useless])))
+    tests = study.against(reference, kind, MEASURES).values()
+    if tests:
+        shown = sum(is_better(test) is not None for test in tests)
+        sentences.append(text("arms.verdict.tests", count=len(tests), reference=reference, shown=shown))
+    if few := sum(test.verdict == "too_few_seeds" for test in tests):
+        sentences.append(text("arms.verdict.few", count=few))
+    return sentences
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -233,16 +232,13 @@ def _listed(labels: Sequence[str]) -> str:
     return named if rest <= 0 else text("arms.and_more", named=named, count=rest)
 
 
-def risks(table: Table | None) -> dict[str, Any] | None:
+def risks(table: Table) -> dict[str, Any]:
     """The classes table as a matrix: arms down, classes across; with many classes the most exposed of each alone."""
-    if table is None:
-        return None
     arms: dict[str, dict[str, Any]] = {}
     for arm, name, error, *_ in table.rows:
-        own = arms.setdefault(arm.shown, {"color": arm.color, "items": {}})
-        own["items"][name.shown] = error
-    names = list(dict.fromkeys(name for own in arms.values() for name in own["items"]))
-    values = [item.value for own in arms.values() for item in own["items"].values()]
+        arms.setdefault(arm.shown, {"color": arm.color, "items": {}})["items"][name.shown] = error
+    names = list(dict.fromkeys(name.shown for _, name, *_ in table.rows))
+    values = [error.value for _, _, error, *_ in table.rows]
     low, span = min(values), max(max(values) - min(values), 1e-12)
     many = len(names) > tables.MANY_CLASSES
     return {"arms": arms, "names": names, "many": many, "shade": lambda item: 1 - (item.value - low) / span}

@@ -6,11 +6,8 @@ import io
 import math
 import re
 import statistics as plain
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import matplotlib as mpl
@@ -22,22 +19,12 @@ from attncem.records.metrics import METRICS
 from attncem.records.portrait import Cloud
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.campaign import short_value
-from attncem.reporting.campaign.items import said
-from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, JudgedArm
-from attncem.reporting.campaign.numbers import arm_rows
-from attncem.reporting.figures import (
-    GRID,
-    INK,
-    MUTED,
-    NUM_COLORS,
-    STYLE,
-    Drawing,
-    color_of,
-    drawing,
-    marker_of,
-)
-from attncem.reporting.figures import KINDS as HEALTH_KINDS
-from attncem.reporting.fonts import families, pdf_type
+from attncem.reporting import figures
+from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, training_seconds
+from attncem.reporting.campaign.tables import Heat, heats, measure_title
+from attncem.reporting.figures import marker_of
+from attncem.reporting.fonts import pdf_type
+from attncem.reporting.table_formats import said
 from attncem.training.health import finite
 
 _PRINTED = ("#2159d4", "#c2410c", "#0c7a54", "#8427d6", "#8a6100", "#b81d5b", "#0a6a80", "#565c68")
@@ -65,26 +52,26 @@ class Ink:
         return self.colors[index % len(self.colors)]
 
 
-PAGE = Ink(INK, MUTED, GRID, [color_of(index) for index in range(NUM_COLORS)])
+PAGE = Ink(figures.INK, figures.MUTED, figures.GRID, [figures.color_of(it) for it in range(figures.NUM_COLORS)])
 PAPER = Ink("#1b1f27", "#5a6372", "#dfe3ea", _PRINTED)
+_ON_PAPER = {PAGE.ink: PAPER.ink, PAGE.muted: PAPER.muted, PAGE.line: PAPER.line}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure. ``draw`` puts it on axes and says what a reader who cannot see it is told."""
+    """One figure. ``draw`` puts it on axes and returns its description for readers who cannot see it."""
 
     name: str
     title: str
     draw: Callable[[Any, Ink], str]
     size: tuple[float, float] = (4.4, 2.6)
-    note: str = ""
 
 
-def inline(plot: Plot) -> Drawing:
+def inline(plot: Plot) -> figures.Drawing:
     """The figure for the page."""
-    with drawing(plot.name, plot.title, plot.size) as (axes, finish):
-        told = plot.draw(axes, PAGE)
-    return Drawing(plot.title, finish(told), plot.note)
+    with figures.drawing(plot.name, plot.title, plot.size) as (axes, finish):
+        description = plot.draw(axes, PAGE)
+    return figures.Drawing(plot.title, finish(description))
 
 
 def files(plot: Plot) -> Iterator[tuple[str, bytes]]:
@@ -96,7 +83,7 @@ def files(plot: Plot) -> Iterator[tuple[str, bytes]]:
 
 def printed(plot: Plot) -> Figure:
     """The figure in the colours of paper, under its title."""
-    with on_paper():
+    with figures.styled(_ON_PAPER):
         figure = Figure(figsize=plot.size, layout="constrained")
         axes = figure.add_subplot()
         plot.draw(axes, PAPER)
@@ -107,31 +94,16 @@ def printed(plot: Plot) -> Figure:
 def saved(figure: Figure, kind: str, facts: Mapping[str, Any]) -> bytes:
     """A figure as a file of one kind; ``facts`` stand in its head."""
     buffer = io.BytesIO()
-    with on_paper(), mpl.rc_context({"pdf.fonttype": pdf_type(figure)}):
+    with figures.styled(_ON_PAPER), mpl.rc_context({"pdf.fonttype": pdf_type(figure)}):
         figure.savefig(buffer, format=kind, metadata=dict(facts))
     return buffer.getvalue()
 
 
-@contextmanager
-def on_paper() -> Iterator[None]:
-    """The style of figures in files."""
-    swap = {INK: PAPER.ink, MUTED: PAPER.muted, GRID: PAPER.line}
-    style = {key: swap.get(value, value) if isinstance(value, str) else value for key, value in STYLE.items()}
-    with mpl.rc_context({**style, **families()}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield
-
-
-def plots(view: CampaignView, kind: AuditKind) -> list[Plot]:
-    """Every figure of a campaign, for files."""
-    return [
-        *trade_offs(view.study, kind),
-        *cost_plots(view.study, kind),
-        *sensitivity_plots(view.study, kind),
-        *heat_plots(view.study, kind),
-        *training_plots(view.study),
-        *cloud_plots(view),
-    ]
+def plots(view: CampaignView, kind: AuditKind | None) -> list[Plot]:
+    """Every figure of a campaign, for files; without an audit those of training and of features."""
+    of_kind = (trade_offs, cost_plots, sensitivity_plots, heat_plots)
+    judged = [plot for make in of_kind for plot in make(view.study, kind)] if kind else []
+    return [*judged, *training_plots(view.study), *cloud_plots(view)]
 
 
 # accuracy and error
@@ -139,80 +111,66 @@ def plots(view: CampaignView, kind: AuditKind) -> list[Plot]:
 
 def trade_offs(study: Judged, kind: AuditKind) -> list[Plot]:
     """Accuracy against each error, with intervals over seeds, or over images where there is one seed."""
-    return [_trade_off(study, kind, measure) for measure in ERRORS if _has_points(study, kind, measure)]
-
-
-def _has_points(study: Judged, kind: AuditKind, measure: str) -> bool:
-    return any(arm.values(ACCURACY, kind) and arm.values(measure, kind) for arm in study.arms)
+    return [_trade_off(study, kind, measure) for measure in ERRORS if study.front(measure, kind)]
 
 
 def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
     def draw(axes: Any, ink: Ink) -> str:
-        standing, told = study.front(measure, kind), []
-        for row in arm_rows(study, kind):
-            if row.arm.label not in standing:
+        front, sentences = study.front(measure, kind), []
+        for arm in study.arms:
+            x, y = arm.summary(ACCURACY, kind), arm.summary(measure, kind)
+            if arm.label not in front or x is None or y is None:
                 continue
-            x, y, place = row.spreads[ACCURACY], row.spreads[measure], standing[row.arm.label].standing
-            ends = [_ends(item.seeds, item.image_low, item.image_high) for item in (x, y)]
+            standing, color = front[arm.label].standing, ink.of(arm.color)
+            across, up = (_ends(item.seeds, item.image_low, item.image_high) for item in (x, y))
             axes.errorbar(
                 100 * x.seeds.mean,
                 y.seeds.mean,
-                xerr=[[100 * side] for side in ends[0]],
-                yerr=[[side] for side in ends[1]],
-                color=ink.of(row.arm.color),
-                marker=marker_of(row.arm.color),
-                markerfacecolor=ink.of(row.arm.color) if place == "surely" else "none",
-                alpha=_ALPHA[place],
+                xerr=[[100 * side] for side in across],
+                yerr=[[side] for side in up],
+                color=color,
+                marker=marker_of(arm.color),
+                markerfacecolor=color if standing == "surely" else "none",
+                alpha=_ALPHA[standing],
                 markersize=5,
                 linewidth=1,
             )
             values = {"accuracy": said(ACCURACY, x.seeds.mean), "value": said(measure, y.seeds.mean)}
-            told.append(text("arms.plot.point", arm=row.arm.label, **values))
+            sentences.append(text("arms.plot.point", arm=arm.label, **values))
         axes.set_xlabel(text("arms.plot.accuracy"))
         axes.set_ylabel(text(f"measure.{measure}"))
         if METRICS[measure].private == "lower":
             axes.invert_yaxis()
-        _legend(axes, study, ink)
-        return "; ".join(told)
+        for number, name in enumerate(study.names):
+            style = {"color": ink.of(number), "marker": marker_of(number), "linestyle": "", "markersize": 5}
+            axes.plot([], [], label=name, **style)
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return "; ".join(sentences)
 
     title = text("arms.plot.trade_off", measure=text(f"measure.{measure}"))
     return Plot(f"trade-off-{measure}", title, draw, (8.4, 4.4))
 
 
-def _ends(own: SeedSummary, low: float, high: float) -> tuple[float, float]:
+def _ends(seeds: SeedSummary, low: float, high: float) -> tuple[float, float]:
     """How far an interval reaches to both sides."""
-    first, last = (own.low, own.high) if own.low is not None and own.high is not None else (low, high)
-    return max(own.mean - first, 0.0), max(last - own.mean, 0.0)
-
-
-def _legend(axes: Any, study: Judged, ink: Ink) -> None:
-    for number, arm in enumerate(study.names):
-        axes.plot([], [], color=ink.of(number), marker=marker_of(number), linestyle="", markersize=5, label=arm)
-    legend = axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    legend.set_in_layout(True)
+    first, last = (low, high) if seeds.low is None or seeds.high is None else (seeds.low, seeds.high)
+    return max(seeds.mean - first, 0.0), max(last - seeds.mean, 0.0)
 
 
 def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     """Training time against the strongest attack's error."""
-    points = [(arm, _seconds(arm), arm.values("mse", kind)) for arm in study.arms]
-    known = [(arm, plain.fmean(spent), plain.fmean(errors)) for arm, spent, errors in points if spent and errors]
-    if not known:
-        return []
+    numbers = [(arm, training_seconds(arm), arm.values("mse", kind)) for arm in study.arms]
+    points = [(arm, plain.fmean(spent), plain.fmean(errors)) for arm, spent, errors in numbers if spent and errors]
 
     def draw(axes: Any, ink: Ink) -> str:
-        for arm, spent, error in known:
+        for arm, spent, error in points:
             axes.plot(spent, error, marker_of(arm.color), color=ink.of(arm.color), markersize=5)
         axes.set_xlabel(text("arms.plot.seconds"))
         axes.set_ylabel(text("measure.mse"))
         axes.set_xlim(left=0)
-        said_points = (text("arms.plot.cost", arm=arm.label, seconds=x, mse=y) for arm, x, y in known)
-        return "; ".join(said_points)
+        return "; ".join(text("arms.plot.cost", arm=arm.label, seconds=x, mse=y) for arm, x, y in points)
 
-    return [Plot("training-cost", text("arms.plot.costs"), draw, (5.6, 3.2))]
-
-
-def _seconds(arm: JudgedArm) -> list[float]:
-    return [cell.training_seconds for cell in arm.cells if cell.training_seconds is not None]
+    return [Plot("training-cost", text("arms.plot.costs"), draw, (5.6, 3.2))] if points else []
 
 
 # sensitivity
@@ -220,29 +178,27 @@ def _seconds(arm: JudgedArm) -> list[float]:
 
 def sensitivity_plots(study: Judged, kind: AuditKind, keys: Sequence[str] | None = None) -> list[Plot]:
     """Accuracy and errors against the keys of the grids, a line an arm."""
-    asked = study.options if keys is None else keys
-    made = [_sensitivity(study, kind, key, measure) for key in asked for measure in MEASURES]
-    return [plot for plot in made if plot is not None]
+    pairs = [(key, measure) for key in (study.options if keys is None else keys) for measure in MEASURES]
+    return [plot for key, measure in pairs if (plot := _sensitivity(study, kind, key, measure))]
 
 
 def _sensitivity(study: Judged, kind: AuditKind, key: str, measure: str) -> Plot | None:
-    lines = [(number, arm, study.effects(key, arm, measure, kind)) for number, arm in enumerate(study.names)]
-    lines = [line for line in lines if line[2]]
-    values = list({repr(effect.value): effect.value for _, _, own in lines for effect in own}.values())
+    lines = {name: effects for name in study.names if (effects := study.effects(key, name, measure, kind))}
+    values: dict[str, Any] = {repr(effect.value): effect.value for effects in lines.values() for effect in effects}
     if len(values) < 2:
         return None
-    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    places: dict[str, float] = {repr(v): float(v) if numeric else float(n) for n, v in enumerate(values)}  # type: ignore[arg-type]
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
+    places = {name: float(values[name]) if numeric else float(number) for number, name in enumerate(values)}
     scale = 100.0 if measure == ACCURACY else 1.0
 
     def draw(axes: Any, ink: Ink) -> str:
-        told = []
-        for color, arm, unordered in lines:
-            own = sorted(unordered, key=lambda effect: places[repr(effect.value)])
-            sides = [_ends(effect.summary, effect.summary.mean, effect.summary.mean) for effect in own]
+        sentences = []
+        for arm, unordered in lines.items():
+            color, effects = study.names.index(arm), sorted(unordered, key=lambda effect: places[repr(effect.value)])
+            sides = [_ends(effect.summary, effect.summary.mean, effect.summary.mean) for effect in effects]
             axes.errorbar(
-                [places[repr(effect.value)] for effect in own],
-                [scale * effect.summary.mean for effect in own],
+                [places[repr(effect.value)] for effect in effects],
+                [scale * effect.summary.mean for effect in effects],
                 yerr=[[scale * low for low, _ in sides], [scale * high for _, high in sides]],
                 color=ink.of(color),
                 marker=marker_of(color),
@@ -250,66 +206,55 @@ def _sensitivity(study: Judged, kind: AuditKind, key: str, measure: str) -> Plot
                 linewidth=1.3,
                 elinewidth=0.8,
             )
-            pairs = [(short_value(effect.value), said(measure, effect.summary.mean)) for effect in own]
+            pairs = [(short_value(effect.value), said(measure, effect.summary.mean)) for effect in effects]
             numbers = (text("arms.plot.value", key=value, value=mean) for value, mean in pairs)
-            told.append(text("arms.plot.line", arm=arm, values=", ".join(numbers)))
-        for color, mean in _beside(study, kind, key, measure):
+            sentences.append(text("arms.plot.line", arm=arm, values=", ".join(numbers)))
+        for color, mean in _levels(study, kind, key, measure):
             axes.axhline(scale * mean, color=ink.of(color), linewidth=1, linestyle="--")
-        _key_axis(axes, places, values, numeric=numeric)
+        if numeric and min(places.values()) > 0 and max(places.values()) / min(places.values()) >= _LOGARITHMIC:
+            axes.set_xscale("log")
+        axes.set_xticks(list(places.values()), [short_value(value) for value in values.values()])
+        axes.minorticks_off()
         axes.set_xlabel(key)
-        return "; ".join(told)
+        return "; ".join(sentences)
 
-    measured = text("arms.plot.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
-    return Plot(f"sensitivity-{key.replace('.', '-')}-{measure}", measured, draw)
+    title = text("arms.plot.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
+    return Plot(f"sensitivity-{key.replace('.', '-')}-{measure}", title, draw)
 
 
-def _beside(study: Judged, kind: AuditKind, key: str, measure: str) -> Iterator[tuple[int, float]]:
-    """The arms that have no such key and one point: a level to compare with."""
+def _levels(study: Judged, kind: AuditKind, key: str, measure: str) -> Iterator[tuple[int, float]]:
+    """The methods that have no such key and one point: a level to compare with."""
     for color, name in enumerate(study.names):
-        own = [arm for arm in study.arms if arm.name == name]
-        if len(own) == 1 and key not in own[0].point and (values := own[0].values(measure, kind)):
+        arms = [arm for arm in study.arms if arm.name == name]
+        if len(arms) == 1 and key not in arms[0].point and (values := arms[0].values(measure, kind)):
             yield color, plain.fmean(values)
-
-
-def _key_axis(axes: Any, places: dict[str, float], values: Sequence[Any], *, numeric: bool) -> None:
-    """Numbers where they belong, by their logarithm where they spread far; anything else one after the other."""
-    numbers = sorted(places.values())
-    if numeric and numbers[0] > 0 and numbers[-1] / numbers[0] >= _LOGARITHMIC:
-        axes.set_xscale("log")
-    axes.set_xticks(list(places.values()), [short_value(value) for value in values])
-    axes.minorticks_off()
 
 
 def heat_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     """A heat map for each pair of keys and each arm."""
-    return [
-        _heat(arm, pair, measure, own)
-        for pair in combinations(study.options, 2)
-        for measure in (ACCURACY, "mse")
-        for arm in study.names
-        if len(own := study.heat(pair, arm, measure, kind)) > 1
-    ]
+    return list(map(_heat, heats(study, kind)))
 
 
-def _heat(arm: str, pair: tuple[str, str], measure: str, own: dict[tuple[str, str], float]) -> Plot:
-    down, across = (list(dict.fromkeys(place[side] for place in own)) for side in (0, 1))
+def _heat(heat: Heat) -> Plot:
+    down, across = heat.names(0), heat.names(1)
 
     def draw(axes: Any, ink: Ink) -> str:
-        axes.imshow([[own.get((one, other), math.nan) for other in across] for one in down], cmap="viridis")
-        for (one, other), value in own.items():
+        axes.imshow([[heat.values.get((one, other), math.nan) for other in across] for one in down], cmap="viridis")
+        for (one, other), value in heat.values.items():
             place = across.index(other), down.index(one)
             box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
-            axes.text(*place, said(measure, value), ha="center", va="center", fontsize=7, color="black", bbox=box)
+            number = said(heat.measure, value)
+            axes.text(*place, number, ha="center", va="center", fontsize=7, color="black", bbox=box)
         axes.set_xticks(range(len(across)), across)
         axes.set_yticks(range(len(down)), down)
-        axes.set_xlabel(pair[1])
-        axes.set_ylabel(pair[0])
+        axes.set_xlabel(heat.pair[1])
+        axes.set_ylabel(heat.pair[0])
         axes.grid(visible=False)
         return ""
 
-    title = text("arms.column.accuracy") if measure == ACCURACY else text("measure.mse")
-    name = "-".join(["heat", arm, *(key.replace(".", "-") for key in pair), measure])
-    return Plot(name, text("arms.plot.heat", arm=arm, measure=title), draw, (4.4, 3.4))
+    name = "-".join(["heat", heat.name, *(key.replace(".", "-") for key in heat.pair), heat.measure])
+    title = text("arms.plot.heat", arm=heat.name, measure=measure_title(heat.measure))
+    return Plot(name, title, draw, (4.4, 3.4))
 
 
 # over training
@@ -319,8 +264,7 @@ def training_plots(study: Judged) -> list[Plot]:
     """What the surrogates say of themselves over training: the first point of every arm, the range over its seeds."""
     firsts = {arm.name: arm for arm in reversed(study.arms)}
     logs = {name: [cell.records() for cell in firsts[name].cells if cell.manifest] for name in study.names}
-    made = [_watched(study, key, logs) for key in WATCHED]
-    return [plot for plot in made if plot is not None]
+    return [plot for key in WATCHED if (plot := _watched(study, key, logs))]
 
 
 def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]]) -> Plot | None:
@@ -335,9 +279,9 @@ def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]
             ends = [(min(by_epoch[epoch]), max(by_epoch[epoch])) for epoch in x]
             axes.fill_between(x, *zip(*ends, strict=True), color=color, alpha=0.18, linewidth=0)
         axes.set_xlabel(text("figure.epoch"))
-        if HEALTH_KINDS.get(key, "share") == "share":
+        if figures.KINDS.get(key, "share") == "share":
             axes.set_ylim(-0.03, 1.03)
-        last = (text("figure.value", run=arm, value=plain.fmean(own[max(own)])) for arm, own in lines.items())
+        last = (text("figure.value", run=arm, value=plain.fmean(it[max(it)])) for arm, it in lines.items())
         return text("figure.last_values", values="; ".join(last))
 
     return Plot(f"training-{key}", text(f"figure.health.{key}"), draw)
@@ -345,16 +289,16 @@ def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]
 
 def _by_epoch(runs: Sequence[Sequence[dict[str, Any]]], key: str) -> dict[int, list[float]]:
     """One mean for each run and epoch."""
-    found: dict[int, list[float]] = {}
+    means: dict[int, list[float]] = {}
     for lines in runs:
-        own: dict[int, list[float]] = {}
+        numbers: dict[int, list[float]] = {}
         for line in lines:
             epoch, value = finite(line.get("epoch")), finite(line.get(key))
             if line.get("kind") == "train" and epoch is not None and value is not None:
-                own.setdefault(int(epoch), []).append(value)
-        for number, values in own.items():
-            found.setdefault(number, []).append(plain.fmean(values))
-    return found
+                numbers.setdefault(int(epoch), []).append(value)
+        for number, values in numbers.items():
+            means.setdefault(number, []).append(plain.fmean(values))
+    return means
 
 
 # features

@@ -1,378 +1,395 @@
-"""The tables of a campaign's report: plain rows, one function a table."""
+"""The tables of a campaign's report. A column is declared once, with the function that makes its entry of a row."""
 
 from __future__ import annotations
 
 import math
 import statistics as plain
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncem.base.texts import text
-from attncem.records.comparison import Comparison, SeedSummary
+from attncem.records.audit import Row
+from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
+from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, AuditKind, spread_of
 from attncem.records.study.campaign import short_value
+from attncem.reporting import table_formats as made
 from attncem.reporting import wording
-from attncem.reporting.campaign.items import (
-    SPREAD,
-    arm_item,
-    column,
-    interval,
-    mean_sd,
-    number,
-    row_item,
-    said,
-    spread_item,
-    summary_more,
-    word,
-)
-from attncem.reporting.campaign.load import ERRORS, MEASURES, Judged, JudgedArm, JudgedCell
-from attncem.reporting.campaign.numbers import ArmRow, arm_rows, lost
-from attncem.reporting.table_formats import Item, Table
+from attncem.reporting.campaign.load import ERRORS, MEASURES, Judged, JudgedArm, JudgedCell, lost, training_seconds
+from attncem.reporting.table_formats import SPREAD, SUMMARY, Column, Item, R, Table, said, word
 
-_SUMMARY = ("sd", "low", "high", "count")
+_WORDS = (
+    *("arm", "attack", "cell", "state", "reason", "audit", "reference", "measure", "verdict", "key", "class"),
+    "standing",
+)
 _COSTS = ("client_parameters", "client_macs", "server_parameters", "server_macs", "bytes_per_query")
-NO_AUDIT: list[AuditKind | None] = [None]
+COLUMNS = (
+    *_WORDS, *_COSTS, "seeds", "accuracy", "seed", "training", "reliable", "attack_seconds", "difference", "p",
+    "adjusted_p", "epochs", "memory", "ratio", "value", "class_mse", "class_p05", "share",
+)  # fmt: skip
+"""Columns whose titles stand in the catalogue, under `arms.column.NAME`; those of words first."""
 MANY_CLASSES = 12
 """With more classes than this the table shows the most exposed one of each arm alone."""
 
 
+def _field(key: str, entry: Callable[[R], Item], more: Sequence[str] = ()) -> made.Field[R]:
+    """A column with its title of the catalogue, and its entry of a row."""
+    if key in METRICS:
+        return Column(key, text(f"measure.{key}"), text(f"report.private.{METRICS[key].private}"), more=more), entry
+    return Column(key, text(f"arms.column.{key}"), words=key in _WORDS, more=more), entry
+
+
+def _spread(measure: str, kind: AuditKind) -> made.Field[JudgedArm]:
+    return _field(measure, lambda arm: made.spread_item(measure, arm.summary(measure, kind)), SPREAD)
+
+
+def _arm(arm: JudgedArm, **other: Any) -> Item:
+    return Item(arm.label, arm.label, color=arm.color, **other)
+
+
+def _seconds(seconds: float | None) -> Item:
+    return Item(seconds, wording.seconds(seconds))
+
+
+def measure_title(measure: str) -> str:
+    """The title of an error, or of the accuracy."""
+    return text("arms.column.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
+
+
 def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
     """Arms as rows: accuracy and the strongest attack's measures over seeds."""
-    columns = [
-        column("arm", words=True),
-        column("seeds"),
-        column(ACCURACY, more=SPREAD),
-        column("attack", words=True),
-        *(column(measure, more=SPREAD) for measure in ERRORS),
+    notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
+
+    def seeds(arm: JudgedArm) -> Item:
+        count, planned = max(len(arm.values(measure, kind)) for measure in MEASURES), len(arm.cells)
+        return Item(count, str(count) if count == planned else text("arms.of", count=count, planned=planned))
+
+    def attack(arm: JudgedArm) -> Item:
+        """The strongest one of most seeds."""
+        names = Counter(audit.strongest for audit in arm.attacked(kind)) or Counter([""])
+        doubtful = arm.unreliable(kind)
+        note = text("arms.unreliable", count=doubtful) if doubtful else ""
+        return made.row_item(names.most_common(1)[0][0], small=note)
+
+    fields: list[made.Field[JudgedArm]] = [
+        _field("arm", lambda arm: _arm(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
+        _field("seeds", seeds),
+        _spread(ACCURACY, kind),
+        _field("attack", attack),
+        *(_spread(measure, kind) for measure in ERRORS),
     ]
-    useless = lost(study, kind)
-    rows = [_headline_row(row, is_lost=row.arm.label in useless) for row in arm_rows(study, kind)]
-    return Table(name, text("arms.headline"), columns, rows)
+    return made.table(name, text("arms.headline"), fields, study.arms)
 
 
-def _headline_row(row: ArmRow, *, is_lost: bool) -> list[Item]:
-    measured = {measure: spread_item(measure, row.spreads.get(measure)) for measure in MEASURES}
-    note = text("arms.unreliable", count=row.unreliable) if row.unreliable else ""
-    planned = len(row.arm.cells)
-    seeds = str(row.count) if row.count == planned else text("arms.of", count=row.count, planned=planned)
-    return [
-        replace(arm_item(row.arm), small=text("arms.lost") if is_lost else ""),
-        Item(row.count, seeds),
-        measured[ACCURACY],
-        row_item(row.attack, small=note),
-        *(measured[name] for name in ERRORS),
-    ]
+class _CellRow(NamedTuple):
+    arm: JudgedArm
+    cell: JudgedCell
+    kind: AuditKind | None
 
 
 def cells(study: Judged) -> Table:
     """Every cell with its numbers; one row for each kind of audit, where there are several."""
-    several = len(study.kinds) > 1
-    columns = [
-        column("cell", words=True),
-        column("arm", words=True),
-        column("seed"),
-        column("state", words=True),
-        *([column("audit", words=True)] if several else []),
-        column(ACCURACY, more=("low", "high")),
-        column("attack", words=True),
-        *(column(measure, more=("low", "high")) for measure in ERRORS),
-        column("training"),
-    ]
+    tones = {"failed": "no", "done": "yes"}
     rows = [
-        _cell_row(arm, cell, kind, several=several)
+        _CellRow(arm, cell, kind)
         for arm in study.arms
         for cell in arm.cells
-        for kind in [kind for kind in study.kinds if kind in cell.audits] or NO_AUDIT
+        for kind in tuple(kind for kind in study.kinds if kind in cell.audits) or (None,)
     ]
-    return Table("cells", text("arms.cells"), columns, rows)
-
-
-def _cell_row(arm: JudgedArm, cell: JudgedCell, kind: AuditKind | None, *, several: bool) -> list[Item]:
-    state, audit = cell.state, cell.audits.get(kind) if kind else None
-    tone = {"failed": "no", "done": "yes"}.get(state, "")
-    return [
-        Item(cell.id, cell.id, cell=cell.id),
-        Item(arm.label, arm.label, color=arm.color),
-        Item(cell.seed, str(cell.seed)),
-        Item(state, text(f"arms.state.{state}"), tone=tone),
-        *([word(str(kind or ""))] if several else []),
-        _score_item(cell, kind, ACCURACY),
-        row_item(audit.strongest if audit else ""),
-        *(_score_item(cell, kind, measure) for measure in ERRORS),
-        Item(cell.training_seconds, wording.seconds(cell.training_seconds)),
+    fields: list[made.Field[_CellRow]] = [
+        _field("cell", lambda row: word(row.cell.id, cell=row.cell.id)),
+        _field("arm", lambda row: _arm(row.arm)),
+        _field("seed", lambda row: word(row.cell.seed)),
+        _field("state", lambda row: _state(row.cell, tone=tones.get(row.cell.state, ""))),
+        *_kind(study),
+        _score(ACCURACY),
+        _field("attack", lambda row: made.row_item(audit.strongest if (audit := row.cell.audit(row.kind)) else "")),
+        *map(_score, ERRORS),
+        _field("training", lambda row: _seconds(row.cell.training_seconds)),
     ]
+    return made.table("cells", text("arms.cells"), fields, rows)
 
 
-def _score_item(cell: JudgedCell, kind: AuditKind | None, measure: str) -> Item:
-    score = cell.score(measure, kind)
-    if score is None:
-        return Item(None, wording.MISSING)
-    return Item(score.mean, said(measure, score.mean), more={"low": score.low, "high": score.high})
+def _kind(study: Judged) -> list[made.Field[Any]]:
+    """The kind of audit that a row is of, where there are several."""
+    return [_field("audit", lambda row: word(str(row.kind or "")))] if len(study.kinds) > 1 else []
+
+
+def _state(cell: JudgedCell, tone: str = "") -> Item:
+    return Item(cell.state, text(f"arms.state.{cell.state}"), tone=tone)
+
+
+def _score(measure: str) -> made.Field[_CellRow]:
+    def entry(row: _CellRow) -> Item:
+        score = row.cell.score(measure, row.kind)
+        if score is None:
+            return Item(None, wording.MISSING)
+        return Item(score.mean, said(measure, score.mean), more={"low": score.low, "high": score.high})
+
+    return _field(measure, entry, ("low", "high"))
+
+
+class _AttackRow(NamedTuple):
+    kind: AuditKind
+    name: str
+    arm: JudgedArm
+    rows: Sequence[Row]
 
 
 def attacks(study: Judged) -> Table:
     """Every attack and floor on every arm, over seeds."""
-    columns = [
-        *([column("audit", words=True)] if len(study.kinds) > 1 else []),
-        column("attack", words=True),
-        column("arm", words=True),
-        column("seeds"),
-        *(column(measure, more=SPREAD) for measure in ERRORS),
-        column("reliable"),
-        column("attack_seconds"),
+
+    def spread(measure: str) -> made.Field[_AttackRow]:
+        def entry(of: _AttackRow) -> Item:
+            return made.spread_item(measure, spread_of([it.scores[measure] for it in of.rows if measure in it.scores]))
+
+        return _field(measure, entry, SPREAD)
+
+    def reliable(of: _AttackRow) -> Item:
+        count, total = sum(row.verdict.reliable for row in of.rows), len(of.rows)
+        return Item(count / total, text("arms.of", count=count, planned=total))
+
+    fields: list[made.Field[_AttackRow]] = [
+        *_kind(study),
+        _field(
+            "attack", lambda of: made.row_item(of.name, small=text("arms.floor") if of.rows[0].kind == "floor" else "")
+        ),
+        _field("arm", lambda of: _arm(of.arm)),
+        _field("seeds", lambda of: word(len(of.rows))),
+        *map(spread, ERRORS),
+        _field("reliable", reliable),
+        _field("attack_seconds", lambda of: _seconds(plain.fmean(row.seconds for row in of.rows))),
     ]
-    rows = [row for kind in study.kinds for row in _attack_rows(study, kind)]
-    return Table("attacks", text("arms.attacks"), columns, rows)
+    return made.table("attacks", text("arms.attacks"), fields, _attack_rows(study))
 
 
-def _attack_rows(study: Judged, kind: AuditKind) -> Iterable[list[Item]]:
-    names = dict.fromkeys(row.name for _, _, audit in study.pairs(kind) for row in audit.attacks)
-    for name in names:
-        for arm in study.arms:
-            found = [row for audit in arm.audits(kind) for row in audit.attacks if row.name == name]
-            if not found:
-                continue
-            scores = {key: spread_of([row.scores[key] for row in found if key in row.scores]) for key in ERRORS}
-            reliable, seconds = sum(row.verdict.reliable for row in found), plain.fmean(row.seconds for row in found)
-            floor = text("arms.floor") if found[0].kind == "floor" else ""
-            yield [
-                *([word(str(kind or ""))] if len(study.kinds) > 1 else []),
-                row_item(name, small=floor),
-                Item(arm.label, arm.label, color=arm.color),
-                Item(len(found), str(len(found))),
-                *(spread_item(key, scores[key]) for key in ERRORS),
-                Item(reliable / len(found), text("arms.of", count=reliable, planned=len(found))),
-                Item(seconds, wording.seconds(seconds)),
-            ]
+def _attack_rows(study: Judged) -> Iterator[_AttackRow]:
+    for kind in study.kinds:
+        names = dict.fromkeys(row.name for _, _, audit in study.pairs(kind) for row in audit.attacks)
+        for name in names:
+            for arm in study.arms:
+                rows = [row for audit in arm.audits(kind) for row in audit.attacks if row.name == name]
+                if rows:
+                    yield _AttackRow(kind, name, arm, rows)
 
 
 def comparisons(study: Judged, kind: AuditKind) -> Table:
     """Every arm against every reference arm; the rows are marked with the reference."""
-    columns = [
-        column("reference", words=True),
-        column("arm", words=True),
-        column("measure", words=True),
-        column("difference", more=("low", "high", "count_arm", "count_reference")),
-        column("p"),
-        column("adjusted_p"),
-        column("verdict", words=True),
-    ]
-    found = [(arm, item) for arm in study.names for item in study.against(arm, kind, MEASURES).values()]
-    colors = {arm.label: arm.color for arm in study.arms}
-    rows = [_test_row(item, colors) for _, item in found]
-    return Table("tests", text("arms.tests"), columns, rows, [arm for arm, _ in found])
+    arms = {arm.label: arm for arm in study.arms}
 
+    def difference(test: Comparison) -> Item:
+        more = {"low": test.low, "high": test.high, "count_arm": test.count_a, "count_reference": test.count_b}
+        ends = made.interval(test.measure, test.low, test.high)
+        return Item(test.difference, said(test.measure, test.difference), ends, more)
 
-def _test_row(item: Comparison, colors: Mapping[str, int]) -> list[Item]:
-    measure = item.measure
-    more = {"low": item.low, "high": item.high, "count_arm": item.count_a, "count_reference": item.count_b}
-    title = text("arms.column.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
-    return [
-        Item(item.b, item.b, color=colors[item.b]),
-        Item(item.a, item.a, color=colors[item.a]),
-        Item(measure, title),
-        Item(item.difference, said(measure, item.difference), interval(measure, item.low, item.high), more),
-        number(item.p, 4),
-        number(item.adjusted_p, 4),
-        Item(item.verdict, text(f"arms.verdict.{item.verdict}")),
+    fields: list[made.Field[Comparison]] = [
+        _field("reference", lambda test: _arm(arms[test.b])),
+        _field("arm", lambda test: _arm(arms[test.a])),
+        _field("measure", lambda test: Item(test.measure, measure_title(test.measure))),
+        _field("difference", difference, ("low", "high", "count_arm", "count_reference")),
+        _field("p", lambda test: made.number(test.p)),
+        _field("adjusted_p", lambda test: made.number(test.adjusted_p)),
+        _field("verdict", lambda test: Item(test.verdict, text(f"arms.verdict.{test.verdict}"))),
     ]
+    tests = [(name, test) for name in study.names for test in study.against(name, kind, MEASURES).values()]
+    marks = [name for name, _ in tests]
+    return made.table("tests", text("arms.tests"), fields, [test for _, test in tests], marks)
 
 
 def costs(study: Judged, kind: AuditKind) -> Table:
-    """What each arm's training and use cost, beside what it keeps private."""
-    columns = [
-        column("arm", words=True),
-        column("training", more=_SUMMARY),
-        column("ratio"),
-        column("epochs"),
-        column("memory"),
-        *(column(name) for name in _COSTS),
-        column(ACCURACY, more=SPREAD),
-        column("mse", more=SPREAD),
+    """What each arm's training and use cost, and what it keeps private."""
+    spent = {arm.label: seed_summary(seconds) for arm in study.arms if (seconds := training_seconds(arm))}
+    first = next(iter(spent.values()), None)
+    trained = {arm.label: next((cell for cell in arm.cells if cell.manifest), None) for arm in study.arms}
+
+    def training(arm: JudgedArm) -> Item:
+        summary = spent.get(arm.label)
+        if summary is None:
+            return Item(None, wording.MISSING)
+        sd = "" if summary.sd is None else f"± {wording.seconds(summary.sd)}"
+        return Item(summary.mean, wording.seconds(summary.mean), sd, made.summary_more(summary))
+
+    def ratio(arm: JudgedArm) -> Item:
+        summary = spent.get(arm.label)
+        times = summary.mean / first.mean if summary and first else None
+        return Item(times, wording.MISSING if times is None else f"{times:.2f} ×")
+
+    def epochs(arm: JudgedArm) -> Item:
+        cell = trained[arm.label]
+        return word(cell.config.training.epochs if cell and cell.config else None)
+
+    def count(key: str, name: str) -> made.Field[JudgedArm]:
+        def entry(arm: JudgedArm) -> Item:
+            cell = trained[arm.label]
+            value = cell.manifest.get(name) if cell else None  # absent in runs of older versions
+            return Item(value, wording.count(value))
+
+        return _field(key, entry)
+
+    fields: list[made.Field[JudgedArm]] = [
+        _field("arm", lambda arm: _arm(arm, cell=arm.cells[0].id)),
+        _field("training", training, SUMMARY),
+        _field("ratio", ratio),
+        _field("epochs", epochs),
+        count("memory", "peak_memory_bytes"),
+        *(count(name, name) for name in _COSTS),
+        _spread(ACCURACY, kind),
+        _spread("mse", kind),
     ]
-    first = next((found for arm in study.arms if (found := _training(arm))), None)
-    rows = [_cost_row(arm, kind, first) for arm in study.arms]
-    return Table("costs", text("arms.costs"), columns, rows)
+    return made.table("costs", text("arms.costs"), fields, study.arms)
 
 
-def _training(arm: JudgedArm) -> SeedSummary | None:
-    seconds = [cell.training_seconds for cell in arm.cells if cell.training_seconds is not None]
-    return seed_summary(seconds) if seconds else None
-
-
-def _cost_row(arm: JudgedArm, kind: AuditKind, first: SeedSummary | None) -> list[Item]:
-    own = _training(arm)
-    ratio = own.mean / first.mean if own and first else None
-    trained = next((cell for cell in arm.cells if cell.manifest), None)
-    manifest = trained.manifest if trained else {}
-    config = trained.config if trained else None
-    memory = manifest.get("peak_memory_bytes")  # absent in runs of older versions
-    spent = wording.MISSING if own is None else wording.seconds(own.mean)
-    varied = "" if own is None or own.sd is None else f"± {wording.seconds(own.sd)}"
-    return [
-        arm_item(arm),
-        Item(own and own.mean, spent, varied, summary_more(own) if own else {}),
-        Item(ratio, wording.MISSING if ratio is None else f"{ratio:.2f} ×"),
-        word(config.training.epochs if config else None),
-        Item(memory, wording.count(memory)),
-        *(Item(manifest.get(name), wording.count(manifest.get(name))) for name in _COSTS),
-        spread_item(ACCURACY, arm.summary(ACCURACY, kind)),
-        spread_item("mse", arm.summary("mse", kind)),
-    ]
+class _EffectRow(NamedTuple):
+    key: str
+    value: object
+    name: str
+    summaries: Mapping[str, SeedSummary]
 
 
 def sensitivity(study: Judged, kind: AuditKind) -> Table:
     """Accuracy and errors at every value of every key of the grids, by arm."""
-    columns = [
-        column("key", words=True),
-        column("value"),
-        column("arm", words=True),
-        *(column(measure, more=_SUMMARY) for measure in MEASURES),
+
+    def summary(measure: str) -> made.Field[_EffectRow]:
+        def entry(row: _EffectRow) -> Item:
+            seeds = row.summaries.get(measure)
+            if seeds is None:
+                return Item(None, wording.MISSING)
+            return Item(seeds.mean, made.mean_sd(measure, seeds), more=made.summary_more(seeds))
+
+        return _field(measure, entry, SUMMARY)
+
+    fields: list[made.Field[_EffectRow]] = [
+        _field("key", lambda row: word(row.key)),
+        _field("value", lambda row: word(short_value(row.value))),
+        _field("arm", lambda row: word(row.name, color=study.names.index(row.name))),
+        *map(summary, MEASURES),
     ]
-    rows = [row for key in study.options for arm in study.names for row in _effect_rows(study, kind, key, arm)]
-    return Table("sensitivity", text("arms.sensitivity"), columns, rows)
+    rows = (row for key in study.options for name in study.names for row in _effect_rows(study, kind, key, name))
+    return made.table("sensitivity", text("arms.sensitivity"), fields, rows)
 
 
-def _effect_rows(study: Judged, kind: AuditKind, key: str, arm: str) -> Iterable[list[Item]]:
-    color = study.names.index(arm)
-    by_value: dict[str, dict[str, SeedSummary]] = {}
-    values: dict[str, Any] = {}
+def _effect_rows(study: Judged, kind: AuditKind, key: str, name: str) -> list[_EffectRow]:
+    rows: dict[str, _EffectRow] = {}
+    summaries: dict[str, dict[str, SeedSummary]] = {}
     for measure in MEASURES:
-        for effect in study.effects(key, arm, measure, kind):
-            values[repr(effect.value)] = effect.value
-            by_value.setdefault(repr(effect.value), {})[measure] = effect.summary
-    for name, found in by_value.items():
-        yield [word(key), word(short_value(values[name])), Item(arm, arm, color=color), *_summaries(found)]
+        for effect in study.effects(key, name, measure, kind):
+            own = summaries.setdefault(repr(effect.value), {})
+            own[measure] = effect.summary
+            rows[repr(effect.value)] = _EffectRow(key, effect.value, name, own)
+    return list(rows.values())
 
 
-def _summaries(found: Mapping[str, SeedSummary]) -> list[Item]:
-    items = []
-    for measure in MEASURES:
-        own = found.get(measure)
-        missing = Item(None, wording.MISSING)
-        items.append(missing if own is None else Item(own.mean, mean_sd(measure, own), more=summary_more(own)))
-    return items
+@dataclass(frozen=True)
+class Heat:
+    """The means of a measure of one method at every pair of values of two options, by their repr."""
+
+    name: str
+    color: int
+    pair: tuple[str, str]
+    measure: str
+    values: Mapping[tuple[str, str], float]
+
+    def names(self, side: int) -> list[str]:
+        """The values of one of the options: 0 down, 1 across."""
+        return list(dict.fromkeys(place[side] for place in self.values))
 
 
-def heats(study: Judged, kind: AuditKind) -> list[dict[str, Any]]:
-    """Heat maps: for each pair of keys, each arm and two measures, the values as rows with a shade from 0 to 1."""
-    found = []
-    for pair in combinations(study.options, 2):
-        for measure in (ACCURACY, "mse"):
-            maps = [(arm, study.heat(pair, arm, measure, kind)) for arm in study.names]
-            known = [value for _, own in maps for value in own.values()]
-            shades = _shades(known)
-            for arm, own in maps:
-                if len(own) > 1:
-                    found.append({"keys": pair, "arm": arm, "color": study.names.index(arm), "measure": measure}
-                                 | _grid(study, pair, own, measure, shades))  # fmt: skip
-    return found
+def heats(study: Judged, kind: AuditKind) -> list[Heat]:
+    """A heat map for each pair of keys, each of two measures and each method."""
+    return [
+        Heat(name, color, pair, measure, values)
+        for pair in combinations(study.options, 2)
+        for measure in (ACCURACY, "mse")
+        for color, name in enumerate(study.names)
+        if len(values := study.heat(pair, name, measure, kind)) > 1
+    ]
 
 
-def _shades(known: Sequence[float]) -> tuple[float, float]:
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    return low, high - low if high - low > 1e-12 else 1.0
+def heat_tables(study: Judged, kind: AuditKind) -> list[tuple[Heat, list[str], list[Any]]]:
+    """The heat maps for the page: rows of values, each with a shade from 0 to 1 among all methods."""
+    maps = heats(study, kind)
+    short = {repr(value): short_value(value) for arm in study.arms for value in arm.point.values()}
+    shown = []
+    for heat in maps:
+        alike = [it.values.values() for it in maps if (it.pair, it.measure) == (heat.pair, heat.measure)]
+        low, high = min(map(min, alike)), max(map(max, alike))
+        span = high - low if high - low > 1e-12 else 1.0
+        across, rows = heat.names(1), []
+        for first in heat.names(0):
+            values = [heat.values.get((first, second)) for second in across]
+            items = [(None if v is None else (v - low) / span, said(heat.measure, v)) for v in values]
+            rows.append((short[first], items))
+        shown.append((heat, [short[name] for name in across], rows))
+    return shown
 
 
-def _grid(
-    study: Judged,
-    pair: tuple[str, str],
-    own: Mapping[tuple[str, str], float],
-    measure: str,
-    shades: tuple[float, float],
-) -> dict[str, Any]:
-    sides = [{repr(arm.point[key]): arm.point[key] for arm in study.arms if key in arm.point} for key in pair]
-    down, across = ([(name, short_value(value)) for name, value in side.items()] for side in sides)
-    used = {name for place in own for name in place}
-    down, across = ([item for item in side if item[0] in used] for side in (down, across))
-    rows = []
-    for first, title in down:
-        values = [own.get((first, second)) for second, _ in across]
-        items = [
-            (None, wording.MISSING) if v is None else ((v - shades[0]) / shades[1], said(measure, v)) for v in values
-        ]
-        rows.append((title, items))
-    return {"across": [title for _, title in across], "rows": rows}
+class _ClassRow(NamedTuple):
+    arm: JudgedArm
+    name: str
+    mse: float
+    p05: float | None
+    accuracy: float | None
+    is_exposed: bool
 
 
 def classes(study: Judged, kind: AuditKind) -> Table:
     """What the strongest attack recovers of every class, by arm: means over seeds, the most exposed one marked."""
-    columns = [
-        column("arm", words=True),
-        column("class", words=True),
-        column("class_mse", more=("sd",)),
-        column("class_p05"),
-        column(ACCURACY),
+    fields: list[made.Field[_ClassRow]] = [
+        _field("arm", lambda row: _arm(row.arm)),
+        _field("class", lambda row: word(row.name)),
+        _field("class_mse", lambda row: made.number(row.mse, tone="exposed" if row.is_exposed else ""), ("sd",)),
+        _field("class_p05", lambda row: made.number(row.p05)),
+        _field(ACCURACY, lambda row: Item(row.accuracy, said(ACCURACY, row.accuracy))),
     ]
-    rows = [row for arm in study.arms for row in _class_rows(arm, kind)]
-    return Table("classes", text("arms.classes"), columns, rows)
+    rows = (row for arm in study.arms for row in _class_rows(arm, kind))
+    return made.table("classes", text("arms.classes"), fields, rows)
 
 
-def _class_rows(arm: JudgedArm, kind: AuditKind) -> Iterable[list[Item]]:
+def _class_rows(arm: JudgedArm, kind: AuditKind) -> Iterator[_ClassRow]:
     audits = arm.attacked(kind)
     risks = [audit.risk for audit in audits if audit.risk]
-    count = max((len(risk.per_class) for risk in risks), default=0)
-    means = [_mean([risk.per_class[label] for risk in risks if label < len(risk.per_class)]) for label in range(count)]
-    exposed = min((mean for mean in means if mean is not None), default=None)
-    for label, mean in enumerate(means):
-        ends = _mean([risk.per_class_p05[label] for risk in risks if label < len(risk.per_class_p05)])
-        own = [audit.accuracy.per_class for audit in audits if audit.accuracy]
-        right = _mean([part[label] for part in own if label < len(part)])
+    errors = _class_means([risk.per_class for risk in risks])
+    ends = _class_means([risk.per_class_p05 for risk in risks])
+    accuracies = _class_means([audit.accuracy.per_class for audit in audits if audit.accuracy])
+    least = min(errors.values(), default=None)
+    for label, mse in errors.items():
         name = wording.class_name(audits[0].subject.class_names, label)
-        if mean is not None:
-            yield [
-                Item(arm.label, arm.label, color=arm.color),
-                word(name),
-                number(mean, tone="exposed" if mean == exposed else ""),
-                number(ends),
-                Item(right, wording.percent(right, unit="")),
-            ]
+        yield _ClassRow(arm, name, mse, ends.get(label), accuracies.get(label), mse == least)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return plain.fmean(known) if known else None
+def _class_means(seeds: Sequence[Sequence[float | None]]) -> dict[int, float]:
+    """The mean over seeds for each class of which a number is there."""
+    numbers: dict[int, list[float]] = {}
+    for values in seeds:
+        for label, value in enumerate(values):
+            if value is not None and math.isfinite(value):
+                numbers.setdefault(label, []).append(value)
+    return {label: plain.fmean(numbers[label]) for label in sorted(numbers)}
 
 
 def standings(study: Judged, kind: AuditKind) -> Table:
     """Where each arm stands on the front, for every error."""
-    columns = [
-        column("arm", words=True),
-        column("measure", words=True),
-        column("standing", words=True),
-        column("share"),
+    notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
+    arms = {arm.label: arm for arm in study.arms}
+    fields: list[made.Field[tuple[str, FrontPoint]]] = [
+        _field("arm", lambda row: _arm(arms[row[1].name], small=notes.get(row[1].name, ""))),
+        _field("measure", lambda row: Item(row[0], measure_title(row[0]))),
+        _field("standing", lambda row: Item(row[1].standing, text(f"arms.standing.{row[1].standing}"))),
+        _field("share", lambda row: Item(row[1].share, wording.percent(row[1].share, 0))),
     ]
-    colors, useless = {arm.label: arm.color for arm in study.arms}, lost(study, kind)
-    rows = [
-        [
-            Item(label, label, text("arms.lost") if label in useless else "", color=colors[label]),
-            Item(measure, text(f"measure.{measure}")),
-            Item(point.standing, text(f"arms.standing.{point.standing}")),
-            Item(point.share, wording.percent(point.share, 0)),
-        ]
-        for measure in ERRORS
-        for label, point in study.front(measure, kind).items()
-    ]
-    return Table("front", text("arms.front"), columns, rows)
+    rows = [(measure, point) for measure in ERRORS for point in study.front(measure, kind).values()]
+    return made.table("front", text("arms.front"), fields, rows)
 
 
 def lacking(study: Judged) -> Table:
     """Cells that are not done, with the reason."""
-    columns = [
-        column("cell", words=True),
-        column("state", words=True),
-        column("reason", words=True),
+    fields: list[made.Field[JudgedCell]] = [
+        _field("cell", lambda cell: word(cell.id, cell=cell.id)),
+        _field("state", _state),
+        _field("reason", lambda cell: word(cell.reason)),
     ]
-    rows = [
-        [
-            Item(cell.id, cell.id, cell=cell.id),
-            Item(cell.state, text(f"arms.state.{cell.state}")),
-            word(cell.reason),
-        ]
-        for cell in study.cells
-        if cell.state != "done"
-    ]
-    return Table("lacking", text("arms.lacking"), columns, rows)
+    return made.table("lacking", text("arms.lacking"), fields, [cell for cell in study.cells if cell.state != "done"])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from attncem.base.types import AttncemError
-from attncem.records.audit import AuditResult, Picture
-from attncem.records.ledger import Ledger
+from attncem.records.audit import Picture
 from attncem.records.study import AuditKind
 from attncem.reporting.campaign.load import Judged, JudgedArm, JudgedCell
-from attncem.reporting.wording import class_name
+from attncem.reporting.runs.gallery import Cell, Pictures
 
 _BYTES = 5_000_000
 """Base64 letters that the wall may take; with more pictures than fit, fewer images are shown."""
@@ -20,22 +16,13 @@ _FEWEST = 2
 
 
 @dataclass(frozen=True)
-class Shot:
-    """One reconstruction in base64; None where there is none."""
-
-    name: str
-    image: str | None
-    mse: float | None
-
-
-@dataclass(frozen=True)
 class WallRow:
-    """One arm: its cell and attack, with an image for every column."""
+    """One arm: its cell, and the pictures of its strongest attack by the image's number."""
 
     arm: JudgedArm
     cell: JudgedCell
-    attack: str
-    shots: Sequence[Shot]
+    album: Pictures
+    pictures: Mapping[int, Picture]
 
 
 @dataclass(frozen=True)
@@ -43,79 +30,36 @@ class Wall:
     """Arms that were judged on the same images; ``hidden``: arms and images that the page has no room for."""
 
     dataset: str
-    originals: Sequence[Shot]
+    originals: Mapping[int, Cell]
     rows: Sequence[WallRow]
     hidden_images: int = 0
     hidden_rows: int = 0
 
 
-@dataclass(frozen=True)
-class _Hung:
-    arm: JudgedArm
-    cell: JudgedCell
-    audit: AuditResult
-    pictures: Sequence[Picture]
-
-
 def walls(study: Judged, kind: AuditKind) -> list[Wall]:
     """One wall for each set of evaluation images, with the first seed of every arm that has pictures of it."""
-    sets: dict[tuple[str, str], list[_Hung]] = {}
+    sets: dict[tuple[str, str], list[WallRow]] = {}
     for arm in study.arms:
-        hung = _hung(arm, kind)
-        if hung is not None:
-            subject = hung.audit.subject
-            sets.setdefault((subject.dataset, subject.data_sha256), []).append(hung)
-    return [_wall(dataset, own, _BYTES // len(sets)) for (dataset, _), own in sets.items()]
+        if cell := arm.first(kind):
+            audit = cell.audits[kind]
+            pictures = {it.index: it for it in audit.strongest_attack.pictures if it.role == "fixed"}
+            if pictures:
+                row = WallRow(arm, cell, Pictures(audit, strict=False), pictures)
+                sets.setdefault((audit.subject.dataset, audit.subject.data_sha256), []).append(row)
+    return [_wall(dataset, rows, _BYTES // len(sets)) for (dataset, _), rows in sets.items()]
 
 
-def _hung(arm: JudgedArm, kind: AuditKind) -> _Hung | None:
-    cell = arm.first(kind)
-    if cell is None:
-        return None
-    audit = cell.audits[kind]
-    pictures = [picture for picture in audit.strongest_attack.pictures if picture.role == "fixed"]
-    return _Hung(arm, cell, audit, pictures) if pictures else None
-
-
-def _wall(dataset: str, own: Sequence[_Hung], room: int) -> Wall:
-    columns = list(dict.fromkeys(picture.index for hung in own for picture in hung.pictures))
-    sample = _shot(own[0], own[0].pictures[0])
+def _wall(dataset: str, rows: Sequence[WallRow], room: int) -> Wall:
+    columns = list(dict.fromkeys(index for row in rows for index in row.pictures))
+    sample = rows[0].album.cell(next(iter(rows[0].pictures.values())))
     each = len(sample.image or "") or 1
-    fitting = room // (each * (len(own) + 1))
-    used = columns[: max(_FEWEST, fitting)]
-    shown = own[: max(1, room // (each * len(used)) - 1)]
-    originals = [_original(own, index) for index in used]
-    rows = [WallRow(hung.arm, hung.cell, hung.audit.strongest, _shots(hung, used)) for hung in shown]
-    return Wall(dataset, originals, rows, len(columns) - len(used), len(own) - len(shown))
+    used = columns[: max(_FEWEST, room // (each * (len(rows) + 1)))]
+    shown = rows[: max(1, room // (each * len(used)) - 1)]
+    originals = {index: _original(rows, index) for index in used}
+    return Wall(dataset, originals, shown, len(columns) - len(used), len(rows) - len(shown))
 
 
-def _shots(hung: _Hung, columns: Sequence[int]) -> list[Shot]:
-    by_index = {picture.index: picture for picture in hung.pictures}
-    return [_shot(hung, by_index.get(index)) for index in columns]
-
-
-def _shot(hung: _Hung, picture: Picture | None) -> Shot:
-    if picture is None:
-        return Shot("", None, None)
-    return Shot(_name(hung, picture), _read(hung, picture.image), picture.mse)
-
-
-def _original(own: Sequence[_Hung], index: int) -> Shot:
-    for hung in own:
-        for picture in hung.pictures:
-            if picture.index == index and (image := _read(hung, picture.original)):
-                return Shot(_name(hung, picture), image, None)
-    return Shot("", None, None)
-
-
-def _name(hung: _Hung, picture: Picture) -> str:
-    return class_name(hung.audit.subject.class_names, picture.label)
-
-
-def _read(hung: _Hung, name: str) -> str | None:
-    """None where it cannot be read: the page has a dash there."""
-    try:
-        folder = Ledger(Path(hung.audit.folder), hung.audit.plan)
-        return base64.b64encode(folder.picture(name)).decode()
-    except AttncemError:
-        return None
+def _original(rows: Sequence[WallRow], index: int) -> Cell:
+    """The first one that can be read; empty where none can."""
+    cells = (row.album.original(row.pictures[index]) for row in rows if index in row.pictures)
+    return next((cell for cell in cells if cell.original), Cell("", None, None, None))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from attncem.base.texts import has_text, joined, text
 from attncem.records.audit import AuditResult, Row
 from attncem.reporting import figures, wording
-from attncem.reporting.hover import Spot
+from attncem.reporting.figures import Spot
 from attncem.reporting.runs.load import Entry
 
 

@@ -13,10 +13,10 @@ from attncem.records.audit import AuditResult, Picture
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
-from attncem.reporting.campaign.items import interval, mean_sd
 from attncem.reporting.runs.gallery import Album, Cell
 from attncem.reporting.runs.load import Entry, RunView
 from attncem.reporting.runs.methods import Method
+from attncem.reporting.table_formats import interval, mean_sd
 
 FACTS = ("dataset", "network", "channel", "attacker")
 """What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""

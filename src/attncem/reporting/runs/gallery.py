@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attncem.records.audit import Picture, Role, Row
+from attncem.base.types import AttncemError
+from attncem.records.audit import AuditResult, Picture, Role, Row
 from attncem.records.ledger import Ledger
 from attncem.reporting.runs.load import Entry
 from attncem.reporting.wording import class_name
@@ -52,19 +53,18 @@ class Extremes:
     strips: Sequence[Strip]
 
 
-class Album:
-    """The pictures of one audit in base64; each file is read once."""
+class Pictures:
+    """The pictures of one audit in base64; each file is read once; ``strict``: every file must be readable."""
 
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self._ledger: Ledger | None = None
-        self._read: dict[str, str] = {}
+    def __init__(self, audit: AuditResult, *, strict: bool = True) -> None:
+        self.audit, self.strict = audit, strict
+        self._ledger = Ledger(Path(audit.folder), audit.plan)
+        self._read: dict[str, str | None] = {}
 
     def rows(self, role: Role) -> list[tuple[Row, list[Picture]]]:
         """The rows that have pictures of this role, the strongest attack first."""
-        strongest = self.entry.audit.strongest
-        found = [(row, [item for item in row.pictures if item.role == role]) for row in self.entry.audit.rows]
-        return sorted([pair for pair in found if pair[1]], key=lambda pair: pair[0].name != strongest)
+        rows = [(row, [item for item in row.pictures if item.role == role]) for row in self.audit.rows]
+        return sorted([pair for pair in rows if pair[1]], key=lambda pair: pair[0].name != self.audit.strongest)
 
     def original(self, picture: Picture) -> Cell:
         """The image alone."""
@@ -74,17 +74,38 @@ class Album:
         """The image and what became of it."""
         if picture is None:
             return Cell("", None, None, None)
-        original, image = self._picture(picture.original), self._picture(picture.image)
-        return Cell(self._name(picture), original, image, picture.mse)
+        image = self._picture(picture.image)
+        return Cell(self._name(picture), self._picture(picture.original), image, picture.mse)
 
     def _name(self, picture: Picture) -> str:
-        return class_name(self.entry.audit.subject.class_names, picture.label)
+        return class_name(self.audit.subject.class_names, picture.label)
 
-    def _picture(self, name: str) -> str:
+    def _picture(self, name: str) -> str | None:
         if name not in self._read:
-            self._ledger = self._ledger or Ledger.open(Path(self.entry.audit.folder))
-            self._read[name] = base64.b64encode(self._ledger.picture(name)).decode()
+            try:
+                self._read[name] = base64.b64encode(self._ledger.picture(name)).decode()
+            except AttncemError:
+                if self.strict:
+                    raise
+                self._read[name] = None
         return self._read[name]
+
+
+class Album(Pictures):
+    """The pictures of one audit of a report."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry.audit)
+        self.entry = entry
+
+    def strips(self, role: Role, columns: Sequence[int] | None = None) -> list[Strip]:
+        """One strip per attack with its pictures, or with those of the ``columns``; the first one is shown."""
+        strips = []
+        for place, (row, pictures) in enumerate(self.rows(role)):
+            by_index = {picture.index: picture for picture in pictures}
+            shown = pictures if columns is None else [by_index.get(index) for index in columns]
+            strips.append(Strip(self.entry, row.name, place == 0, [self.cell(picture) for picture in shown]))
+        return strips
 
 
 def albums(entries: Sequence[Entry]) -> list[Album]:
@@ -92,46 +113,30 @@ def albums(entries: Sequence[Entry]) -> list[Album]:
     return [Album(entry) for entry in entries]
 
 
-def galleries(found: Sequence[Album]) -> list[Gallery]:
+def galleries(albums: Sequence[Album]) -> list[Gallery]:
     """One gallery of fixed images for each set of evaluation images."""
     groups: dict[tuple[str, str], list[Album]] = {}
-    for album in found:
-        subject = album.entry.audit.subject
+    for album in albums:
+        subject = album.audit.subject
         if album.rows("fixed"):
             groups.setdefault((subject.dataset, subject.data_sha256), []).append(album)
     return [_gallery(dataset, group) for (dataset, _), group in groups.items()]
 
 
 def _gallery(dataset: str, group: Sequence[Album]) -> Gallery:
+    """All strips have the same images in the same places."""
     columns: dict[int, Cell] = {}
     for album in group:
         for _, pictures in album.rows("fixed"):
             for picture in pictures:
                 if picture.index not in columns:
                     columns[picture.index] = album.original(picture)
-    strips = [strip for album in group for strip in _fixed_strips(album, list(columns))]
+    strips = [strip for album in group for strip in album.strips("fixed", list(columns))]
     attacks = list(dict.fromkeys(strip.attack for strip in strips))
     return Gallery(dataset, attacks, list(columns.values()), strips)
 
 
-def _fixed_strips(album: Album, columns: Sequence[int]) -> list[Strip]:
-    """One strip per attack, all with the same images in the same places; the first one is shown."""
-    strips = []
-    for place, (row, pictures) in enumerate(album.rows("fixed")):
-        own = {picture.index: picture for picture in pictures}
-        strips.append(Strip(album.entry, row.name, place == 0, [album.cell(own.get(index)) for index in columns]))
-    return strips
-
-
-def extremes(found: Sequence[Album]) -> list[Extremes]:
+def extremes(albums: Sequence[Album]) -> list[Extremes]:
     """For each audit the images that were recovered best and worst, each attack with its own."""
     roles: tuple[Role, ...] = ("best", "worst")
-    made = [Extremes(album.entry, role, _own_strips(album, role)) for album in found for role in roles]
-    return [item for item in made if item.strips]
-
-
-def _own_strips(album: Album, role: Role) -> list[Strip]:
-    return [
-        Strip(album.entry, row.name, place == 0, [album.cell(picture) for picture in pictures])
-        for place, (row, pictures) in enumerate(album.rows(role))
-    ]
+    return [Extremes(album.entry, role, strips) for album in albums for role in roles if (strips := album.strips(role))]

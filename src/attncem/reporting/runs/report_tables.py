@@ -16,13 +16,23 @@ from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
-from attncem.reporting.campaign.items import SPREAD, mean_sd, number, row_item, said, spread_item, word
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.load import Entry
 from attncem.reporting.runs.methods import Method
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
-from attncem.reporting.table_formats import Column, Item, Table
+from attncem.reporting.table_formats import (
+    SPREAD,
+    Column,
+    Item,
+    Table,
+    mean_sd,
+    number,
+    row_item,
+    said,
+    spread_item,
+    word,
+)
 
 MAIN = ("mse", "structure", "ssim", "psnr")
 """Measures that are always shown; the others are folded."""

@@ -10,11 +10,10 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Score
 from attncem.records.study import ACCURACY, Spread, spread_of
-from attncem.reporting.campaign.items import mean_sd
-from attncem.reporting.figures import MUTED, Drawing, color_of, drawing, marker_of
-from attncem.reporting.hover import Spot
+from attncem.reporting.figures import MUTED, Drawing, Spot, color_of, drawing, marker_of
 from attncem.reporting.runs.methods import Method
 from attncem.reporting.runs.tables import Guess, guesses
+from attncem.reporting.table_formats import mean_sd
 
 WIDE, NARROW = (8.4, 4.4), (4.4, 4.2)
 """Sizes in inches: for a desk, and for a telephone."""
