@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attncem.reporting.runs.load import Entry, entries, load_run, load_runs
 from rich.console import Console
 
 from attncem.base.texts import text as catalogue
@@ -49,7 +50,6 @@ from attncem.reporting import (
 from attncem.reporting.explain.page import write_explanation
 from attncem.reporting.runs import health, protection, trade_off
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, entries, load_run, load_runs
 from attncem.reporting.runs.methods import methods
 from attncem.reporting.runs.tables import CSV_COLUMNS, HEADLINE, attack_rows
 from attncem.training.health import spans, warning

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from attncem.reporting.runs.load import load_run
 from torch import Tensor, nn
 
 import attncem.records.runs
@@ -33,7 +34,6 @@ from attncem.records.checkpoints import broken_tensor
 from attncem.records.runs import RunDirectory
 from attncem.reporting import report
 from attncem.reporting.runs.health import run_warnings
-from attncem.reporting.runs.load import load_run
 from attncem.training.engine import limited_threads
 from attncem.training.health import spans
 from attncem.training.initial import time_left

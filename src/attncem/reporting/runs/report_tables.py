@@ -19,8 +19,7 @@ from attncem.reporting import wording
 from attncem.reporting.campaign.items import SPREAD, mean_sd, number, row_item, said, spread_item, word
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
 from attncem.reporting.table_formats import Column, Item, Table
 
@@ -106,7 +105,7 @@ def _headline_row(method: Method, cells: Sequence[Cells], mixed: bool) -> list[I
     return [
         Item(method.name, method.name, color=method.color),
         *asked,
-        spread_item(ACCURACY, spread_of(method.accuracies)),
+        spread_item(ACCURACY, spread_of(method.scores(ACCURACY))),
         _strongest(method, first),
         *(spread_item(name, spread_of(method.scores(name))) for name in MAIN),
         _over_seeds("mse", exposed),

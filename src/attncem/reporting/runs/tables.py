@@ -13,10 +13,10 @@ from attncem.base.texts import has_text, text, written
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
 from attncem.records.metrics import METRICS
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting import wording
 from attncem.reporting.runs import units
-from attncem.reporting.runs.load import Entry, RunView
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 
 Cells = dict[str, Any]
 
@@ -126,7 +126,7 @@ def _attack_cells(row: Row | None) -> Cells:
     }
 
 
-def unaudited_row(run: RunView) -> Cells:
+def unaudited_row(run: JudgedRun) -> Cells:
     """Headline row of a run without an audit: what its config and manifest know."""
     assert run.config is not None
     known = {
@@ -141,12 +141,12 @@ def unaudited_row(run: RunView) -> Cells:
     return dict.fromkeys(CSV_COLUMNS) | {key: run.manifest.get(key) for key in _COSTS} | known
 
 
-def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
+def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]:
     """The headline table: runs in the order given, audited or not, each with its ``label``, then the blind guesses."""
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.run.defence, "label": entry.label}
+        row |= {"surrogate": entry.defence, "label": entry.label}
         by_run.setdefault(entry.run.label, []).append(row)
     rows: list[Cells] = []
     for run in runs:
