@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from attncem.reporting.runs.load import load_run
 from torch import Tensor, nn
 
 import attncem.records.runs
@@ -32,6 +31,7 @@ from attncem.judging.opening import open_run
 from attncem.models.networks import ARCHITECTURES
 from attncem.records.checkpoints import broken_tensor
 from attncem.records.runs import RunDirectory
+from attncem.records.study.runs import load_run
 from attncem.reporting import report
 from attncem.reporting.runs.health import run_warnings
 from attncem.training.engine import limited_threads

@@ -21,6 +21,7 @@ from attncem.records.audit import AuditResult, Row, Score
 from attncem.records.comparison import Comparison
 from attncem.records.findings import Finding, finding
 from attncem.records.ledger import Ledger
+from attncem.records.metrics import shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
@@ -28,7 +29,7 @@ from attncem.records.study.grouping import JudgedArm
 from attncem.records.study.runs import JudgedRun, load_runs
 from attncem.reporting.runs import health
 
-STRONGEST = ("mse", "ssim", "structure")
+STRONGEST = tuple(sorted(shown_in("compared")))
 """Measures of the strongest attack that are compared; of the other rows the first alone is."""
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
 Views = Mapping[str, JudgedRun]
@@ -95,7 +96,7 @@ def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | Non
     bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.results]
     if bare:
         return {}, None, bare
-    kinds = [run.audits for run in runs]
+    kinds = [{(kind, it.subject.data_sha256): it for kind, it in run.audits.items()} for run in runs]
     shared = set.intersection(*(set(audits) for audits in kinds))
     if not shared:
         told = "; ".join(f"{run.label}: {', '.join(_named(a) for a in run.results)}" for run in runs)
@@ -111,8 +112,9 @@ def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | Non
     return audits, common, [*notes, *_leaders(audits), *_doubts(audits)]
 
 
-def _order(kind: AuditKind) -> tuple[object, ...]:
-    return kind.suite, kind.version, kind.changed, repr(kind.threat), kind.number
+def _order(place: tuple[AuditKind, str]) -> tuple[object, ...]:
+    kind, images = place
+    return kind.suite, kind.version, kind.changed, repr(kind.threat), images, kind.number
 
 
 def _made(audit: AuditResult) -> str:

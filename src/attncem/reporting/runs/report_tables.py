@@ -12,7 +12,7 @@ from markupsafe import Markup
 from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row, Score
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import METRICS, shown_in
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
@@ -23,7 +23,7 @@ from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
 from attncem.reporting.table_formats import Column, Item, Table
 
-MAIN = ("mse", "structure", "ssim", "psnr")
+MAIN = shown_in("table")
 """Measures that are always shown; the others are folded."""
 FOLDED = ("mse", "ssim")
 """Measures that stay in the line that is left of an attack where a narrow screen folds it."""
