@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attncem.config.loading.describe import OptionHelp, describe_options, format_help
-    from attncem.config.loading.load import (
-        Loaded,
-        config_schema,
-        dump_config,
-        load_config,
-        packaged_configs,
-        parse_cli_overrides,
-    )
+    from attncem.config.loading.load import Loaded, config_schema, dump_config, load_config, packaged_configs
+    from attncem.config.loading.overrides import parse_cli_overrides
     from attncem.config.options.run import RunConfig
     from attncem.config.options.suites import LoadedSuite, Suite, load_suite, packaged_suites
 
@@ -42,6 +36,7 @@ _HOMES = {
     **dict.fromkeys(("OptionHelp", "describe_options", "format_help"), "loading.describe"),
     **dict.fromkeys(("LoadedSuite", "Suite", "load_suite", "packaged_suites"), "options.suites"),
     "RunConfig": "options.run",
+    "parse_cli_overrides": "loading.overrides",
 }
 
 

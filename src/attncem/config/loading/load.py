@@ -12,45 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.overrides import (
-    Override,
-    apply_overrides,
-    complete,
-    parse_cli_overrides,
-    parse_overrides,
-    plain,
-)
-from attncem.config.loading.suggest import (
-    Schema,
-    alternatives,
-    children,
-    did_you_mean,
-    fail,
-    must_be,
-    nearest,
-    object_schema,
-    option_tree,
-    problem_lines,
-    show,
-    union_members,
-)
+from attncem.config.loading.flat import plain, show
+from attncem.config.loading.overrides import Override, apply_overrides, complete, parse_overrides
+from attncem.config.loading.suggest import did_you_mean, fail, nearest, problem_lines
+from attncem.config.loading.tree import Node, option_tree
 from attncem.config.loading.yaml_text import LONGEST, dump_yaml, parse_yaml
 from attncem.config.options.base import Options
 from attncem.config.options.run import RunConfig
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
-
-__all__ = [
-    "Loaded",
-    "config_schema",
-    "dump_config",
-    "load",
-    "load_config",
-    "packaged_configs",
-    "parse_cli_overrides",
-    "resolve",
-]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LARGEST = 1e30
@@ -67,9 +38,6 @@ _NAMES_NO_METHOD = (RunConfig().name, "own-pictures")
 """Names that say nothing of how a model was trained: the folder's is enough."""
 _LONGEST_FOLDER = 50
 """Letters of a folder's name that a run is called by."""
-
-PACKAGED: dict[type[Options], str] = {RunConfig: "runs"}
-"""Folder of the packaged YAMLs of each root that has some; the module of a root adds its own."""
 
 RootT = TypeVar("RootT", bound=Options)
 Source = str | Path | Mapping[str, Any] | Options | None
@@ -108,7 +76,7 @@ def resolve(
     data = complete(_Reader(tree, folder or packaged_folder(root)).read(source), tree)
     data, notes = apply_overrides(data, overrides, tree)
     data = complete(data, tree)
-    problems = list(_impossible(data, tree, ""))
+    problems = list(_impossible(data))
     if problems:
         raise fail(problems, tree)
     try:
@@ -117,17 +85,11 @@ def resolve(
         raise fail(problem_lines(error, tree), tree) from None
 
 
-def _impossible(value: Any, schema: Schema, key: str) -> Iterator[str]:
-    """A line for every value that no option can have, whatever its class says: validators need not expect them."""
-    kinds = alternatives(schema) if schema else []
+def _impossible(value: Any, key: str = "") -> Iterator[str]:
+    """A line for every number that no option can have, whatever its class says: validators need not expect them."""
     if isinstance(value, dict | list):
-        if kinds and all({"enum", "const"} & kind.keys() for kind in kinds):
-            yield f"{key}={show(value)}: {must_be(schema)}"
-            return
-        concrete = object_schema(schema, value) if isinstance(value, dict) else schema
         for part, item in value.items() if isinstance(value, dict) else enumerate(value):
-            below = next(iter(children(concrete, part if isinstance(value, list) else str(part))), {})
-            yield from _impossible(item, below, f"{key}.{part}" if key else str(part))
+            yield from _impossible(item, f"{key}.{part}" if key else str(part))
     elif isinstance(value, int) and value not in _INTEGERS:
         yield f"{key}={show(value)}: whole numbers have at most 64 bits"
     elif isinstance(value, float) and abs(value) > _LARGEST and value - value == 0:
@@ -206,14 +168,14 @@ def packaged_folder(root: type[Options]) -> Traversable | None:
     """The folder of a root's packaged YAMLs; None where it has none."""
     from importlib.resources import files
 
-    return files("attncem").joinpath("config", "packaged", PACKAGED[root]) if root in PACKAGED else None
+    return files("attncem").joinpath("config", "packaged", root.packaged) if root.packaged else None
 
 
 @dataclass(frozen=True)
 class _Reader:
     """Reads sources for the root of ``tree``; packaged names are looked up in ``folder``."""
 
-    tree: Schema
+    tree: Node
     folder: Traversable | None
 
     def read(self, source: Source) -> dict[str, Any]:
@@ -240,7 +202,7 @@ class _Reader:
         allowed = f"one of: {', '.join(names)}" if names else "there are none"
         guess = did_you_mean(nearest(text, names)) or "."
         raise ConfigError(
-            f"{show(text)}: no packaged {self.tree['word']} of this name ({allowed}){guess} A file must end in .yaml"
+            f"{show(text)}: no packaged {self.tree.word} of this name ({allowed}){guess} A file must end in .yaml"
         )
 
     def _read_file(self, file: Traversable, chain: tuple[str, ...]) -> dict[str, Any]:
@@ -309,14 +271,13 @@ def _readable(where: str) -> Iterator[None]:
         raise ConfigError(f"{shown}: cannot be read ({str(error).partition(' from ')[0]})") from None
 
 
-def _merge(base: dict[str, Any], child: dict[str, Any], schema: Schema) -> dict[str, Any]:
+def _merge(base: dict[str, Any], child: dict[str, Any], node: Node) -> dict[str, Any]:
     """The child over the base, key by key; another ``name`` in a union of options drops the base's."""
-    changed = union_members(schema) and child.get("name", base.get("name")) != base.get("name")
+    changed = node.members and child.get("name", base.get("name")) != base.get("name")
     merged = {} if changed else dict(base)
-    concrete = object_schema(schema, {**merged, **child})
+    options = node.chosen({**merged, **child})
     for key, value in child.items():
-        below = merged.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            value = _merge(below, value, next(iter(children(concrete, key)), {}))  # noqa: PLW2901
-        merged[key] = value
+        base_value = merged.get(key)
+        nested = isinstance(base_value, dict) and isinstance(value, dict)
+        merged[key] = _merge(merged[key], value, options.below(key)) if nested else value
     return merged

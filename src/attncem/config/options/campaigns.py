@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import PACKAGED, load, packaged_folder, packaged_names
-from attncem.config.loading.overrides import plain
+from attncem.config.loading.flat import dotted, plain
+from attncem.config.loading.load import load, packaged_folder, packaged_names
 from attncem.config.loading.suggest import known
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
@@ -25,19 +25,8 @@ _OWN = ("name", "seed")
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
-def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """One entry for every dotted key; what stands later wins."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        below = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
-        for key, item in below.items():
-            found.pop(key, None)
-            found[key] = item
-    return found
-
-
 def _flattened(given: Any) -> Any:
-    return _flat(given) if isinstance(given, Mapping) else given
+    return dict(dotted(given)) if isinstance(given, Mapping) else given
 
 
 def _without_own(keys: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +91,7 @@ class Campaign(Options):
     """Arms × the points of their grids × seeds, each trained and audited."""
 
     model_config = ConfigDict(title="campaign")
+    packaged = "campaigns"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the campaign, used for its folder and in its report."""
@@ -156,9 +146,6 @@ class Campaign(Options):
         return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
 
 
-PACKAGED[Campaign] = "campaigns"
-
-
 def packaged_campaigns() -> dict[str, str]:
     """Names of the packaged campaigns, each with its first comment line."""
     return packaged_names(packaged_folder(Campaign))
@@ -195,7 +182,7 @@ def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list
 
 
 def _with(arm: ArmOptions, settings: Mapping[str, Any], **changes: Any) -> ArmOptions:
-    return arm.model_copy(update={"set": _flat({**arm.set, **settings}), **changes})
+    return arm.model_copy(update={"set": dict(dotted({**arm.set, **settings})), **changes})
 
 
 def _is_file(text: str) -> bool:

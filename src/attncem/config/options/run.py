@@ -19,6 +19,7 @@ from attncem.config.options.training import TrainingOptions
 class RunConfig(Options):
     """One training run. The same object lies in the run folder, the checkpoint and the report."""
 
+    packaged = "runs"
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the run, used for its folder and in reports."""
     seed: int = Field(0, ge=0)

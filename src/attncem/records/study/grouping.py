@@ -8,7 +8,8 @@ from typing import Any
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import flat_options
-from attncem.config.loading.suggest import did_you_mean, nearest_key, option_tree
+from attncem.config.loading.suggest import did_you_mean, nearest_key
+from attncem.config.loading.tree import option_tree
 from attncem.config.options.run import RunConfig
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding, finding
