@@ -11,13 +11,8 @@ from PIL import Image
 import attncem
 from attncem.base.types import StepView
 from attncem.config.loading.load import load_config, packaged_configs
-from attncem.config.options.attention import (
-    GATED_VARIANTS,
-    HYBRID_VARIANTS,
-    SLOT_VARIANTS,
-    GatedOptions,
-    SlotOptions,
-)
+from attncem.config.options.attention import GatedOptions, SlotOptions
+from attncem.config.options.surrogate_base import presets
 from attncem.data.readers import dataset_spec
 from attncem.data.specs import DATASETS
 from attncem.training.build import build_model, build_penalties, build_surrogate_for, check
@@ -30,7 +25,6 @@ RUN_NAMES = {"demo": "demo-gated"}
 """Where the run is not called like its file: the demo's three runs stand side by side in one report."""
 FURTHER = {"own-pictures": " data.root=FOLDER"}
 """What must be given beside the configuration."""
-VARIANTS = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}
 
 
 def identifier(file: Path) -> str:
@@ -64,8 +58,8 @@ def test_every_published_variant_has_a_configuration(name: str) -> None:
 
 
 def test_no_preset_is_without_a_configuration() -> None:
-    presets = {(name, variant) for name, table in VARIANTS.items() for variant in table if variant != "ours"}
-    assert presets == {(name, variant) for name, variant in PUBLISHED.values() if variant is not None}
+    named = {(name, variant) for name in ("gated", "slot", "hybrid") for variant in presets(name) if variant != "ours"}
+    assert named == {(name, variant) for name, variant in PUBLISHED.values() if variant is not None}
 
 
 @pytest.mark.parametrize("level", ["light", "balanced", "strong", "thin-client"])

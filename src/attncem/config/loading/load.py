@@ -15,7 +15,7 @@ from attncem.base.types import ConfigError
 from attncem.config.loading.flat import plain, show
 from attncem.config.loading.overrides import Override, apply_overrides, complete, parse_overrides
 from attncem.config.loading.suggest import did_you_mean, fail, nearest, problem_lines
-from attncem.config.loading.tree import Node, option_tree
+from attncem.config.loading.tree import Node, merged, option_tree
 from attncem.config.loading.yaml_text import LONGEST, dump_yaml, parse_yaml
 from attncem.config.options.base import Options
 from attncem.config.options.run import RunConfig
@@ -233,7 +233,7 @@ class _Reader:
             there = file.is_file()
         if not there:
             raise ConfigError(f"{where}: extends {base}: no such file: {file}")
-        return _merge(complete(self._read_file(file, chain), self.tree), data, self.tree)
+        return merged(complete(self._read_file(file, chain), self.tree), data, self.tree)
 
 
 def _is_path(source: str | Path) -> bool:
@@ -269,15 +269,3 @@ def _readable(where: str) -> Iterator[None]:
         raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"{shown}: cannot be read ({str(error).partition(' from ')[0]})") from None
-
-
-def _merge(base: dict[str, Any], child: dict[str, Any], node: Node) -> dict[str, Any]:
-    """The child over the base, key by key; another ``name`` in a union of options drops the base's."""
-    changed = node.members and child.get("name", base.get("name")) != base.get("name")
-    merged = {} if changed else dict(base)
-    options = node.chosen({**merged, **child})
-    for key, value in child.items():
-        base_value = merged.get(key)
-        nested = isinstance(base_value, dict) and isinstance(value, dict)
-        merged[key] = _merge(merged[key], value, options.below(key)) if nested else value
-    return merged

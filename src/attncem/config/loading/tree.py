@@ -114,6 +114,17 @@ def known_keys(tree: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key, _, _ in walk(tree)))
 
 
+def merged(base: Mapping[str, Any], child: Mapping[str, Any], node: Node = NOWHERE) -> dict[str, Any]:
+    """The child over the base, key by key; another ``name`` in a union of options drops the base's."""
+    changed = node.members and child.get("name", base.get("name")) != base.get("name")
+    kept = {} if changed else dict(base)
+    options = node.chosen({**kept, **child})
+    for key, value in child.items():
+        nested = isinstance(kept.get(key), dict) and isinstance(value, dict)
+        kept[key] = merged(kept[key], value, options.below(key)) if nested else value
+    return kept
+
+
 def _options_node(options: type[Options]) -> Node:
     about = " ".join((options.__doc__ or "").split())
     keys = {name: _field_node(option, about) for name, option in options.model_fields.items()}
