@@ -62,19 +62,6 @@ def _help(key: str, kind: str, node: Node, when: str) -> OptionHelp:
     return OptionHelp(key, kind, default, node.meaning, node.choices, when)
 
 
-def options_table(when: str, root: Root = RunConfig) -> str:
-    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
-    prefix = when.partition("=")[0].removesuffix("name")
-    options = describe_options(root)
-    rows = [option for option in options if option.when == when and "." not in option.key[len(prefix) :]]
-    lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]
-    return "\n".join(["| option | default | values | meaning and source |", "|---|---|---|---|", *lines])
-
-
-def _values(option: OptionHelp) -> str:
-    return (", ".join(option.choices) or option.type).replace("|", "or")
-
-
 def default_text(value: Any) -> str:
     """A default as one would type it; floats to four digits, options by their name."""
     if isinstance(value, float):
@@ -114,15 +101,11 @@ def chosen_options(section: str | None, root: Root = RunConfig) -> list[OptionHe
     below = [option for option in options if option.key == asked or option.key.startswith(f"{asked}.")]
     if not member and not below:
         tree = option_tree(root)
-        names = {f"{key.removesuffix('name')}{choice}" for key, choice in _members(options)}
+        names = [f"{option.key.removesuffix('name')}{choice}" for option in options for choice in option.members]
         guess = did_you_mean(nearest_key(asked, tree) or nearest(asked, names)) or "."
         sections = ", ".join(tree.keys)
         raise ConfigError(f"--help {section}: no such section or option{guess} Sections: {sections}")
     return member or below
-
-
-def _members(options: list[OptionHelp]) -> Iterator[tuple[str, str]]:
-    return ((option.key, choice) for option in options if option.key.endswith(".name") for choice in option.choices)
 
 
 def format_help(width: int = 100, root: Root = RunConfig, section: str | None = "all") -> str:

@@ -117,7 +117,7 @@ def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> b
     if any(given.path == ("name",) for given in parse_overrides(overrides, option_tree(RunConfig))):
         return True
     if isinstance(source, str | Path):
-        return _is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
+        return is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
     return source is not None
 
 
@@ -191,7 +191,7 @@ class _Reader:
     def _find(self, source: str | Path, relative_to: Path) -> Traversable:
         """The file of a packaged name or of a path."""
         text = str(source)
-        if _is_path(source):
+        if is_path(source):
             with _readable(text):
                 return relative_to / Path(source).expanduser()
         if self.folder is not None and _NAME.fullmatch(text):
@@ -236,7 +236,7 @@ class _Reader:
         return merged(complete(self._read_file(file, chain), self.tree), data, self.tree)
 
 
-def _is_path(source: str | Path) -> bool:
+def is_path(source: str | Path) -> bool:
     """Whether a source is a file's path, and no packaged name."""
     text = str(source)
     return isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))

@@ -135,10 +135,10 @@ def _locate(location: Sequence[str | int], tree: Node, unknown: bool) -> _Place:
 
 def _line(problem: ErrorDetails, tree: Node) -> str:
     kind, value = problem["type"], problem["input"]
-    if problem["loc"][-1:] == ("[key]",):
-        return f"{show('.'.join(str(part) for part in problem['loc'][:-1]))}: a key must be text"
-    place = _locate(problem["loc"], tree, kind in ("extra_forbidden", "invalid_key"))
-    if kind == "invalid_key":
+    location = [part for part in problem["loc"] if part != "[key]"]
+    no_text = kind == "invalid_key" or len(location) < len(problem["loc"])
+    place = _locate(location, tree, unknown=no_text or kind == "extra_forbidden")
+    if no_text:
         return f"{show(place.key)}: a key must be text"
     if kind == "extra_forbidden":
         return _unknown_key(place)

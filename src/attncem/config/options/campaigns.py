@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import dotted, plain
-from attncem.config.loading.load import load, packaged_folder, packaged_names
+from attncem.config.loading.load import is_path, load, packaged_folder, packaged_names
 from attncem.config.loading.suggest import known
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
@@ -163,7 +163,7 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
 
 def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
     """The campaign with its files found beside the one it is from, if it is from one, and settings for every arm."""
-    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
+    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and is_path(source) else Path()
     arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
     audits = [_taken_in(audit, beside) for audit in campaign.audits]
     changes = {"config": _beside(campaign.config, beside), "arms": arms, "audits": audits}
@@ -185,19 +185,15 @@ def _with(arm: ArmOptions, settings: Mapping[str, Any], **changes: Any) -> ArmOp
     return arm.model_copy(update={"set": dict(dotted({**arm.set, **settings})), **changes})
 
 
-def _is_file(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
-
-
 def _beside(config: str | None, folder: Path) -> str | None:
     """The absolute path of a file that stands beside the campaign's; packaged names stay."""
-    return config if config is None or not _is_file(config) else str((folder / Path(config).expanduser()).resolve())
+    return config if config is None or not is_path(config) else str((folder / Path(config).expanduser()).resolve())
 
 
 def _taken_in(audit: CampaignAudit, beside: Path) -> CampaignAudit:
     """The audit with its suite as data where that was a file: the campaign needs the file no more."""
     suite = audit.suite
-    if isinstance(suite, str) and _is_file(suite):
+    if isinstance(suite, str) and is_path(suite):
         suite = plain(load_suite(_beside(suite, beside) or suite).suite)
     made = audit.model_copy(update={"suite": suite})
     made.rows()
