@@ -12,7 +12,6 @@ import attncem
 from attncem.base.types import StepView
 from attncem.config.loading.load import load_config, packaged_configs
 from attncem.config.options.attention import GatedOptions, SlotOptions
-from attncem.config.options.surrogate_base import presets
 from attncem.data.readers import dataset_spec
 from attncem.data.specs import DATASETS
 from attncem.training.build import build_model, build_penalties, build_surrogate_for, check
@@ -55,11 +54,6 @@ def test_every_published_variant_has_a_configuration(name: str) -> None:
     assert (config.surrogate.name, getattr(config.surrogate, "variant", None)) == PUBLISHED[name]
     assert config.training.penalty_weight > 0
     assert config.training.penalty_schedule.name == "cem_lr", "the documents' weight over time"
-
-
-def test_no_preset_is_without_a_configuration() -> None:
-    named = {(name, variant) for name in ("gated", "slot", "hybrid") for variant in presets(name) if variant != "ours"}
-    assert named == {(name, variant) for name, variant in PUBLISHED.values() if variant is not None}
 
 
 @pytest.mark.parametrize("level", ["light", "balanced", "strong", "thin-client"])

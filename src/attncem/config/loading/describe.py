@@ -91,8 +91,8 @@ def chosen_options(section: str | None, root: Root = RunConfig) -> list[OptionHe
     """The common options of a run, or those of a section: `training`, `surrogate.gated`, a key, or `all`."""
     options = describe_options(root)
     if section is None:
-        found = {option.key: option for option in reversed(options) if option.key in COMMON}  # a key's first place
-        return [option for option in options if found.get(option.key) is option]
+        first_of_key = {option.key: option for option in reversed(options) if option.key in COMMON}
+        return [option for option in options if first_of_key.get(option.key) is option]
     if section == "all":
         return options
     asked = section.partition("=")[0]

@@ -114,7 +114,7 @@ def load_config(
 
 def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> bool:
     """Whether the run has its name from an override, a mapping, or a file of the user's own."""
-    if any(given.path == ("name",) for given in parse_overrides(overrides, option_tree(RunConfig))):
+    if any(override.path == ("name",) for override in parse_overrides(overrides, option_tree(RunConfig))):
         return True
     if isinstance(source, str | Path):
         return is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
@@ -160,8 +160,9 @@ def packaged_names(folder: Traversable | None) -> dict[str, str]:
 
 def _headline(text: str) -> str:
     comments = [line.lstrip("# ").strip() for line in text.splitlines() if line.lstrip().startswith("#")]
-    said = [line for line in comments if line]
-    return next((line for line in said if not line.lstrip("$ ").startswith("attncem ")), said[0] if said else "")
+    written = [line for line in comments if line]
+    sentences = [line for line in written if not line.lstrip("$ ").startswith("attncem ")]
+    return next(iter(sentences or written), "")
 
 
 def packaged_folder(root: type[Options]) -> Traversable | None:

@@ -49,7 +49,7 @@ def complete(value: Any, node: Node, default: Any = None) -> Any:
     if (items := node.option_items) is not None and isinstance(value, dict | list):
         defaults = chain(default if isinstance(default, list) else (), repeat(None))
         each = [value] if isinstance(value, dict) else value
-        return [complete(item, items, own) for item, own in zip(each, defaults, strict=False)]
+        return [complete(item, items, usual) for item, usual in zip(each, defaults, strict=False)]
     if not isinstance(value, dict):
         return value
     if node.members and "name" not in value and isinstance(default, dict):
@@ -59,9 +59,9 @@ def complete(value: Any, node: Node, default: Any = None) -> Any:
     return {key: complete(item, inner, inner.default) for key, item, inner in below}
 
 
-def parse_overrides(given: Sequence[str] | Mapping[str, Any], tree: Node) -> list[Override]:
+def parse_overrides(overrides: Sequence[str] | Mapping[str, Any], tree: Node) -> list[Override]:
     """Overrides in the order of application; unknown keys are reported all at once."""
-    pairs = given.items() if isinstance(given, Mapping) else [_split(text, tree) for text in given]
+    pairs = overrides.items() if isinstance(overrides, Mapping) else [_split(text, tree) for text in overrides]
     chosen: dict[Path, tuple[int, Override]] = {}
     problems: dict[str, None] = {}
     for key, value in pairs:

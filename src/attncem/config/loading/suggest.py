@@ -64,7 +64,7 @@ def nearest_key(key: str, tree: Node) -> str | None:
     whole = nearest(".".join(parts), keys, 0.75)
     if whole is not None or not parts:
         return whole
-    by_last_part = {known.rpartition(".")[2]: known for known in reversed(keys)}
+    by_last_part = {full_key.rpartition(".")[2]: full_key for full_key in reversed(keys)}
     match = nearest(parts[-1], by_last_part, 0.75)
     return None if match is None else by_last_part[match]
 
@@ -172,9 +172,9 @@ def _unknown_name(place: _Place, value: Any) -> str:
     key = place.below("name")
     if not isinstance(value, Mapping) or "name" not in value:
         return f"{key}: is missing; must be one of: {', '.join(names)}"
-    given = value["name"]
-    guess = nearest(given, names, 0.7) if isinstance(given, str) else None
-    return f"{key}={show(given)}: must be one of: {', '.join(names)}{did_you_mean(guess)}"
+    name = value["name"]
+    guess = nearest(name, names, 0.7) if isinstance(name, str) else None
+    return f"{key}={show(name)}: must be one of: {', '.join(names)}{did_you_mean(guess)}"
 
 
 def _wrong_value(place: _Place, kind: str, value: Any, message: str) -> str:

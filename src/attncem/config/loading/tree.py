@@ -155,7 +155,7 @@ def _node(annotation: Any, limits: Sequence[Any] = ()) -> Node:
     if len(options) > 1:
         members = {one.model_fields["name"].default: _options_node(one) for one in options}
         return Node((f"mapping with a name, one of: {', '.join(members)}",), tuple(members), members=members)
-    nodes = [_node_of_kind(kind, own) for kind, own in kinds]
+    nodes = [_node_of_kind(kind, its_limits) for kind, its_limits in kinds]
     if len(nodes) == 1:
         return nodes[0]
     parts: dict[str, Any] = {}

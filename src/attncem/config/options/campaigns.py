@@ -25,8 +25,8 @@ _OWN = ("name", "seed")
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
-def _flattened(given: Any) -> Any:
-    return dict(dotted(given)) if isinstance(given, Mapping) else given
+def _flattened(settings: Any) -> Any:
+    return dict(dotted(settings)) if isinstance(settings, Mapping) else settings
 
 
 def _without_own(keys: dict[str, Any]) -> dict[str, Any]:

@@ -100,8 +100,10 @@ def select_rows(suite: Suite, only: Sequence[str] = (), skip: Sequence[str] = ()
     wanted = _chosen(suite, "only", only) if only else set(suite.rows)
     rows = [row for row in suite.rows if row in wanted - _chosen(suite, "skip", skip)]
     if not rows:
-        given = [f"{word}={', '.join(names)}" for word, names in (("only", only), ("skip", skip)) if names]
-        raise ConfigError(f"{' with '.join(given)} leaves no row of the suite {suite.name}; {_rows_and_methods(suite)}")
+        chosen = [f"{word}={', '.join(names)}" for word, names in (("only", only), ("skip", skip)) if names]
+        raise ConfigError(
+            f"{' with '.join(chosen)} leaves no row of the suite {suite.name}; {_rows_and_methods(suite)}"
+        )
     return rows
 
 
@@ -139,13 +141,13 @@ def _chosen(suite: Suite, word: str, names: Sequence[str]) -> set[str]:
     return {row for name in names for row in rows_of[name]}
 
 
-def _row_overrides(suite: Suite, given: Sequence[str] | Mapping[str, Any]) -> list[Override]:
+def _row_overrides(suite: Suite, overrides: Sequence[str] | Mapping[str, Any]) -> list[Override]:
     """One override for every row that is meant: first those by method, then those by a row's own name."""
     tree, rows_of = override_tree(suite), _addresses(suite)
-    if isinstance(given, Mapping):
-        parsed = parse_overrides({_by_file(str(key), suite): value for key, value in given.items()}, tree)
+    if isinstance(overrides, Mapping):
+        parsed = parse_overrides({_by_file(str(key), suite): value for key, value in overrides.items()}, tree)
     else:
-        parsed = parse_overrides([_by_file(text, suite) for text in given], tree)
+        parsed = parse_overrides([_by_file(text, suite) for text in overrides], tree)
     files = {row_file(row) for row in suite.rows}
     return [
         Override(("rows", row, *override.path[1:]), plain(override.value))
@@ -167,13 +169,13 @@ def _by_file(text: str, suite: Suite) -> str:
 
 def _differences(base: Suite, suite: Suite) -> list[str]:
     """What the second suite has otherwise than the first, as overrides that lead from one to the other."""
-    found = []
+    differences = []
     for row, options in suite.rows.items():
         before = plain(base.rows[row]) if options.name == base.rows[row].name else {}
         after = sorted(plain(options).items(), key=lambda item: item[0] != "name")  # the method before its options
         changed = {key: value for key, value in after if key not in before or before[key] != value}
-        found += [f"{row}.{key}={_typed(value)}" for key, value in changed.items()]
-    return found
+        differences += [f"{row}.{key}={_typed(value)}" for key, value in changed.items()]
+    return differences
 
 
 def _typed(value: Any) -> str:

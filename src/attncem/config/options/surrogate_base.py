@@ -94,7 +94,9 @@ class VariantOptions(SurrogateOptions):
     def _refuse_a_name_alone(self) -> Self:
         for other in self.variants():
             if apart := self._set_apart_only_by_name(other):
-                values = ", ".join(f"{key}={show(_value(self, key))}, not {show(own)}" for key, own in apart.items())
+                values = ", ".join(
+                    f"{key}={show(_value(self, key))}, not {show(mine)}" for key, mine in apart.items()
+                )
                 raise ValueError(
                     f"variant={self.variant} is only a name here, the values are those of variant {other} ({values}): "
                     f"set variant={other}, or leave these values out or give them as {self.variant} has them"
@@ -109,7 +111,7 @@ class VariantOptions(SurrogateOptions):
         mine, theirs = self._documented(self.variant), self._documented(other)
         apart = {key: mine[key] for key in mine if mine[key] != theirs[key]}
         taken = [key for key in apart if _value(self, key) == theirs[key]]
-        if not taken or any(_value(self, key) == own for key, own in apart.items()):
+        if not taken or any(_value(self, key) == named for key, named in apart.items()):
             return {}
         return apart if self.variant != OURS or len(taken) == len(apart) else {}
 
