@@ -138,11 +138,6 @@ def dump_config(config: Options, *, ascii_only: bool = False) -> str:
     return dump_yaml(plain(config), plain=ascii_only)
 
 
-def config_schema() -> dict[str, Any]:
-    """JSON schema of RunConfig, for editors."""
-    return RunConfig.model_json_schema()
-
-
 def packaged_configs(folder: Traversable | None = None) -> dict[str, str]:
     """Names of the packaged run configurations, each with the first comment line that is not a command."""
     return packaged_names(folder or packaged_folder(RunConfig))
