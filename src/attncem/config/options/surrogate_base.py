@@ -116,11 +116,12 @@ class VariantOptions(SurrogateOptions):
         return apart if self.variant != OURS or len(taken) == len(apart) else {}
 
     @classmethod
+    @cache
     def _documented(cls, variant: str) -> dict[str, Any]:
         """Every option that any variant sets, dotted, as this variant has it."""
-        keys = dict.fromkeys(key for preset in cls.variants().values() for key, _ in dotted(preset))
-        defaults = {key: _value(cls.model_construct(variant=OURS), key) for key in keys}
-        return {**defaults, **dict(dotted(cls.variants()[variant]))}
+        keys = [key for preset in cls.variants().values() for key, _ in dotted(preset)]
+        defaults = cls.model_construct(variant=OURS)
+        return {**{key: _value(defaults, key) for key in keys}, **dict(dotted(cls.variants()[variant]))}
 
 
 def _value(options: Options, key: str) -> Any:
