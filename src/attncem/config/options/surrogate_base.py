@@ -94,9 +94,7 @@ class VariantOptions(SurrogateOptions):
     def _refuse_a_name_alone(self) -> Self:
         for other in self.variants():
             if apart := self._set_apart_only_by_name(other):
-                values = ", ".join(
-                    f"{key}={show(_value(self, key))}, not {show(mine)}" for key, mine in apart.items()
-                )
+                values = ", ".join(f"{key}={show(_value(self, key))}, not {show(mine)}" for key, mine in apart.items())
                 raise ValueError(
                     f"variant={self.variant} is only a name here, the values are those of variant {other} ({values}): "
                     f"set variant={other}, or leave these values out or give them as {self.variant} has them"
