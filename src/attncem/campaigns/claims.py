@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from attncem.base.types import RunError
-from attncem.records.audit import PERFECT
 from attncem.records.campaign_table import CampaignTable, CellResult
 from attncem.records.comparison import Comparison
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import METRICS, PERFECT
 from attncem.records.statistics import adjust, common_slope, compare_arms, ratio_interval
 
 Answer = Literal["more_private", "less_private", "no_difference_shown", "too_few_seeds"]

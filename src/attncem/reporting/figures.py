@@ -24,9 +24,10 @@ from matplotlib.figure import Figure
 
 from attncem.base.texts import has_text, text
 from attncem.base.texts.titles import row_title
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting.fonts import OWN, families
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, RunView
+from attncem.reporting.runs.methods import Entry
 from attncem.reporting.wording import describe_sight
 from attncem.training.health import describe_limit, finite
 
@@ -125,7 +126,7 @@ _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
-def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
+def training_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of training: one panel per quantity that any run has logged; by default a colour for each run."""
     drawings = []
     for kind, key in PANELS:
@@ -136,7 +137,7 @@ def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None
     return drawings
 
 
-def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
+def health_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of the surrogates' health, each with the limit that raises a warning."""
     drawings = []
     for key in HEALTH:
@@ -147,11 +148,10 @@ def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) 
     return drawings
 
 
-def _lines(runs: Sequence[RunView], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
+def _lines(runs: Sequence[JudgedRun], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
     lines = []
     for color, run in zip(range(len(runs)) if colors is None else colors, runs, strict=True):
-        records = run.train if kind == "train" else run.validation
-        pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
+        pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in run.run.records(kind)]
         points = [(x, y) for x, y in pairs if x is not None and y is not None]
         step = -(-len(points) // _MAX_POINTS) or 1
         points = sorted({*points[::step], *points[-1:]})
