@@ -30,7 +30,7 @@ from attncem.records.explanation import (
 from attncem.records.findings import Finding, finding
 from attncem.records.runs import RunDirectory
 from attncem.reporting.explain.page import refuse_foreign_page, write_explanation
-from attncem.reporting.explain.recoveries import KnownAudit, recoveries, strongest_audit
+from attncem.reporting.explain.recoveries import recoveries, strongest_audit
 from attncem.training.build import Modules, restore_surrogate
 from attncem.training.engine import limited_threads
 from attncem.training.health import SATURATED
@@ -64,12 +64,12 @@ def explain(
     weights, with what it had learned there, and for ridge and two simpler ones: an illustration on one image. The
     measure is ``audit``.
     """
-    language = checked(lang)  # a mistake is told before anything is computed
+    language = checked(lang)  # a mistake is reported before anything is computed
     if out is not None:
         refuse_foreign_page(Path(out))
     opened = open_run(run, weights=weights, device=device, modules=modules)
-    with limited_threads(opened.config.threads), shown(progress) as told:
-        explanation = _Explainer(opened, image).explain(told)
+    with limited_threads(opened.config.threads), shown(progress) as reporter:
+        explanation = _Explainer(opened, image).explain(reporter)
     if out is not None:
         with speaking(language):
             write_explanation(explanation, Path(out), now=datetime.now().astimezone())
@@ -81,20 +81,20 @@ class _Explainer:
 
     def __init__(self, opened: OpenRun, image: Image) -> None:
         self.opened, self.config = opened, opened.config
-        self.given = read_image(opened, image)
-        self.x = self.given.x.unsqueeze(0)
+        self.image = read_image(opened, image)
+        self.x = self.image.x.unsqueeze(0)
         noise = make_generator(opened.device, self.config.seed, "explain")
         self.released, logits = ask(opened, self.x, noise)
-        self.prediction = describe(opened, self.given, self.released[0], logits[0], top=5)
-        self.label = self.prediction.top[0].label if self.given.label is None else self.given.label
+        self.prediction = describe(opened, self.image, self.released[0], logits[0], top=5)
+        self.label = self.prediction.top[0].label if self.image.label is None else self.image.label
         self.z = self._encode(self.x)
         self.others, self.labels = self._reference()
-        self.own_class = self.others[self.labels == self.label]
+        self.members = self.others[self.labels == self.label]
 
     def explain(self, progress: Progress) -> Explanation:
         """All parts of the explanation."""
         audit = strongest_audit(self.opened)
-        found = recoveries(self.opened, self.x, self.released, audit, progress)
+        recovered = recoveries(self.opened, self.x, self.released, audit, progress)
         return Explanation(
             run=self.opened.name,
             surrogate=self.config.defence,
@@ -105,21 +105,19 @@ class _Explainer:
             image=png_text(self.x[0]),
             feature=self._feature(),
             reference=self._class_view(),
-            recoveries=found.rows,
-            attacker_images=found.attacker_images,
-            audit=audit.said,
-            findings=[*self._findings(audit), *found.findings],
+            recoveries=recovered.rows,
+            attacker_images=recovered.attacker_images,
+            audit=audit.title,
+            findings=[*self.opened.findings, *audit.findings, *self._findings(), *recovered.findings],
             units=human_units(self.x, self.opened.data.train),
         )
 
-    def _findings(self, audit: KnownAudit) -> list[Finding]:
-        found = [*self.opened.findings, *audit.findings]
-        if self.given.label is None:
-            found.append(finding("file_may_be_trained_on"))
-        if len(self.own_class) < _FEW:
-            name, count = self.opened.name_of(self.label), len(self.own_class)
-            found.append(finding("few_of_class", name=name, count=count))
-        return found
+    def _findings(self) -> list[Finding]:
+        findings = [finding("file_may_be_trained_on")] if self.image.label is None else []
+        if len(self.members) < _FEW:
+            name, count = self.opened.name_of(self.label), len(self.members)
+            findings.append(finding("few_of_class", name=name, count=count))
+        return findings
 
     @torch.no_grad()
     def _encode(self, x: Tensor) -> Tensor:
@@ -127,10 +125,8 @@ class _Explainer:
 
     def _reference(self) -> tuple[Tensor, Tensor]:
         """Clean features and labels of the first validation images of every class."""
-        images, classes = self.opened.data.validation, self.opened.spec.num_classes
-        count = max(2, min(_PER_CLASS, _REFERENCE // classes))
-        chosen = [(images.labels == label).nonzero().flatten()[:count] for label in range(classes)]
-        x, y = images.get(torch.cat(chosen))
+        classes = self.opened.spec.num_classes
+        x, y = first_of_each(self.opened, classes, max(2, min(_PER_CLASS, _REFERENCE // classes)))
         return self._encode(x), y
 
     # the feature
@@ -150,9 +146,9 @@ class _Explainer:
 
     def _snr(self, part: object) -> float | None:
         """Power of what tells the image from its class over power of what the channel changed, in a part of z."""
-        if len(self.own_class) == 0:
+        if len(self.members) == 0:
             return None
-        signal = (self.z[0] - self.own_class.mean(0))[part]  # type: ignore[index]
+        signal = (self.z[0] - self.members.mean(0))[part]  # type: ignore[index]
         change = (self.released[0].float() - self.z[0])[part]  # type: ignore[index]
         power = float(change.square().mean())
         return float(signal.square().mean()) / power if power > 0 else None
@@ -161,41 +157,52 @@ class _Explainer:
 
     @torch.no_grad()
     def _class_view(self) -> ClassView:
-        opened = self.opened
-        surrogate = restore_surrogate(self.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
-        forget_training(surrogate)
+        surrogate = surrogate_of(self.opened)
         z = torch.cat([self.others, self.z])
         y = torch.cat([self.labels, torch.tensor([self.label], device=z.device)])
         output, rows = surrogate(z, y), surrogate.explain(z, y)
-        beside = (self.labels == self.label).nonzero().flatten()
         attention, parts = rows.get("attention"), parts_of(rows, y == self.label)
         unit = self.config.noise_std or 1.0
-        own, others = _distances(self.z, self.own_class)
+        distance, distances = _distances(self.z, self.members)
         return ClassView(
             label=self.label,
-            name=opened.name_of(self.label),
-            is_true=self.given.label is not None,
-            distance=None if own is None else own / unit,
-            distances=[value / unit for value in others],
+            name=self.opened.name_of(self.label),
+            is_true=self.image.label is not None,
+            distance=None if distance is None else distance / unit,
+            distances=[value / unit for value in distances],
             unit="σ" if self.config.noise_std else "1",
             attention=None if attention is None else float(attention[-1]),
-            attentions=[] if attention is None else attention[beside].tolist(),
+            attentions=[] if attention is None else attention[:-1][self.labels == self.label].tolist(),
             part=surrogate.part,
-            shares=[] if parts is None else _part_shares(parts[-1], parts[:-1]),
+            shares=[] if parts is None else _part_shares(parts),
             gates=gates_of(rows, -1, divided=parts is not None),
             classes=self._class_rows(z, y, output.per_class, rows),
             diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
         )
 
     def _class_rows(self, z: Tensor, y: Tensor, penalties: Tensor, rows: Mapping[str, Tensor]) -> list[ClassRow]:
-        found = []
+        classes = []
         for label in y.unique().tolist():
-            members, penalty = z[y == label], float(penalties[label])
+            members, number = z[y == label], float(penalties[label])
             variance = float(members.var(0, correction=0).mean())
-            known = penalty if math.isfinite(penalty) else None
+            penalty = number if math.isfinite(number) else None
             divided = parts_of(rows, y == label) is not None if "shares" in rows else None
-            found.append(ClassRow(label, self.opened.name_of(label), len(members), variance, known, divided))
-        return found
+            classes.append(ClassRow(label, self.opened.name_of(label), len(members), variance, penalty, divided))
+        return classes
+
+
+def first_of_each(opened: OpenRun, classes: int, count: int) -> tuple[Tensor, Tensor]:
+    """The first validation images of each of the first classes, with their labels."""
+    images = opened.data.validation
+    chosen = [(images.labels == label).nonzero().flatten()[:count] for label in range(classes)]
+    return images.get(torch.cat(chosen))
+
+
+def surrogate_of(opened: OpenRun) -> Surrogate:
+    """The run's surrogate as it was trained, without its memories."""
+    surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
+    forget_training(surrogate)
+    return surrogate
 
 
 def forget_training(surrogate: Surrogate) -> None:
@@ -233,25 +240,24 @@ def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:
     if count == 0:
         return None, []
     mean = members.mean(0)
-    own = float((z[0] - mean).square().mean().sqrt())
+    distance = float((z[0] - mean).square().mean().sqrt())
     # Without itself a member lies m / (m − 1) times as far from the mean as with itself.
     far = (members - mean).flatten(1).square().mean(1).sqrt() * count / max(count - 1, 1)
-    return own, far.tolist() if count > 1 else []
+    return distance, far.tolist() if count > 1 else []
 
 
-def _part_shares(image: Tensor, others: Tensor) -> list[PartShare]:
-    means = others.mean(0) if len(others) else torch.zeros_like(image)
-    return [PartShare(one, mean) for one, mean in zip(image.tolist(), means.tolist(), strict=True)]
+def _part_shares(parts: Tensor) -> list[PartShare]:
+    """Of the image, which is the last row, and of the others."""
+    means = parts[:-1].mean(0) if len(parts) > 1 else torch.zeros_like(parts[-1])
+    return [PartShare(one, mean) for one, mean in zip(parts[-1].tolist(), means.tolist(), strict=True)]
 
 
 def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[Gate]:
     """The gates of a member's class; those of slots that stand apart only where it is divided: else they are none."""
     names = ("gate_", "slot_gate_") if divided else ("gate_",)
-    return [_gate_view(name, values[member]) for name, values in rows.items() if name.startswith(names)]
-
-
-def _gate_view(name: str, values: Tensor) -> Gate:
-    """A gate's values over the features, in a few numbers."""
-    values = values.flatten()
-    saturated = ((values < SATURATED) | (values > 1 - SATURATED)).float().mean()
-    return Gate(name, float(values.mean()), float(values.min()), float(values.max()), float(saturated))
+    gates = []
+    for name in (name for name in rows if name.startswith(names)):
+        values = rows[name][member].flatten()
+        saturated = ((values < SATURATED) | (values > 1 - SATURATED)).float().mean()
+        gates.append(Gate(name, float(values.mean()), float(values.min()), float(values.max()), float(saturated)))
+    return gates

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -20,20 +21,7 @@ from attncem.records.findings import Finding
 from attncem.records.metrics import METRICS
 from attncem.records.prediction import Prediction, PredictionResult
 from attncem.reporting import html, wording
-from attncem.reporting.explain.words import (
-    answer,
-    blind_guess,
-    describe_class,
-    describe_gates,
-    describe_release,
-    describe_seen,
-    describe_way,
-    first_words,
-    front_end_name,
-    ordered,
-    shown_attack,
-    verdict,
-)
+from attncem.reporting.explain import words
 from attncem.reporting.runs.tables import HEADLINE
 
 GENERATOR = "attncem-explain"
@@ -52,14 +40,14 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
         "generator": f"{GENERATOR} {__version__}",
         "generated": now.isoformat(sep=" ", timespec="seconds"),
         "it": explanation,
-        "answer": answer(explanation),
-        "verdict": first_words(explanation)[1:],
+        "answer": words.answer(explanation),
+        "verdict": words.first_words(explanation)[1:],
         "pictures": pictures(explanation),
-        "way_words": describe_way(explanation),
-        "class_words": describe_class(explanation),
-        "gates_word": describe_gates(explanation),
-        "recoveries": ordered(explanation.recoveries),
-        "told": told,
+        "way_words": words.describe_way(explanation),
+        "class_words": words.describe_class(explanation),
+        "gates_word": words.describe_gates(explanation),
+        "recoveries": words.ordered(explanation.recoveries),
+        "values_of": values_of,
         "measures": METRICS,
         "ranks": ranks(explanation),
         "audit_command": "attncem audit",
@@ -74,32 +62,30 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of the first screen; ``told`` are its values, line by line."""
+    """One picture of the first screen; ``values`` are its measures, line by line."""
 
     image: str
     title: str
     note: str
-    told: str
+    values: str
 
 
 def pictures(explanation: Explanation) -> list[Picture]:
     """The image, what the network gets of it, what the attack makes of the release, and the best blind guess."""
-    seen, attack, blind = explanation.prediction.seen, shown_attack(explanation), blind_guess(explanation)
-    found = [Picture(explanation.image, text("explain.picture.image"), explanation.prediction.source, "")]
-    if seen is not None:
-        name = front_end_name(explanation.prediction)
-        found.append(Picture(seen.picture, text("explain.picture.seen"), name, text("explain.seen.lead")))
-    if attack is not None:
-        title = text("explain.picture.attack") if attack.from_audit else text("explain.picture.quick")
-        found.append(_recovered(attack, title))
-    return found if blind is None else [*found, _recovered(blind, text("explain.picture.blind"))]
+    prediction, attack = explanation.prediction, words.shown_attack(explanation)
+    shown = [Picture(explanation.image, text("explain.picture.image"), prediction.source, "")]
+    if prediction.seen is not None:
+        name, lead = words.front_end_name(prediction), text("explain.seen.lead")
+        shown.append(Picture(prediction.seen.picture, text("explain.picture.seen"), name, lead))
+    attacked = text("explain.picture.attack") if attack and attack.from_audit else text("explain.picture.quick")
+    for row, title in ((attack, attacked), (words.blind_guess(explanation), text("explain.picture.blind"))):
+        if row is not None:
+            error = text("explain.picture.error", name=row_title(row.name), mse=row.mse)
+            shown.append(Picture(row.image, title, error, values_of(row)))
+    return shown
 
 
-def _recovered(row: Recovery, title: str) -> Picture:
-    return Picture(row.image, title, text("explain.picture.error", name=row_title(row.name), mse=row.mse), told(row))
-
-
-def told(row: Recovery) -> str:
+def values_of(row: Recovery) -> str:
     """Every measure of a reconstruction, a line each."""
     values = (
         text("explain.told", name=text(f"measure.{name}"), value=wording.decimal(value, METRICS[name].decimals))
@@ -116,7 +102,7 @@ class Bar:
     place: int
     height: float
     own: bool
-    told: str
+    words: str
 
 
 @dataclass(frozen=True)
@@ -147,20 +133,16 @@ def ranks(explanation: Explanation) -> list[Ranks]:
 def _ranked(title: str, unit: str, others: Sequence[float], own: float, line: float | None = None) -> Ranks:
     values = sorted([*((value, False) for value in others), (own, True)])
     most = max(values[-1][0], line or 0.0) or 1.0
-    bars = [
-        Bar(place, 100 * value / most, is_own, _value(place, len(values), value, unit, own=is_own))
-        for place, (value, is_own) in enumerate(values)
-    ]
-    said = text("figure.ranked.values", own=own, low=values[0][0], high=values[-1][0])
-    described = text("figure.description", title=title, values=said)
+    bars = []
+    for place, (value, is_own) in enumerate(values):
+        whose = text("explain.rank.own") if is_own else text("explain.rank.other")
+        rank = text("explain.rank.place", place=place + 1, count=len(values))
+        bars.append(Bar(place, 100 * value / most, is_own, "\n".join([whose, f"{unit} {value:.4g}", rank])))
+    numbers = text("figure.ranked.values", own=own, low=values[0][0], high=values[-1][0])
+    description = text("figure.description", title=title, values=numbers)
     if line is None:
-        return Ranks(title, described, f"{most:.3g}", bars)
-    return Ranks(title, described, f"{most:.3g}", bars, 100 * line / most, text("explain.rank.line", value=line))
-
-
-def _value(place: int, count: int, value: float, unit: str, *, own: bool) -> str:
-    who = text("explain.rank.own") if own else text("explain.rank.other")
-    return "\n".join([who, f"{unit} {value:.4g}", text("explain.rank.place", place=place + 1, count=count)])
+        return Ranks(title, description, f"{most:.3g}", bars)
+    return Ranks(title, description, f"{most:.3g}", bars, 100 * line / most, text("explain.rank.line", value=line))
 
 
 # terminal
@@ -169,64 +151,52 @@ def _value(place: int, count: int, value: float, unit: str, *, own: bool) -> str
 def print_predictions(result: PredictionResult, console: Console) -> None:
     """One row per image: label, confidence, the next labels, what left."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in (text("terminal.image"), text("terminal.label")):
-        table.add_column(heading, overflow="fold")
-    table.add_column(text("terminal.confidence"), overflow="fold", justify="right")
-    for heading in (text("terminal.then"), text("terminal.true_label")):
-        table.add_column(heading, overflow="fold")
+    for key in ("image", "label", "confidence", "then", "true_label"):
+        justify: Literal["left", "right"] = "right" if key == "confidence" else "left"
+        table.add_column(text(f"terminal.{key}"), overflow="fold", justify=justify)
     for row in result.predictions:
-        table.add_row(*(Text(cell) for cell in _prediction_cells(row)))
+        best, *others = row.top
+        then = ", ".join(f"{other.name} {wording.percent(other.probability)}" for other in others)
+        truth = row.true_name or ""
+        if row.true_name is not None and row.true_label != best.label:
+            truth = text("terminal.wrong", name=row.true_name)
+        table.add_row(*map(Text, (row.source, best.name, wording.percent(best.probability), then, truth)))
     console.print(table)
-    _print_lines([*map(_prediction_line, result.predictions), *_notes(result.findings)], console)
-
-
-def _prediction_cells(row: Prediction) -> tuple[str, ...]:
-    best, *others = row.top
-    then = ", ".join(f"{other.name} {wording.percent(other.probability)}" for other in others)
-    truth = row.true_name or ""
-    if row.true_name is not None and row.true_label != best.label:
-        truth = text("terminal.wrong", name=row.true_name)
-    return row.source, best.name, wording.percent(best.probability), then, truth
+    _print_lines(list(map(_prediction_line, result.predictions)), result.findings, console)
 
 
 def _prediction_line(row: Prediction) -> str:
     """What left for an image, what was done to its file, and where the release was saved."""
-    said = [text("said.about", about=row.source, said=describe_release(row.release)), *describe_seen(row)]
+    release = words.describe_release(row.release)
+    sentences = [text("said.about", about=row.source, said=release), *words.describe_seen(row)]
     if row.preparation:
-        said.append(text("terminal.prepared", steps="; ".join(row.preparation)))
+        sentences.append(text("terminal.prepared", steps="; ".join(row.preparation)))
     if row.saved:
-        said.append(text("terminal.saved", file=row.saved))
+        sentences.append(text("terminal.saved", file=row.saved))
     if row.seen and row.seen.saved:
-        said.append(text("terminal.seen_saved", file=row.seen.saved))
-    return " ".join(said)
+        sentences.append(text("terminal.seen_saved", file=row.seen.saved))
+    return " ".join(sentences)
 
 
-def _notes(findings: Sequence[Finding]) -> list[str]:
-    return [text("terminal.note", text=item.text) for item in findings]
-
-
-def _print_lines(lines: Sequence[str], console: Console) -> None:
-    for line in lines:
+def _print_lines(lines: Sequence[str], findings: Sequence[Finding], console: Console) -> None:
+    for line in (*lines, *(text("terminal.note", text=item.text) for item in findings)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_explanation(explanation: Explanation, console: Console) -> None:
     """The findings, the reconstructions' errors, and that they are an illustration."""
-    _print_lines([*verdict(explanation), *_notes(explanation.findings)], console)
+    parts = (words.first_words, words.describe_way, words.describe_class)
+    _print_lines([line for part in parts for line in part(explanation)], explanation.findings, console)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(text("terminal.recovered_by"), overflow="fold")
     for heading in (*(text(f"measure.{name}") for name in HEADLINE), text("terminal.audit_mean")):
         table.add_column(heading, justify="right")
-    for row in ordered(explanation.recoveries):
-        numbers = [wording.decimal(row.scores.get(name), METRICS[name].decimals) for name in HEADLINE]
-        table.add_row(Text(_recovered_by(row)), *numbers, wording.decimal(row.audit_mse))
+    for row in words.ordered(explanation.recoveries):
+        name = row_title(row.name)
+        if row.from_audit or row.kind == "floor":
+            name = text("terminal.from_audit" if row.from_audit else "terminal.floor", name=name)
+        numbers = [wording.decimal(row.scores.get(measure), METRICS[measure].decimals) for measure in HEADLINE]
+        table.add_row(Text(name), *numbers, wording.decimal(row.audit_mse))
     if explanation.recoveries:
         console.print(table)
-    _print_lines([text("explain.illustration")], console)
-
-
-def _recovered_by(row: Recovery) -> str:
-    name = row_title(row.name)
-    if row.from_audit:
-        return text("terminal.from_audit", name=name)
-    return text("terminal.floor", name=name) if row.kind == "floor" else name
+    _print_lines([text("explain.illustration")], (), console)

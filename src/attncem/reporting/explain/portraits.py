@@ -24,8 +24,7 @@ from attncem.records.explanation import Gate
 from attncem.records.files import explain_os_error, write_atomic
 from attncem.records.portrait import PORTRAIT, STEPS, ClassPortrait, Cloud, Face, Of, Portrait
 from attncem.records.runs import RunDirectory
-from attncem.reporting.explain.explaining import forget_training, gates_of, parts_of
-from attncem.training.build import restore_surrogate
+from attncem.reporting.explain.explaining import first_of_each, gates_of, parts_of, surrogate_of
 from attncem.training.engine import limited_threads
 
 _IMAGES = 300
@@ -65,12 +64,9 @@ def _packed(portrait: Portrait) -> bytes:
 def _smaller(portrait: Portrait) -> Portrait:
     """With half as many faces, as often as it takes."""
     while len(_packed(portrait)) > _LARGEST and any(item.faces for item in portrait.classes):
-        portrait = replace(portrait, classes=[replace(item, faces=_half(item.faces)) for item in portrait.classes])
+        classes = [replace(it, faces=it.faces[::2] if len(it.faces) > 1 else []) for it in portrait.classes]
+        portrait = replace(portrait, classes=classes)
     return portrait
-
-
-def _half(faces: list[Face]) -> list[Face]:
-    return faces[::2] if len(faces) > 1 else []
 
 
 class _Painter:
@@ -78,10 +74,8 @@ class _Painter:
 
     def __init__(self, opened: OpenRun) -> None:
         self.opened = opened
-        images, classes = opened.data.validation, min(opened.spec.num_classes, _IMAGES // 2)
-        count = max(2, _IMAGES // classes)
-        chosen = [(images.labels == label).nonzero().flatten()[:count] for label in range(classes)]
-        self.x, self.y = images.get(torch.cat(chosen))
+        classes = min(opened.spec.num_classes, _IMAGES // 2)
+        self.x, self.y = first_of_each(opened, classes, max(2, _IMAGES // classes))
         noise = make_generator(opened.device, opened.config.seed, "portrait")
         with torch.no_grad():
             parts = [(x, opened.model.encode(x)) for x in self.x.split(_BATCH)]
@@ -89,11 +83,9 @@ class _Painter:
             self.released = torch.cat([opened.model.transmit(z, x, noise).float() for x, z in parts])
 
     def portrait(self) -> Portrait:
-        opened, surrogate = self.opened, None
-        if opened.config.surrogate.name != "none":
-            surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint)
-            surrogate = surrogate.to(opened.device)
-            forget_training(surrogate)
+        opened = self.opened
+        surrogate = None if opened.config.surrogate.name == "none" else surrogate_of(opened)
+        further = {"scikit-learn": version("scikit-learn")} if find_spec("sklearn") else {}
         return Portrait(
             run=opened.name,
             surrogate=opened.config.defence,
@@ -106,7 +98,7 @@ class _Painter:
             part="" if surrogate is None else surrogate.part,
             classes=[] if surrogate is None else self._classes(surrogate),
             noise_std=opened.config.noise_std,
-            versions=_versions(),
+            versions={"attncem": __version__, "torch": torch.__version__, **further},
         )
 
     # clouds
@@ -114,21 +106,15 @@ class _Painter:
     def _components(self) -> list[Cloud]:
         """Two principal components: of the pixels, and of the clean features, on whose axes the releases lie too."""
         pixels, clean, released = (_rows(part) for part in (self.x, self.z, self.released))
-        seen, kept = _axes(pixels)
         axes, share = _axes(clean)
         if released.shape[1] != clean.shape[1]:  # the channel gives another shape: it has no place on these axes
-            own, own_share = _axes(released)
-            return [
-                _cloud("pixels", pixels @ seen, kept),
-                _cloud("clean", clean @ axes, share),
-                _cloud("released", released @ own, own_share),
-            ]
+            return [_components("pixels", pixels), _components("clean", clean), _components("released", released)]
         released = _rows(self.released, self.z)
         points, noisy = clean @ axes, released @ axes
         unit = _unit(torch.cat([points, noisy]))
         held = float(noisy.square().sum() / released.square().sum().clamp_min(1e-30))
         return [
-            _cloud("pixels", pixels @ seen, kept),
+            _components("pixels", pixels),
             _cloud("clean", points, share, unit),
             _cloud("released", noisy, held, unit),
         ]
@@ -218,8 +204,13 @@ def _tsne(rows: Tensor, seed: int) -> Tensor:
     if float(abs(reduced).max()) < _FLAT:
         return torch.zeros(len(rows), 2)
     made = TSNE(2, perplexity=perplexity, max_iter=_ITERATIONS, init="pca", method="exact", random_state=state)
-    found = torch.from_numpy(made.fit_transform(reduced)).double()
-    return found - found.mean(0)
+    points = torch.from_numpy(made.fit_transform(reduced)).double()
+    return points - points.mean(0)
+
+
+def _components(of: Of, rows: Tensor) -> Cloud:
+    axes, share = _axes(rows)
+    return _cloud(of, rows @ axes, share)
 
 
 def _unit(points: Tensor) -> float:
@@ -233,8 +224,3 @@ def _cloud(of: Of, points: Tensor, kept: float | None, unit: float | None = None
     share = None if kept is None else float(f"{kept:.4g}")
     x, y = steps.T.tolist()
     return Cloud(of, "pca" if kept is not None else "tsne", x, y, float(f"{unit:.6g}"), share)
-
-
-def _versions() -> dict[str, str]:
-    further = {"scikit-learn": version("scikit-learn")} if find_spec("sklearn") else {}
-    return {"attncem": __version__, "torch": torch.__version__, **further}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ _QUICK: tuple[tuple[str, Options], ...] = (
     ("ridge", RidgeOptions()),
 )
 """Quick attacks under the names they have in an audit."""
+_THREAT = THREATS["train"]
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,11 @@ class KnownAudit:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def said(self) -> str | None:
+    def title(self) -> str | None:
         """Which audit it is, in a few words."""
-        return (
-            None if self.result is None else written("about.audit", suite=self.result.plan.suite, threat=_THREAT.name)
-        )
-
-
-_THREAT = THREATS["train"]
+        if self.result is None:
+            return None
+        return written("about.audit", suite=self.result.plan.suite, threat=_THREAT.name)
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,18 @@ class Recoveries:
 
 
 def strongest_audit(opened: OpenRun) -> KnownAudit:
-    """The audit to take the attack from, of equals the newest; an explanation does without where there is none."""
+    """The audit to take the attack from, the newest of equals; empty where there is none."""
     if opened.directory is None:
         return KnownAudit()
     try:
-        there = ledgers(opened.directory.path / "audits")
-        own = [(ledger, ledger.result()) for ledger in there if _fits(ledger, opened)]
-        judged = [pair for pair in own if pair[1].strongest]
+        results = [
+            (ledger, ledger.result())
+            for ledger in ledgers(opened.directory.path / "audits")
+            if ledger.plan.subject.fingerprint == opened.fingerprint
+            and ledger.plan.threat == _THREAT
+            and ledger.plan.evaluation == "test"
+        ]
+        judged = [pair for pair in results if pair[1].strongest]
         if judged:
             return KnownAudit(*min(reversed(judged), key=lambda pair: pair[1].strongest_attack.mse.mean))
     except RunError as error:
@@ -80,31 +84,27 @@ def strongest_audit(opened: OpenRun) -> KnownAudit:
     return KnownAudit(findings=[finding("no_audit", run=str(opened.directory.path))])
 
 
-def _fits(ledger: Ledger, opened: OpenRun) -> bool:
-    plan = ledger.plan
-    same = plan.subject.fingerprint == opened.fingerprint and plan.threat == _THREAT
-    return same and plan.evaluation == "test"
-
-
 def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, progress: Progress) -> Recoveries:
     """The strongest attack of the audit, then the quick ones, fitted here through an oracle."""
-    own = _attacker_images(opened)
+    images, labels = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
     means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
     row, strongest, findings = _strongest(audit, released)
-    rows = (
-        [] if row is None or strongest is None else [_of_audit(row, _recovery(row.name, strongest, x, released, means))]
-    )
+    rows = []
+    if row is not None and strongest is not None:
+        reliable = None if row.verdict.fixed_budget else row.verdict.reliable
+        recovery = _recovery(row.name, strongest, x, released, means)
+        rows.append(replace(recovery, from_audit=True, reliable=reliable))
     stage = f"{written('stage.explain', run=opened.name)}: {written('stage.part.attacks')}"
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:
             attack = build_attack(options, progress=progress)
-            classes = opened.spec.num_classes
-            oracle = Oracle(opened.model, _THREAT, *own, num_classes=classes, seed=seed, combine=attack.combine)
+            classes, combine = opened.spec.num_classes, attack.combine
+            oracle = Oracle(opened.model, _THREAT, images, labels, num_classes=classes, seed=seed, combine=combine)
             attack.fit(oracle, seed=derive_seed(seed, "attack", name))
             rows.append(_recovery(name, attack, x, released, means))
         progress(stage, position, len(_QUICK), {})
-    return Recoveries(rows, len(own[0]), findings)
+    return Recoveries(rows, len(images), findings)
 
 
 def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
@@ -124,11 +124,6 @@ def _strongest(audit: KnownAudit, released: Tensor) -> tuple[Row | None, Attack 
     return row, attack, [finding("state_not_kept", row.name)] if attack is None else []
 
 
-def _of_audit(row: Row, recovery: Recovery) -> Recovery:
-    reliable = None if row.verdict.fixed_budget else row.verdict.reliable
-    return replace(recovery, from_audit=True, reliable=reliable)
-
-
 def _recovery(name: str, attack: Attack, x: Tensor, released: Tensor, means: dict[str, float]) -> Recovery:
     image = attack.reconstruct(released).detach().float()
     scores = {
@@ -136,10 +131,5 @@ def _recovery(name: str, attack: Attack, x: Tensor, released: Tensor, means: dic
         for measure, metric in METRICS.items()
         if min(x.shape[2:]) >= metric.pixels
     }
-    return Recovery(
-        name,
-        "attack" if attack.sees == "release" else "floor",
-        png_text(image[0]),
-        scores,
-        means.get(name),
-    )
+    kind: Literal["attack", "floor"] = "attack" if attack.sees == "release" else "floor"
+    return Recovery(name, kind, png_text(image[0]), scores, means.get(name))

@@ -42,11 +42,6 @@ def standing(mse: float, beside: float) -> Standing:
     return "better" if mse < beside else "worse"
 
 
-def verdict(explanation: Explanation) -> list[str]:
-    """All that is said about the image, the answer first."""
-    return [*first_words(explanation), *describe_way(explanation), *describe_class(explanation)]
-
-
 def first_words(explanation: Explanation) -> list[str]:
     """What a reader must know: how much comes back, the label, the attack beside the average and a blind guess."""
     return [answer(explanation), describe_label(explanation.prediction), *describe_recovery(explanation)]
@@ -76,23 +71,22 @@ def answer(explanation: Explanation) -> str:
 
 def describe_label(prediction: Prediction) -> str:
     """The label the server gives, and whether it is right."""
-    best, source = prediction.top[0], prediction.source
-    name, probability = best.name, wording.percent(best.probability)
+    best = prediction.top[0]
+    values = {"source": prediction.source, "name": best.name, "probability": wording.percent(best.probability)}
     if prediction.true_label is None:
-        return text("explain.label", source=source, name=name, probability=probability)
+        return text("explain.label", **values)
     if best.label == prediction.true_label:
-        return text("explain.label.right", source=source, name=name, probability=probability)
-    truth = prediction.true_name
-    return text("explain.label.wrong", source=source, name=name, probability=probability, truth=truth)
+        return text("explain.label.right", **values)
+    return text("explain.label.wrong", **values, truth=prediction.true_name)
 
 
 def front_end_name(prediction: Prediction) -> str:
     """The front end with its options; empty where there is none."""
     if prediction.seen is None:
         return ""
-    own = prediction.seen.front_end
-    options = ", ".join(f"{key} = {value:g}" for key, value in own.items() if key != "name")
-    return f"{own['name']} ({options})" if options else str(own["name"])
+    front_end = prediction.seen.front_end
+    options = ", ".join(f"{key} = {value:g}" for key, value in front_end.items() if key != "name")
+    return f"{front_end['name']} ({options})" if options else str(front_end["name"])
 
 
 def describe_seen(prediction: Prediction) -> list[str]:
@@ -135,45 +129,37 @@ def describe_place(reference: ClassView) -> str:
 
 
 def describe_penalty(explanation: Explanation) -> list[str]:
-    """What the surrogate makes of the image: attention, and the parts of its class."""
+    """What the surrogate makes of the image: attention, and the part of its class that takes it.
+
+    Of a class that is left whole it says so, and which ones are divided.
+    """
     reference, surrogate = explanation.reference, explanation.surrogate
-    said = [*_attention(reference, surrogate), *_parts(reference, surrogate)]
-    if said:
-        return said
-    return [text("explain.penalty.none") if surrogate == "none" else text("explain.penalty.plain", surrogate=surrogate)]
-
-
-def _attention(reference: ClassView, surrogate: str) -> list[str]:
-    if reference.attention is None:
-        return []
-    weight, uniform = reference.attention, 1 / (1 + len(reference.attentions))
-    values = {"weight": weight, "times": weight / uniform, "uniform": uniform}
-    return [text("explain.penalty.attention", surrogate=surrogate, **values)]
-
-
-def _parts(reference: ClassView, surrogate: str) -> list[str]:
-    """Which part of the class takes the image; of a class that is left whole that it is, and which ones are not."""
-    if reference.shares:
-        shares = [share.image for share in reference.shares]
-        best = max(range(len(shares)), key=shares.__getitem__)
-        share = wording.percent(shares[best])
-        return [
-            text(f"explain.penalty.{reference.part}", surrogate=surrogate, count=len(shares), best=best, share=share)
-        ]
-    if not reference.part:
-        return []
+    sentences = []
+    if reference.attention is not None:
+        weight, uniform = reference.attention, 1 / (1 + len(reference.attentions))
+        values = {"weight": weight, "times": weight / uniform, "uniform": uniform}
+        sentences.append(text("explain.penalty.attention", surrogate=surrogate, **values))
+    shares = [share.image for share in reference.shares]
     divided = ", ".join(row.name for row in reference.classes if row.divided)
-    if not divided:
-        return [text("explain.penalty.gates_alone.all", surrogate=surrogate)]
-    return [text("explain.penalty.gates_alone", surrogate=surrogate, name=reference.name, divided=divided)]
+    if shares:
+        part = {"count": len(shares), "best": shares.index(max(shares)), "share": wording.percent(max(shares))}
+        sentences.append(text(f"explain.penalty.{reference.part}", surrogate=surrogate, **part))
+    elif reference.part and divided:
+        names = {"name": reference.name, "divided": divided}
+        sentences.append(text("explain.penalty.gates_alone", surrogate=surrogate, **names))
+    elif reference.part:
+        sentences.append(text("explain.penalty.gates_alone.all", surrogate=surrogate))
+    if not sentences and surrogate == "none":
+        return [text("explain.penalty.none")]
+    return sentences or [text("explain.penalty.plain", surrogate=surrogate)]
 
 
 def describe_gates(explanation: Explanation) -> str:
     """Why there are no gates, or none of slots beside those of attention; nothing where none is missing."""
     reference = explanation.reference
     if reference.attention is not None and reference.part and not reference.shares:
-        found = "attention" if reference.gates else "nothing"
-        return text(f"explain.gates.alone.{found}", name=reference.name)
+        shown = "attention" if reference.gates else "nothing"
+        return text(f"explain.gates.alone.{shown}", name=reference.name)
     return "" if reference.gates else text("explain.gates.none", surrogate=explanation.surrogate)
 
 
@@ -182,26 +168,19 @@ def describe_recovery(explanation: Explanation) -> list[str]:
     attack, blind = shown_attack(explanation), blind_guess(explanation)
     if attack is None:
         return [text("explain.recovered.no_attack")]
-    said = [_beside_average(attack)]
+    values = {"attack": row_title(attack.name), "mse": attack.mse}
+    if attack.from_audit and attack.audit_mse is not None:
+        beside = standing(attack.mse, attack.audit_mse)
+        sentences = [text(f"explain.average.{beside}", **values, mean=attack.audit_mse)]
+    else:
+        sentences = [text("explain.quick", **values)]
     if blind is not None:
         share = wording.percent(attack.mse / blind.mse, 0) if blind.mse > 0 else wording.MISSING
         beside = standing(attack.mse, blind.mse)
-        said.append(text(f"explain.blind.{beside}", floor=row_title(blind.name), error=blind.mse, share=share))
+        sentences.append(text(f"explain.blind.{beside}", floor=row_title(blind.name), error=blind.mse, share=share))
     if worth := units.describe(explanation.units, attack.mse):
-        said.append(text("explain.recovered.units", worth=worth))
-    return [*said, *_certainty(attack)]
-
-
-def _beside_average(attack: Recovery) -> str:
-    if not attack.from_audit or attack.audit_mse is None:
-        return text("explain.quick", attack=row_title(attack.name), mse=attack.mse)
-    beside = standing(attack.mse, attack.audit_mse)
-    return text(f"explain.average.{beside}", attack=row_title(attack.name), mse=attack.mse, mean=attack.audit_mse)
-
-
-def _certainty(attack: Recovery) -> list[str]:
-    """What the audit says of its attack; nothing of the quick ones, which are no measure."""
-    if not attack.from_audit:
-        return []
-    known = "unknown" if attack.reliable is None else "yes" if attack.reliable else "no"
-    return [text(f"explain.reliable.{known}")]
+        sentences.append(text("explain.recovered.units", worth=worth))
+    if attack.from_audit:  # the quick ones are no measure
+        reliable = {None: "unknown", True: "yes", False: "no"}[attack.reliable]
+        sentences.append(text(f"explain.reliable.{reliable}"))
+    return sentences
