@@ -61,13 +61,13 @@ def class_name(names: Sequence[str], label: int) -> str:
 
 def describe_threat(threat: ThreatModel) -> str:
     """What the adversary knows, owns and sees, in one sentence."""
-    many = threat.releases_per_input
+    many, answers = threat.releases_per_input, {True: "yes", False: "no"}
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     return text(
         "threat.sentence",
-        encoder=text(f"threat.encoder.{_yes(threat.knows_encoder)}"),
-        channel=text(f"threat.channel.{_yes(threat.knows_channel)}"),
-        query=text(f"threat.query.{_yes(threat.may_query)}"),
+        encoder=text(f"threat.encoder.{answers[threat.knows_encoder]}"),
+        channel=text(f"threat.channel.{answers[threat.knows_channel]}"),
+        query=text(f"threat.query.{answers[threat.may_query]}"),
         owned=text(f"threat.auxiliary.{threat.auxiliary}"),
         sight=text("threat.jitter", sight=sight, jitter=threat.jitter) if threat.jitter else sight,
     )
@@ -80,10 +80,6 @@ def describe_sight(row: Row) -> str:
     return str(row.releases)
 
 
-def _yes(fact: bool) -> str:
-    return "yes" if fact else "no"
-
-
 def describe_run(run: JudgedRun) -> list[str]:
     """Status, device, versions and split of a run, as its manifest has them; without a run that there is none."""
     if run.config is None:
@@ -91,9 +87,9 @@ def describe_run(run: JudgedRun) -> list[str]:
     manifest, unknown = run.manifest, text("report.settings.unknown")
     versions = "".join(f"; {name} {version}" for name, version in _pairs(manifest.get("versions")))
     status, device = manifest.get("status") or unknown, manifest.get("device") or unknown
-    said = [text("report.settings.run", status=status, device=device, versions=versions)]
+    sentence = text("report.settings.run", status=status, device=device, versions=versions)
     counts = ", ".join(f"{name} {number}" for name, number in _pairs(manifest.get("split")) if name != "sha256")
-    return [*said, text("report.settings.images", counts=counts)] if counts else said
+    return [sentence, text("report.settings.images", counts=counts)] if counts else [sentence]
 
 
 def _pairs(value: object) -> list[tuple[object, object]]:
@@ -103,7 +99,7 @@ def _pairs(value: object) -> list[tuple[object, object]]:
 def describe_audit(audit: AuditResult) -> str:
     """What an audit was made of, and to which weights it belongs."""
     plan, subject = audit.plan, audit.subject
-    said = text(
+    sentence = text(
         "report.settings.audit",
         suite=plan.suite,
         version=plan.suite_version,
@@ -117,16 +113,16 @@ def describe_audit(audit: AuditResult) -> str:
         device=plan.device,
     )
     reference = text("report.settings.reference", reference=plan.reference) if plan.reference else ""
-    return joined([said, reference, _signal(plan.signal_to_noise)])
+    return joined([sentence, reference, _signal(plan.signal_to_noise)])
 
 
 def _signal(ratios: Sequence[float | None]) -> str:
     """How z stands against what the channel changes of it; empty where it was not measured."""
-    known = [ratio for ratio in ratios if ratio is not None]
-    if not known:
+    changed = [ratio for ratio in ratios if ratio is not None]
+    if not changed:
         return text("report.settings.signal.none") if ratios else ""
-    least, middle, most = (f"{value:.2g}" for value in (min(known), median(known), max(known)))
-    left = len(ratios) - len(known)
+    least, middle, most = (f"{value:.2g}" for value in (min(changed), median(changed), max(changed)))
+    left = len(ratios) - len(changed)
     untouched = text("report.settings.signal.untouched", count=left, total=len(ratios)) if left else ""
     return text("report.settings.signal", least=least, most=most, median=middle, untouched=untouched)
 
@@ -144,17 +140,17 @@ def bound_title(name: str) -> str:
 
 def describe_claim(bound: Bound) -> str:
     """The number that may be claimed, and from which side it is one."""
-    said = text(f"bound.claim.{bound.direction}", claim=bound.claim, unit=bound.unit)
-    return text("bound.confidence", said=said) if bound.limit not in (None, bound.value) else said
+    claim = text(f"bound.claim.{bound.direction}", claim=bound.claim, unit=bound.unit)
+    return text("bound.confidence", said=claim) if bound.limit not in (None, bound.value) else claim
 
 
 def describe_bound(name: str, bound: Bound) -> str:
     """A bound in one line."""
     title = bound_title(name)
     title = text("bound.by", title=title, by=row_title(bound.by)) if bound.by else title
-    said = {"name": title, "unit": bound.unit, "value": bound.value, "low": bound.low, "high": bound.high}
     if bound.limit is None:
-        words = text(f"report.bound.{bound.kind}", **said)
+        values = {"unit": bound.unit, "value": bound.value, "low": bound.low, "high": bound.high}
+        words = text(f"report.bound.{bound.kind}", name=title, **values)
     else:
         words = text(f"bound.line.{bound.kind}", name=title, claim=describe_claim(bound))
     return text("bound.vacuous", said=words) if bound.vacuous else words
@@ -173,31 +169,27 @@ def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
     """Sentences that say what the audits found; of many audits only the two ends."""
     if not entries:
         return [text("report.verdict.unaudited")]
-    usable = [entry for entry in entries if entry.audit.strongest and not _is_useless(entry.audit, best)]
+    judged = [entry for entry in entries if entry.audit.strongest]
+    usable = [it for it in judged if not is_useless(it.audit, best.get(it.audit.subject.dataset))]
     shown = list(entries)
     if len(entries) > 5 and usable:
         ordered = sorted(usable, key=lambda entry: entry.audit.strongest_attack.mse.mean)
         shown = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
     sentences = [_sentence(entry, best) for entry in shown]
     left_out = len(entries) - len(shown)
-    if left_out:
-        sentences.append(text("report.verdict.ends", count=left_out))
-    return sentences
-
-
-def _is_useless(audit: AuditResult, best: Mapping[str, float]) -> bool:
-    return is_useless(audit, best.get(audit.subject.dataset))
+    return [*sentences, text("report.verdict.ends", count=left_out)] if left_out else sentences
 
 
 def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     audit = entry.audit
-    if said := caveat(entry, best):
-        return said
-    attack, worth = audit.strongest_attack, strongest_worth(audit)
+    if warning := caveat(entry, best):
+        return warning
+    attack = audit.strongest_attack
     at = "" if audit.accuracy is None else text("report.verdict.at_accuracy", accuracy=percent(audit.accuracy.mean))
     values = {"mse": attack.mse.mean, "floor": _beside_floor(audit), "accuracy": at}
     sentences = [text("report.verdict.strongest", run=entry.label, attack=row_title(attack.name), **values)]
-    sentences += [text("report.verdict.units", worth=worth)] if worth else []
+    if worth := units.describe(audit.plan.units, attack.mse.mean):
+        sentences.append(text("report.verdict.units", worth=worth))
     return joined(sentences if attack.verdict.reliable else [*sentences, text("report.verdict.doubt")])
 
 
@@ -216,11 +208,6 @@ def caveat(entry: Entry, best: Mapping[str, float]) -> str:
         return ""
     beside = text("report.verdict.accuracy", accuracy=accuracy) if accuracy else ""
     return text("report.verdict.floor", run=run, accuracy=beside, attack=row_title(attack.name), mse=attack.mse.mean)
-
-
-def strongest_worth(audit: AuditResult) -> str:
-    """What the strongest attack's error is worth in words that people know; empty where that was not measured."""
-    return units.describe(audit.plan.units, audit.strongest_attack.mse.mean)
 
 
 def _beside_floor(audit: AuditResult) -> str:

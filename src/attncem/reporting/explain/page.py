@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -151,9 +150,11 @@ def _ranked(title: str, unit: str, others: Sequence[float], own: float, line: fl
 def print_predictions(result: PredictionResult, console: Console) -> None:
     """One row per image: label, confidence, the next labels, what left."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for key in ("image", "label", "confidence", "then", "true_label"):
-        justify: Literal["left", "right"] = "right" if key == "confidence" else "left"
-        table.add_column(text(f"terminal.{key}"), overflow="fold", justify=justify)
+    table.add_column(text("terminal.image"), overflow="fold")
+    table.add_column(text("terminal.label"), overflow="fold")
+    table.add_column(text("terminal.confidence"), overflow="fold", justify="right")
+    table.add_column(text("terminal.then"), overflow="fold")
+    table.add_column(text("terminal.true_label"), overflow="fold")
     for row in result.predictions:
         best, *others = row.top
         then = ", ".join(f"{other.name} {wording.percent(other.probability)}" for other in others)
@@ -193,8 +194,10 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
         table.add_column(heading, justify="right")
     for row in words.ordered(explanation.recoveries):
         name = row_title(row.name)
-        if row.from_audit or row.kind == "floor":
-            name = text("terminal.from_audit" if row.from_audit else "terminal.floor", name=name)
+        if row.from_audit:
+            name = text("terminal.from_audit", name=name)
+        elif row.kind == "floor":
+            name = text("terminal.floor", name=name)
         numbers = [wording.decimal(row.scores.get(measure), METRICS[measure].decimals) for measure in HEADLINE]
         table.add_row(Text(name), *numbers, wording.decimal(row.audit_mse))
     if explanation.recoveries:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from attncem.base.texts import has_text, joined, text
 from attncem.records.audit import AuditResult, Row
 from attncem.reporting import figures, wording
-from attncem.reporting.figures import Spot
 from attncem.reporting.runs.methods import Entry
 
 
@@ -31,8 +30,13 @@ class Leakage:
     """What is known of the leakage of one image, in nats: proven evidence, estimates of it, and upper bounds."""
 
     least: list[float]
-    told: list[float]
+    estimates: list[float]
     most: list[float]
+
+    @property
+    def numbers(self) -> list[float]:
+        """All of them."""
+        return [*self.least, *self.estimates, *self.most]
 
     @property
     def low(self) -> float:
@@ -92,58 +96,55 @@ def assumption(code: str) -> str:
 def leakage(audit: AuditResult) -> Leakage:
     """Evidence and upper bounds of what the threat model's releases tell; estimates from above are left out."""
     sight = audit.plan.threat.releases_per_input, audit.plan.threat.jitter
-    judged = [row for row in audit.rows if row.ok and row.sight == sight]
-    known = [bound for row in judged for name, bound in row.bounds.items() if "@" not in name]
-    found: dict[tuple[str, str], list[float]] = {}
-    for bound in known:
-        if bound.about == "leakage":
-            found.setdefault((bound.direction, bound.kind), []).append(bound.claim)
+    rows = [row for row in audit.rows if row.ok and row.sight == sight]
+    claims: dict[tuple[str, str], list[float]] = {}
+    for name, bound in (item for row in rows for item in row.bounds.items()):
+        if "@" not in name and bound.about == "leakage":
+            claims.setdefault((bound.direction, bound.kind), []).append(bound.claim)
     kinds = (("at_least", "bound"), ("at_least", "estimate"), ("at_most", "bound"))
-    return Leakage(*(found.get(kind, []) for kind in kinds))
+    return Leakage(*(claims.get(kind, []) for kind in kinds))
 
 
 def describe(audit: AuditResult) -> str:
     """The span in plain sentences; that nothing bounds it, where nothing does."""
-    found = leakage(audit)
-    if found.high is None:
-        said = [text("certificates.none")]
-    else:
-        said = [text("certificates.most", high=found.high, bits=found.high / math.log(2))]
-    if found.least:
-        said.append(text("certificates.least", low=found.low))
-    if found.told:
-        said.append(text("certificates.told", told=max(found.told)))
-    return joined(said)
+    span = leakage(audit)
+    sentences = [text("certificates.none")]
+    if span.high is not None:
+        sentences = [text("certificates.most", high=span.high, bits=span.high / math.log(2))]
+    if span.least:
+        sentences.append(text("certificates.least", low=span.low))
+    if span.estimates:
+        sentences.append(text("certificates.told", told=max(span.estimates)))
+    return joined(sentences)
 
 
 def axis(entries: Sequence[Entry]) -> figures.Drawing | None:
-    """One line for each audit from what is proven to leak to what can; None where no audit knows either."""
-    found = [(entry, leakage(entry.audit)) for entry in entries]
-    shown = [(entry, known) for entry, known in found if known.least or known.told or known.most]
-    return _spans(shown) if shown else None
+    """One line for each audit from what is proven to leak to what can; None where no audit knows either.
 
-
-def _spans(shown: Sequence[tuple[Entry, Leakage]]) -> figures.Drawing:
-    """Triangles to the right for what leaks at least, to the left for what leaks at most, diamonds for estimates."""
-    title, said = text("figure.leakage"), []
-    spots: list[Spot] = []
-    with figures.drawing("leakage", title, (8.4, 1.0 + 0.42 * len(shown))) as (axes, finish):
-        for place, (entry, known) in enumerate(shown):
-            color, high = figures.color_of(entry.color), known.high
+    Triangles to the right for what leaks at least, to the left for what leaks at most, diamonds for estimates.
+    """
+    spans = [(entry, span) for entry in entries if (span := leakage(entry.audit)).numbers]
+    if not spans:
+        return None
+    title, sentences = text("figure.leakage"), []
+    spots: list[figures.Spot] = []
+    with figures.drawing("leakage", title, (8.4, 1.0 + 0.42 * len(spans))) as (axes, finish):
+        for place, (entry, span) in enumerate(spans):
+            color, high = figures.color_of(entry.color), span.high
             if high is not None:
-                axes.plot([known.low, high], [place, place], color=color, linewidth=2.5)
-            for values, marker in ((known.least, ">"), (known.told, "D"), (known.most, "<")):
+                axes.plot([span.low, high], [place, place], color=color, linewidth=2.5)
+            for values, marker in ((span.least, ">"), (span.estimates, "D"), (span.most, "<")):
                 axes.plot(values, [place] * len(values), marker, color=color, markersize=7, fillstyle="none")
-            span = {"low": known.low, "high": wording.MISSING if high is None else f"{high:.3g}"}
-            said.append(text("figure.leakage.span", run=entry.label, **span))
-            spots += [Spot(value, place, said[-1]) for value in (*known.least, *known.told, *known.most)]
-        axes.set_yticks(range(len(shown)), [entry.label for entry, _ in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+            ends = {"low": span.low, "high": wording.MISSING if high is None else f"{high:.3g}"}
+            sentences.append(text("figure.leakage.span", run=entry.label, **ends))
+            spots += [figures.Spot(value, place, sentences[-1]) for value in span.numbers]
+        axes.set_yticks(range(len(spans)), [entry.label for entry, _ in spans])
+        axes.set_ylim(len(spans) - 0.5, -0.5)
         axes.set_xscale("symlog", linthresh=1.0)
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_xlim(0.0, 1.3 * max(max((*known.least, *known.told, *known.most)) for _, known in shown) + 0.1)
+        axes.set_xlim(0.0, 1.3 * max(max(span.numbers) for _, span in spans) + 0.1)
         axes.set_xlabel(text("figure.leakage.x"))
-    return figures.Drawing(title, finish("; ".join(said), spots))
+    return figures.Drawing(title, finish("; ".join(sentences), spots))
 
 
 def assumed(audits: Iterable[AuditResult]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from attncem.base.texts import joined, text
 from attncem.base.texts.titles import row_title
-from attncem.records.audit import AuditResult, Remaining
+from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
 from attncem.reporting import wording
 from attncem.reporting.runs.health import is_useless
@@ -49,20 +49,18 @@ class Block:
 
 def blocks(entries: Sequence[Entry], best: Mapping[str, float]) -> list[Block]:
     """The audits that have any of these measures; those of older versions have none."""
-    made = [Block(entry, describe(entry.audit, best), bars(entry.audit)) for entry in entries]
-    return [block for block in made if block.bars]
+    return [Block(entry, describe(entry.audit, best), shown) for entry in entries if (shown := bars(entry.audit))]
 
 
 def bars(audit: AuditResult) -> list[Bar]:
     """The measures that both the strongest attack and a floor have."""
-    left = audit.remaining
-    return [_bar(name, left[name]) for name in BARS if name in left]
-
-
-def _bar(name: str, left: Remaining) -> Bar:
-    value, blind = (wording.decimal(number, METRICS[name].decimals) for number in (left.value, left.blind))
-    beside = text("report.protected.beside", value=value, blind=blind, floor=row_title(left.floor))
-    return Bar(name, left.share, round(100 * min(left.share, 1.0), 1), level(left.share), beside)
+    shown = []
+    for name in (name for name in BARS if name in audit.remaining):
+        left = audit.remaining[name]
+        value, blind = (wording.decimal(number, METRICS[name].decimals) for number in (left.value, left.blind))
+        beside = text("report.protected.beside", value=value, blind=blind, floor=row_title(left.floor))
+        shown.append(Bar(name, left.share, round(100 * min(left.share, 1.0), 1), level(left.share), beside))
+    return shown
 
 
 def level(share: float) -> Level:
@@ -83,19 +81,16 @@ def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
         return text("report.protects.useless")
     if audit.strongest_attack.kind == "floor":
         return text("report.protects.floor")
-    said = text(f"report.protects.{_levels(min(shape), min(colour))}")
-    return said if audit.strongest_attack.verdict.reliable else joined([said, text("report.verdict.doubt")])
-
-
-def _levels(shape: float, colour: float) -> str:
-    return f"{level(shape)}_{level(colour)}"
+    levels = f"{level(min(shape))}_{level(min(colour))}"
+    sentence = text(f"report.protects.{levels}")
+    return sentence if audit.strongest_attack.verdict.reliable else joined([sentence, text("report.verdict.doubt")])
 
 
 def summary(audit: AuditResult, label: str, best: Mapping[str, float]) -> str:
     """The structure's error and the sentence in one line for a terminal; empty where they are not known."""
-    left, said = audit.remaining.get("structure"), describe(audit, best)
-    if left is None or not said:
+    left, sentence = audit.remaining.get("structure"), describe(audit, best)
+    if left is None or not sentence:
         return ""
     structure = wording.decimal(left.value, METRICS["structure"].decimals)
     share = wording.percent(left.share, 0)
-    return text("terminal.protects", run=label, structure=structure, share=share, said=said)
+    return text("terminal.protects", run=label, structure=structure, share=share, said=sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from attncem.base.texts import joined, text
 from attncem.base.texts.titles import row_title
@@ -46,11 +47,11 @@ def blocks(entries: Sequence[Entry]) -> list[Block]:
 
 def answers(audit: AuditResult) -> list[Answer]:
     """Every attack that asks again, below what it finds when it asks as often as the threat model says."""
-    made = []
+    rows = []
     for base in _bases(audit):
-        made.append(Answer(audit.row(base)))
-        made += [Answer(audit.row(item.row), item) for item in audit.averaging if item.base == base]
-    return made
+        rows.append(Answer(audit.row(base)))
+        rows += [Answer(audit.row(item.row), item) for item in audit.averaging if item.base == base]
+    return rows
 
 
 def series(audit: AuditResult) -> list[Series]:
@@ -72,22 +73,20 @@ def describe(audit: AuditResult) -> str:
     jitter = audit.plan.threat.jitter
     still = [item for item in audit.averaging if item.jitter == jitter]
     moved = [item for item in audit.averaging if item.jitter != jitter]
-    said = [_of_still(still)] if still else []
-    return joined([*said, *([_of_moved(moved)] if moved else [])])
+    sentences = []
+    if still:
+        best, most = max(still, key=lambda item: item.gain), max(still, key=lambda item: item.releases)
+        helps, flat = text("report.asking.helps", **_values(best)), text("report.asking.flat", **_values(most))
+        sentences.append(helps if best.helps else flat)
+    if moved:
+        best = max(moved, key=lambda item: item.gain)
+        helps, flat = text("report.asking.moved", **_values(best)), text("report.asking.moved_flat", **_values(best))
+        sentences.append(helps if best.helps else flat)
+    return joined(sentences)
 
 
-def _of_still(still: Sequence[Averaging]) -> str:
-    best = max(still, key=lambda item: item.gain)
-    if best.helps:
-        return text("report.asking.helps", releases=best.releases, gain=taken_off(best), base=row_title(best.base))
-    most = max(still, key=lambda item: item.releases)
-    return text("report.asking.flat", releases=most.releases, gain=taken_off(most), base=row_title(most.base))
-
-
-def _of_moved(moved: Sequence[Averaging]) -> str:
-    best = max(moved, key=lambda item: item.gain)
-    values = {"releases": best.releases, "jitter": best.jitter, "gain": taken_off(best), "base": row_title(best.base)}
-    return text("report.asking.moved", **values) if best.helps else text("report.asking.moved_flat", **values)
+def _values(item: Averaging) -> dict[str, Any]:
+    return {"releases": item.releases, "jitter": item.jitter, "gain": taken_off(item), "base": row_title(item.base)}
 
 
 def taken_off(item: Averaging) -> str:

@@ -13,24 +13,35 @@ _NEAR = 0.2
 
 def describe(units: Units | None, mse: float) -> str:
     """What an error is worth, as the end of a sentence; empty where the floors were not measured."""
-    places = _places(units, mse)
-    if places is None:
+    if (places := _places(units, mse)) is None:
         return ""
-    if _is_blind(places[1]):
+    thumbnail, component = places
+    if component.low is None:  # no better than the mean image
         return text("units.blind")
-    return text("units.both", thumbnail=_thumbnail(places[0]), components=_components(places[1]))
+    if thumbnail.low is None:
+        size = text("units.thumbnail.less")
+    elif thumbnail.high is None:
+        size = text("units.thumbnail.more", side=_side(thumbnail))
+    else:
+        size = text("units.thumbnail", side=_side(thumbnail))
+    components = text("units.components", count=_count(component))
+    if component.high is None:
+        components = text("units.components.more", count=_count(component))
+    elif _count(component) == 1:
+        components = text("units.components.one")
+    return text("units.both", thumbnail=size, components=components)
 
 
 def short(units: Units | None, mse: float) -> str:
     """The same for a table."""
-    places = _places(units, mse)
-    if places is None:
+    if (places := _places(units, mse)) is None:
         return ""
-    if _is_blind(places[1]):
+    thumbnail, component = places
+    if component.low is None:
         return text("units.short.blind")
-    side, more = _side(places[0]), "> " if places[1].high is None else ""
-    bound = {(True, False): "< ", (False, True): "> "}.get((places[0].low is None, places[0].high is None), "")
-    return text("units.short", side=f"{bound}{side}", components=f"{more}{_count(places[1])}")
+    bound = {(True, False): "< ", (False, True): "> "}.get((thumbnail.low is None, thumbnail.high is None), "")
+    more = "> " if component.high is None else ""
+    return text("units.short", side=f"{bound}{_side(thumbnail)}", components=f"{more}{_count(component)}")
 
 
 def _places(units: Units | None, mse: float) -> tuple[Place, Place] | None:
@@ -38,35 +49,13 @@ def _places(units: Units | None, mse: float) -> tuple[Place, Place] | None:
     return None if thumbnail is None or component is None else (thumbnail, component)
 
 
-def _is_blind(component: Place) -> bool:
-    """Whether it is no better than the mean image."""
-    return component.low is None
-
-
-def _thumbnail(place: Place) -> str:
-    if place.low is None:
-        return text("units.thumbnail.less")
-    if place.high is None:
-        return text("units.thumbnail.more", side=_side(place))
-    return text("units.thumbnail", side=_side(place))
-
-
 def _side(place: Place) -> str:
     """The side of a thumbnail, e.g. 4×4, or of the two that it lies between."""
     for size in (place.low, place.high):
         if size is not None and abs(math.log2(place.size / size)) < _NEAR:
-            return _square(size)
-    return f"{_square(place.low or 0)}–{_square(place.high or 0)}"
-
-
-def _square(size: int) -> str:
-    return f"{size}×{size}"
-
-
-def _components(place: Place) -> str:
-    if place.high is None:
-        return text("units.components.more", count=_count(place))
-    return text("units.components.one") if _count(place) == 1 else text("units.components", count=_count(place))
+            return f"{size}×{size}"
+    low, high = place.low or 0, place.high or 0
+    return f"{low}×{low}–{high}×{high}"
 
 
 def _count(place: Place) -> int:
