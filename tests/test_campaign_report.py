@@ -26,6 +26,7 @@ from attncem.records.study import AuditKind
 from attncem.records.study.campaign import labels
 from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign import tables as campaign_tables
+from attncem.reporting.campaign.data import Wall, WallRow, walls
 from attncem.reporting.campaign.load import MEASURES, CampaignView, Judged, load_campaign
 from attncem.reporting.campaign.page import (
     all_tables,
@@ -35,7 +36,6 @@ from attncem.reporting.campaign.page import (
     write_figures,
     write_tables,
 )
-from attncem.reporting.campaign.wall import Wall, WallRow, walls
 from attncem.reporting.figures import HEALTH, Drawing
 from attncem.reporting.table_formats import Column, Item, Table, as_csv, as_latex, as_markdown
 from made_campaigns import ARMS, ATTACKS, CLASSES, Made, make_campaign
@@ -382,7 +382,7 @@ def images_of(wall: Wall, row: WallRow) -> list[str]:
 
 
 def test_a_wall_too_large_is_cut_and_says_so(study: Judged, kind: AuditKind, monkeypatch: Any) -> None:
-    monkeypatch.setattr("attncem.reporting.campaign.wall._BYTES", 30_000)
+    monkeypatch.setattr("attncem.reporting.campaign.data._WALL", 30_000)
     (wall,) = walls(study, kind)
     assert sum(len(image) for row in wall.rows for image in images_of(wall, row)) < 30_000
     assert wall.hidden_images == 8 - len(wall.originals) > 0

@@ -35,10 +35,8 @@ from attncem.records.explanation import Explanation, Gate, Recovery
 from attncem.records.ledger import Ledger
 from attncem.records.metrics import METRICS, mse
 from attncem.records.runs import RunDirectory
-from attncem.reporting.explain.explaining import _distances, explain, forget_training
-from attncem.reporting.explain.page import write_explanation
-from attncem.reporting.explain.recoveries import _strongest, strongest_audit
-from attncem.reporting.explain.words import describe_gates, first_words, standing
+from attncem.reporting.explain.explaining import _distances, _strongest, explain, forget_training, strongest_audit
+from attncem.reporting.explain.page import describe_gates, first_words, standing, write_explanation
 from attncem.training.build import load_data, restore_surrogate
 from attncem.training.surrogates import SURROGATES, build_surrogate, moments
 

@@ -326,7 +326,7 @@ def test_a_template_with_words_would_be_found() -> None:
     assert Words("<p>word</p>").found == ["word"]
 
 
-COMPUTED = ("explaining.py", "portraits.py", "recoveries.py")
+COMPUTED = ("explaining.py", "portraits.py")
 """Modules of reporting that compute with torch; they speak in errors and findings."""
 
 

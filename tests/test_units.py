@@ -23,7 +23,7 @@ from attncem.records.files import read_record
 from attncem.records.ledger import Ledger
 from attncem.records.units import Place, Rung, Units, place
 from attncem.reporting.explain.explaining import explain
-from attncem.reporting.explain.words import describe_recovery
+from attncem.reporting.explain.page import describe_recovery
 from attncem.reporting.runs.units import describe, short
 from probing import LEAKY, subject
 

@@ -101,27 +101,25 @@ class Spot:
 
 PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
 """What is drawn of every training; titles are in the catalogue, under `figure.panel.NAME`."""
-HEALTH = (
-    "active",
-    "plain_loss",
-    "effective_samples",
-    "effective_number",
-    "slot_entropy",
-    "gate_dimension",
-    "gate_snr",
-    "gate_class",
-    "gate_saturation",
-    "gradient_ratio",
-    "latched",
-    "shut_off",
-    "skipped",
-)
+Kind = Literal["number", "share", "ratio"]
+HEALTH: dict[str, Kind] = {
+    "active": "share",
+    "plain_loss": "number",
+    "effective_samples": "share",
+    "effective_number": "number",
+    "slot_entropy": "share",
+    "gate_dimension": "share",
+    "gate_snr": "share",
+    "gate_class": "share",
+    "gate_saturation": "share",
+    "gradient_ratio": "ratio",
+    "latched": "share",
+    "shut_off": "share",
+    "skipped": "share",
+}
 """What is drawn of the surrogates' health; titles are under `figure.health.NAME`."""
 _RARE = frozenset({"latched", "shut_off", "skipped"})
 """Not drawn where they are 0 throughout."""
-Kind = Literal["number", "share", "ratio"]
-KINDS: dict[str, Kind] = {"plain_loss": "number", "effective_number": "number", "gradient_ratio": "ratio"}
-"""What a health figure is where it is not a share."""
 _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
@@ -140,10 +138,10 @@ def training_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = No
 def health_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of the surrogates' health, each with the limit that raises a warning."""
     drawings = []
-    for key in HEALTH:
+    for key, kind in HEALTH.items():
         lines, title = _lines(runs, "train", key, colors), text(f"figure.health.{key}")
         if lines and not (key in _RARE and not any(any(line.y) for line in lines)):
-            svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=KINDS.get(key, "share"))
+            svg = _curves(f"health-{key}", title, text("figure.epoch"), lines, kind=kind)
             drawings.append(Drawing(title, svg, describe_limit(key), key))
     return drawings
 

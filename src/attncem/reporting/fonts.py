@@ -34,15 +34,15 @@ def further(word: str) -> str | None:
 
 
 def _installed(names: Sequence[str]) -> str | None:
-    known = set(font_manager.get_font_names())
-    return next((name for name in names if name in known), None)
+    installed = set(font_manager.get_font_names())
+    return next((name for name in names if name in installed), None)
 
 
 def _look_again() -> bool:
     """Take in fonts that were installed since matplotlib made its list, which it keeps; whether there were any."""
     fonts = font_manager.fontManager
-    known = {font.fname for font in fonts.ttflist}
-    new = [file for file in font_manager.findSystemFonts() if file not in known]
+    listed = {font.fname for font in fonts.ttflist}
+    new = [file for file in font_manager.findSystemFonts() if file not in listed]
     for file in new:
         with suppress(OSError, RuntimeError):  # a file that only looks like a font
             fonts.addfont(file)

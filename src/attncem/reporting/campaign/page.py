@@ -21,9 +21,8 @@ from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.reporting import html
 from attncem.reporting.campaign import plots, tables
-from attncem.reporting.campaign.data import page_data
+from attncem.reporting.campaign.data import page_data, walls
 from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign, lost
-from attncem.reporting.campaign.wall import walls
 from attncem.reporting.figures import NUM_COLORS
 from attncem.reporting.fonts import drawable
 from attncem.reporting.runs.health import comparison_findings

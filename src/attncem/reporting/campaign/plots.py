@@ -279,7 +279,7 @@ def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]
             ends = [(min(by_epoch[epoch]), max(by_epoch[epoch])) for epoch in x]
             axes.fill_between(x, *zip(*ends, strict=True), color=color, alpha=0.18, linewidth=0)
         axes.set_xlabel(text("figure.epoch"))
-        if figures.KINDS.get(key, "share") == "share":
+        if figures.HEALTH[key] == "share":
             axes.set_ylim(-0.03, 1.03)
         last = (text("figure.value", run=arm, value=plain.fmean(it[max(it)])) for arm, it in lines.items())
         return text("figure.last_values", values="; ".join(last))

@@ -7,7 +7,8 @@ import statistics as plain
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 from attncem.base.texts import text
@@ -15,7 +16,7 @@ from attncem.records.audit import Row
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
-from attncem.records.study import ACCURACY, AuditKind, spread_of
+from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
 from attncem.records.study.campaign import short_value
 from attncem.reporting import table_formats as made
 from attncem.reporting import wording
@@ -43,8 +44,13 @@ def _field(key: str, entry: Callable[[R], Item], more: Sequence[str] = ()) -> ma
     return Column(key, text(f"arms.column.{key}"), words=key in _WORDS, more=more), entry
 
 
-def _spread(measure: str, kind: AuditKind) -> made.Field[JudgedArm]:
-    return _field(measure, lambda arm: made.spread_item(measure, arm.summary(measure, kind)), SPREAD)
+def _spread(measure: str, spread: Callable[[R, str], Spread | None]) -> made.Field[R]:
+    """A measure over seeds; ``spread`` takes the row and the measure."""
+    return _field(measure, lambda row: made.spread_item(measure, spread(row, measure)), SPREAD)
+
+
+def _over_seeds(kind: AuditKind) -> Callable[[JudgedArm, str], Spread | None]:
+    return lambda arm, measure: arm.summary(measure, kind)
 
 
 def _arm(arm: JudgedArm, **other: Any) -> Item:
@@ -78,9 +84,9 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
     fields: list[made.Field[JudgedArm]] = [
         _field("arm", lambda arm: _arm(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
         _field("seeds", seeds),
-        _spread(ACCURACY, kind),
+        _spread(ACCURACY, _over_seeds(kind)),
         _field("attack", attack),
-        *(_spread(measure, kind) for measure in ERRORS),
+        *(_spread(measure, _over_seeds(kind)) for measure in ERRORS),
     ]
     return made.table(name, text("arms.headline"), fields, study.arms)
 
@@ -135,7 +141,6 @@ def _score(measure: str) -> made.Field[_CellRow]:
 
 class _AttackRow(NamedTuple):
     kind: AuditKind
-    name: str
     arm: JudgedArm
     rows: Sequence[Row]
 
@@ -143,11 +148,11 @@ class _AttackRow(NamedTuple):
 def attacks(study: Judged) -> Table:
     """Every attack and floor on every arm, over seeds."""
 
-    def spread(measure: str) -> made.Field[_AttackRow]:
-        def entry(of: _AttackRow) -> Item:
-            return made.spread_item(measure, spread_of([it.scores[measure] for it in of.rows if measure in it.scores]))
+    def spread(of: _AttackRow, measure: str) -> Spread | None:
+        return spread_of([row.scores[measure] for row in of.rows if measure in row.scores])
 
-        return _field(measure, entry, SPREAD)
+    def attack(of: _AttackRow) -> Item:
+        return made.row_item(of.rows[0].name, small=text("arms.floor") if of.rows[0].kind == "floor" else "")
 
     def reliable(of: _AttackRow) -> Item:
         count, total = sum(row.verdict.reliable for row in of.rows), len(of.rows)
@@ -155,12 +160,10 @@ def attacks(study: Judged) -> Table:
 
     fields: list[made.Field[_AttackRow]] = [
         *_kind(study),
-        _field(
-            "attack", lambda of: made.row_item(of.name, small=text("arms.floor") if of.rows[0].kind == "floor" else "")
-        ),
+        _field("attack", attack),
         _field("arm", lambda of: _arm(of.arm)),
         _field("seeds", lambda of: word(len(of.rows))),
-        *map(spread, ERRORS),
+        *(_spread(measure, spread) for measure in ERRORS),
         _field("reliable", reliable),
         _field("attack_seconds", lambda of: _seconds(plain.fmean(row.seconds for row in of.rows))),
     ]
@@ -174,7 +177,7 @@ def _attack_rows(study: Judged) -> Iterator[_AttackRow]:
             for arm in study.arms:
                 rows = [row for audit in arm.audits(kind) for row in audit.attacks if row.name == name]
                 if rows:
-                    yield _AttackRow(kind, name, arm, rows)
+                    yield _AttackRow(kind, arm, rows)
 
 
 def comparisons(study: Judged, kind: AuditKind) -> Table:
@@ -204,7 +207,7 @@ def costs(study: Judged, kind: AuditKind) -> Table:
     """What each arm's training and use cost, and what it keeps private."""
     spent = {arm.label: seed_summary(seconds) for arm in study.arms if (seconds := training_seconds(arm))}
     first = next(iter(spent.values()), None)
-    trained = {arm.label: next((cell for cell in arm.cells if cell.manifest), None) for arm in study.arms}
+    trained = {arm.label: cell for arm in study.arms for cell in reversed(arm.cells) if cell.manifest}
 
     def training(arm: JudgedArm) -> Item:
         summary = spent.get(arm.label)
@@ -219,26 +222,21 @@ def costs(study: Judged, kind: AuditKind) -> Table:
         return Item(times, wording.MISSING if times is None else f"{times:.2f} ×")
 
     def epochs(arm: JudgedArm) -> Item:
-        cell = trained[arm.label]
-        return word(cell.config.training.epochs if cell and cell.config else None)
+        config = trained[arm.label].config if arm.label in trained else None
+        return word(config.training.epochs if config else None)
 
-    def count(key: str, name: str) -> made.Field[JudgedArm]:
-        def entry(arm: JudgedArm) -> Item:
-            cell = trained[arm.label]
-            value = cell.manifest.get(name) if cell else None  # absent in runs of older versions
-            return Item(value, wording.count(value))
-
-        return _field(key, entry)
+    def count(arm: JudgedArm, name: str) -> Item:
+        manifest = trained[arm.label].manifest if arm.label in trained else {}
+        return Item(manifest.get(name), wording.count(manifest.get(name)))  # absent in runs of older versions
 
     fields: list[made.Field[JudgedArm]] = [
         _field("arm", lambda arm: _arm(arm, cell=arm.cells[0].id)),
         _field("training", training, SUMMARY),
         _field("ratio", ratio),
         _field("epochs", epochs),
-        count("memory", "peak_memory_bytes"),
-        *(count(name, name) for name in _COSTS),
-        _spread(ACCURACY, kind),
-        _spread("mse", kind),
+        _field("memory", partial(count, name="peak_memory_bytes")),
+        *(_field(name, partial(count, name=name)) for name in _COSTS),
+        *(_spread(measure, _over_seeds(kind)) for measure in (ACCURACY, "mse")),
     ]
     return made.table("costs", text("arms.costs"), fields, study.arms)
 
@@ -247,7 +245,7 @@ class _EffectRow(NamedTuple):
     key: str
     value: object
     name: str
-    summaries: Mapping[str, SeedSummary]
+    summaries: dict[str, SeedSummary]
 
 
 def sensitivity(study: Judged, kind: AuditKind) -> Table:
@@ -268,19 +266,12 @@ def sensitivity(study: Judged, kind: AuditKind) -> Table:
         _field("arm", lambda row: word(row.name, color=study.names.index(row.name))),
         *map(summary, MEASURES),
     ]
-    rows = (row for key in study.options for name in study.names for row in _effect_rows(study, kind, key, name))
-    return made.table("sensitivity", text("arms.sensitivity"), fields, rows)
-
-
-def _effect_rows(study: Judged, kind: AuditKind, key: str, name: str) -> list[_EffectRow]:
-    rows: dict[str, _EffectRow] = {}
-    summaries: dict[str, dict[str, SeedSummary]] = {}
-    for measure in MEASURES:
+    rows: dict[tuple[str, str, str], _EffectRow] = {}
+    for key, name, measure in product(study.options, study.names, MEASURES):
         for effect in study.effects(key, name, measure, kind):
-            own = summaries.setdefault(repr(effect.value), {})
-            own[measure] = effect.summary
-            rows[repr(effect.value)] = _EffectRow(key, effect.value, name, own)
-    return list(rows.values())
+            row = _EffectRow(key, effect.value, name, {})
+            rows.setdefault((key, name, repr(effect.value)), row).summaries[measure] = effect.summary
+    return made.table("sensitivity", text("arms.sensitivity"), fields, rows.values())
 
 
 @dataclass(frozen=True)

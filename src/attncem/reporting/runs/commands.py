@@ -31,8 +31,8 @@ def own_names(runs: Sequence[JudgedRun]) -> str:
     plans = [audit.plan for run in runs if run.config is not None for audit in run.results]
     named = dict.fromkeys(name for plan in plans for name in (plan.suite, _threat(plan)[0]))
     packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
-    own = [name for name in named if name not in packaged]
-    return text("report.commands.own", names=", ".join(own)) if own else ""
+    users = [name for name in named if name not in packaged]
+    return text("report.commands.own", names=", ".join(users)) if users else ""
 
 
 def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
