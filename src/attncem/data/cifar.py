@@ -49,7 +49,9 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle that holds only data; DataError for anything else. Nothing is executed."""
     require_file(path)
     try:
-        raw = _content(path)
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"is refused: it has more than {MOST_BYTES} bytes; get it again")
+        raw = path.read_bytes()
         _check_steps(raw)
         content = _DataUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except DataError as error:
@@ -62,12 +64,6 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
         _text(key): getattr(value, "value", None) if isinstance(value, _ByteArray) else value
         for key, value in content.items()
     }
-
-
-def _content(path: Path) -> bytes:
-    if path.stat().st_size > MOST_BYTES:
-        raise DataError(f"is refused: it has more than {MOST_BYTES} bytes; get it again")
-    return path.read_bytes()
 
 
 def _check_steps(raw: bytes) -> None:

@@ -72,7 +72,8 @@ def _read(name: str, root: str | None) -> DatasetState:
         if name in FOLDER_SETS and root is not None:
             mixed, notes = _mixed_sizes(name, Path(root)), listing_notes(name, Path(root))
         raw = read_dataset(name, root, MIXED_SIZE if mixed else None)
-        notes = [_verdict(raw, root), *([mixed] if mixed else []), *_turned(raw), *notes]
+        turned = [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
+        notes = [_verdict(raw, root), *([mixed] if mixed else []), *turned, *notes]
     except DataError as error:
         return _state(name, "damaged", str(error), ok=False)
     shape = f"{raw.spec.shape[0]}x{MIXED}" if mixed else "x".join(str(size) for size in raw.spec.shape)
@@ -88,10 +89,6 @@ def _mixed_sizes(name: str, folder: Path) -> str:
         return ""
     sizes = " to ".join(f"{width}x{height}" for width, height in (smallest, largest))
     return f"pictures of {sizes} px: training needs data.image_size=PIXELS, which scales them all"
-
-
-def _turned(raw: RawData) -> list[str]:
-    return [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
 
 
 def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attncem.base.types import DataError
-from attncem.data.decoding import GREY, MODES, Opened, as_pixels, open_picture, quiet
+from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
 """Modes of grey pictures with 16 bits; `I` also holds larger numbers, which are refused."""
@@ -35,14 +35,10 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
         what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
         raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
     with quiet(), open_picture(path) as opened:
-        steps = _steps_before(opened)
+        steps = ["first of several frames taken"] if opened.animated else []
+        steps += ["turned as its EXIF data says"] if opened.turned else []
         picture = _sized(_coloured(opened.image, shape[0], steps), shape, steps, squash=squash)
         return Picture(as_pixels(picture, shape), steps, path.stat().st_size)
-
-
-def _steps_before(opened: Opened) -> list[str]:
-    """What the decoder did."""
-    return ["first of several frames taken"] * opened.animated + ["turned as its EXIF data says"] * opened.turned
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:

@@ -85,14 +85,11 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     try:
         model = onnx.load_model_from_string(raw)
     except Exception as error:  # protobuf's errors have no common class of their own
-        raise RunError(f"{path} is not an ONNX file: {_first_line(error)}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError(f"{path} is not an ONNX file: {reason}") from error
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file: it holds no graph")
     return model, hashlib.sha256(raw)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _all_of(message: Any, kind: type) -> Iterator[Any]:
