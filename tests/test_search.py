@@ -20,9 +20,9 @@ from attncem.base.types import ConfigError, RunError
 from attncem.campaigns.choosing import error_of
 from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigns.expansion import plan_cell
-from attncem.campaigns.search import concluding, searching
-from attncem.campaigns.search.searching import check_space, search
-from attncem.campaigns.search.tuning import JOURNAL, Tuner, open_journal
+from attncem.campaigns.searches import concluding, searching
+from attncem.campaigns.searches.searching import check_space, search
+from attncem.campaigns.searches.tuning import JOURNAL, Tuner, open_journal
 from attncem.cli.main import main
 from attncem.config.loading.load import load_config
 from attncem.config.options.search import (

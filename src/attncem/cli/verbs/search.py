@@ -41,7 +41,7 @@ def _searches_help() -> str:
 
 
 def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    from attncem.campaigns.search.searching import search
+    from attncem.campaigns.searches.searching import search
     from attncem.config.options.search import Search
 
     source = Path(known.source) if Path(known.source).is_dir() else known.source

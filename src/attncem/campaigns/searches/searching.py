@@ -24,8 +24,8 @@ from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigns.expansion import plan_cell
 from attncem.campaigns.results import SEARCH
 from attncem.campaigns.running import processes_here
-from attncem.campaigns.search.concluding import conclude, judged
-from attncem.campaigns.search.tuning import Tried, Tuner, needs_optuna, open_journal
+from attncem.campaigns.searches.concluding import conclude, judged
+from attncem.campaigns.searches.tuning import Tried, Tuner, needs_optuna, open_journal
 from attncem.config.loading.load import dump_config, load
 from attncem.config.loading.suggest import known
 from attncem.config.options.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
