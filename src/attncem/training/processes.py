@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -230,8 +231,8 @@ class Helpers:
 
     def __init__(self, size: int, device: torch.device, folder: Path, work: Work, arguments: tuple[Any, ...]) -> None:
         self.store = str(folder / "store")
-        place, packed = (size, device, self.store), _packed(arguments)
-        self._helpers = [Helper(rank, place, folder, work, packed) for rank in range(1, size)]
+        task = partial(_help, size, device, self.store, work, _packed(arguments))
+        self._helpers = [Helper(rank, size, folder, task) for rank in range(1, size)]
 
     def await_ready(self) -> None:
         """Until every helper has imported what it needs; a signal can interrupt this, unlike a collective."""
@@ -258,12 +259,10 @@ class Helpers:
 class Helper:
     """One process that the first one started, with its work."""
 
-    def __init__(
-        self, rank: int, place: tuple[int, torch.device, str], folder: Path, work: Work, packed: bytes
-    ) -> None:
-        self._name, self._ready = f"process {rank + 1} of {place[0]}", threading.Event()
+    def __init__(self, rank: int, size: int, folder: Path, task: Callable[..., None]) -> None:
+        self._name, self._ready = f"process {rank + 1} of {size}", threading.Event()
         self.pool = Workers(1, lambda *_: self._ready.set(), self._name, folder)
-        self.work = self.pool.submit(_help, rank, *place, work, packed, tells=True)
+        self.work = self.pool.submit(task, rank, tells=True)
         self.work.add_done_callback(lambda _: self._ready.set())
 
     def await_ready(self) -> None:
@@ -296,7 +295,7 @@ def _packed(arguments: tuple[Any, ...]) -> bytes:
 
 
 def _help(
-    rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes, progress: Progress
+    size: int, device: torch.device, store: str, work: Work, packed: bytes, rank: int, progress: Progress
 ) -> None:
     """What a helper does: it reports that it is ready, joins, and works."""
     # What the first process packed in memory, the user's modules included; never a file.
