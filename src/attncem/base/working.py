@@ -72,10 +72,11 @@ class Workers:
     def end(self) -> None:
         """End all processes, whatever they are doing; may be called twice."""
         self._lifeline.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._started:
             if not wait([process.sentinel], _END_SECONDS):
                 process.kill()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown()
         for process in self._started:
             process.join()
         self._watched.close()
