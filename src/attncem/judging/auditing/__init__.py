@@ -19,7 +19,7 @@ from attncem.base.texts import text, written
 from attncem.base.types import ConfigError
 from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
-from attncem.config.options.suites import LoadedSuite, Suite
+from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
 from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
@@ -79,7 +79,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     had. `workers` are processes that attack beside each other, each with so many threads; the numbers are the same.
     `reference` is an undefended run of the same data, in whose features probes may measure.
     """
-    rows = Rows.chosen(suite, overrides, only, skip)
+    loaded = load_suite(suite, overrides)
+    rows = Rows(loaded, select_rows(loaded.suite, only, skip))
     adversary = Adversary(threat_model(threat, releases), on, seed, reference)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
@@ -112,14 +113,14 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
     """
     stage, total = written("stage.audit", run=case.subject.name), len(rows.wanted)
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
-    missing = {name: options for name, options in rows.wanted.items() if name not in done}
+    missing = {name: rows.suite.suite.rows[name] for name in rows.wanted if name not in done}
     if leads:
         tell(progress, _start_line(ledger.plan, len(missing), total, compute))
     foretell(case, missing, progress, compute.workers)
     progress(stage, total - len(missing), total, {})
     with closing(_measured(case, missing, compute, _nested(progress, stage))) as measured:
-        for number, row in enumerate(measured, 1):
-            ledger.write(row.row, row.files)
+        for number, result in enumerate(measured, 1):
+            ledger.write(result.row, result.files)
             progress(stage, total - len(missing) + number, total, {})
 
 

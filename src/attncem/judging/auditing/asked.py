@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import known
-from attncem.config.options.base import Options
-from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
+from attncem.config.options.suites import LoadedSuite
 from attncem.config.threats import THREATS, ThreatModel, with_releases
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
@@ -31,22 +29,10 @@ class Compute:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows: the suite with all of them, and the options of those that are wanted now."""
+    """Which rows: the suite with all of them, and the names of those that are wanted now."""
 
     suite: LoadedSuite
-    wanted: Mapping[str, Options]
-
-    @classmethod
-    def chosen(
-        cls,
-        suite: str | Path | Mapping[str, Any] | Suite,
-        overrides: Sequence[str] | Mapping[str, Any],
-        only: Sequence[str],
-        skip: Sequence[str],
-    ) -> Rows:
-        """The rows of a suite that these words choose; ConfigError names a row that it does not have."""
-        loaded = load_suite(suite, overrides)
-        return cls(loaded, {name: loaded.suite.rows[name] for name in select_rows(loaded.suite, only, skip)})
+    wanted: Sequence[str]
 
 
 @dataclass(frozen=True)
