@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, RunError
@@ -155,12 +155,15 @@ def _serve(tasks: Connection, watched: Connection, scratch: Path | None) -> None
 
     After an error of a GPU nothing works in a process any more: what failed takes no other task with it.
     """
-    threading.Thread(target=_end_with_parent, args=(watched, scratch), daemon=True).start()
+    watcher = threading.Thread(target=_end_with_parent, args=(watched, scratch), daemon=True)
+    watcher.start()
     with suppress(EOFError, OSError):  # the parent has gone, perhaps in the middle of a message
         outcome = _Outcome()
         while outcome.error is None:
-            outcome = _do(tasks.recv(), _Reporter(tasks))
+            outcome = _do(tasks.recv(), _Reporter(tasks, scratch))
             tasks.send(outcome)
+    if scratch is not None:  # the work may have failed because the parent was killed: the folder is still there
+        watcher.join(_END_SECONDS)
 
 
 def _do(task: tuple[Callable[..., Any], tuple[Any, ...], bool], reporter: _Reporter) -> _Outcome:
@@ -180,6 +183,11 @@ def _end_with_parent(watched: Connection, scratch: Path | None) -> None:
     """End this process, in the middle of its work, once the pipe is closed."""
     with suppress(OSError, EOFError):
         watched.recv_bytes()
+    _leave(scratch)
+
+
+def _leave(scratch: Path | None) -> NoReturn:
+    """End this process at once, and remove the folder that it shares with its parent."""
     if scratch is not None:
         shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
@@ -188,8 +196,8 @@ def _end_with_parent(watched: Connection, scratch: Path | None) -> None:
 class _Reporter:
     """The progress of a process: a line, or the four values of a progress, goes to the parent."""
 
-    def __init__(self, tasks: Connection) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Connection, scratch: Path | None) -> None:
+        self._tasks, self._scratch = tasks, scratch
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         self._send((stage, done, total, dict(numbers)))
@@ -201,4 +209,4 @@ class _Reporter:
         try:
             self._tasks.send(message)
         except OSError:  # the parent has gone: that must not be taken for a failure of the work
-            os._exit(1)
+            _leave(self._scratch)
