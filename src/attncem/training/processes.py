@@ -44,7 +44,7 @@ Work = Callable[..., object]
 class World:
     """The processes of one run, seen from the one of this `rank`. With one process, every method does nothing."""
 
-    def __init__(self, rank: int = 0, size: int = 1, helpers: Helpers | None = None) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, helpers: Sequence[Helper] = ()) -> None:
         self.rank, self.size = rank, size
         self._helpers = helpers
 
@@ -109,8 +109,7 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            found = self._helpers.failure() if self._helpers else None
-            lost = found or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
+            lost = _failure(self._helpers) or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
             raise TrainingError(f"{lost}. What was saved before is intact: go on with --resume") from error
 
 
@@ -169,14 +168,18 @@ def joined(processes: int, device: torch.device, work: Work, arguments: tuple[An
             yield World(rank, processes)
         return
     with _loopback_only(), tempfile.TemporaryDirectory(prefix="attncem-") as folder:
-        helpers = Helpers(processes, device, Path(folder), work, arguments)
+        store, helpers = str(Path(folder) / "store"), list[Helper]()
+        task = partial(_help, processes, device, store, work, _packed(arguments))
         try:
-            helpers.await_ready()
-            with _group(device, 0, 0, processes, helpers.store):
+            helpers.extend(Helper(rank, processes, Path(folder), task) for rank in range(1, processes))
+            for helper in helpers:
+                helper.await_ready()
+            with _group(device, 0, 0, processes, store):
                 yield World(0, processes, helpers)
-            helpers.join()
+            wait([helper.work for helper in helpers], END_SECONDS)
         finally:
-            helpers.end()
+            for helper in helpers:
+                helper.pool.end()
 
 
 def _check_machine(processes: int, device: torch.device) -> None:
@@ -226,38 +229,8 @@ def _loopback_only() -> Iterator[None]:
         del os.environ[key]
 
 
-class Helpers:
-    """The processes that the first one started; they end with it, and it learns why one of them ended."""
-
-    def __init__(self, size: int, device: torch.device, folder: Path, work: Work, arguments: tuple[Any, ...]) -> None:
-        self.store = str(folder / "store")
-        task = partial(_help, size, device, self.store, work, _packed(arguments))
-        self._helpers = [Helper(rank, size, folder, task) for rank in range(1, size)]
-
-    def await_ready(self) -> None:
-        """Until every helper has imported what it needs; a signal can interrupt this, unlike a collective."""
-        for helper in self._helpers:
-            helper.await_ready()
-
-    def join(self) -> None:
-        """Until every helper has done its work, for some seconds at most."""
-        wait([helper.work for helper in self._helpers], END_SECONDS)
-
-    def failure(self) -> str | None:
-        """Why a helper ended, in words; None when all are at work."""
-        self.join()
-        reasons = [reason for helper in self._helpers if (reason := helper.failure())]
-        # Who was lost says more than who missed it.
-        return min(reasons, key=lambda reason: LOST in reason, default=None)
-
-    def end(self) -> None:
-        """End those that are still there."""
-        for helper in self._helpers:
-            helper.pool.end()
-
-
 class Helper:
-    """One process that the first one started, with its work."""
+    """A process that the first one started, with its work; it ends with the first."""
 
     def __init__(self, rank: int, size: int, folder: Path, task: Callable[..., None]) -> None:
         self._name, self._ready = f"process {rank + 1} of {size}", threading.Event()
@@ -266,7 +239,7 @@ class Helper:
         self.work.add_done_callback(lambda _: self._ready.set())
 
     def await_ready(self) -> None:
-        """Until it is ready; TrainingError where it is not in time, or failed."""
+        """Until it has imported what it needs; a signal can interrupt this, unlike a collective."""
         if not self._ready.wait(START_SECONDS):
             raise TrainingError(f"{self._name} did not begin within {START_SECONDS:g} s")
         if (reason := self.failure()) is not None:
@@ -279,6 +252,14 @@ class Helper:
             return f"{self._name} ended without a word ({error.how})"
         reason = f"{error}" if isinstance(error, AttncemError) else f"{type(error).__name__}: {_first_line(error)}"
         return None if error is None else f"{self._name} failed: {reason}"
+
+
+def _failure(helpers: Sequence[Helper]) -> str | None:
+    """Why a helper ended, in words; None when all are at work."""
+    wait([helper.work for helper in helpers], END_SECONDS)
+    reasons = [reason for helper in helpers if (reason := helper.failure())]
+    # Who was lost says more than who missed it.
+    return min(reasons, key=lambda reason: LOST in reason, default=None)
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes:
