@@ -17,17 +17,17 @@ from attncem.data.decoding import require_file
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30
-"""Size of a file at most; the largest, train of CIFAR-100, has 155 million bytes."""
+"""Largest size of a file; train of CIFAR-100 has 155 million bytes."""
 MOST_STEPS = 10**7
-"""Steps of a pickle at most; some 200,000 are usual."""
+"""Largest number of pickle steps; about 200,000 are usual."""
 MOST_TUPLES = 1000
-"""Tuples in a pickle at most; some ten are usual."""
+"""Largest number of tuples in a pickle; about ten are usual."""
 PLAIN = frozenset(
     """INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE STRING BINSTRING
     SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 GLOBAL
     STACK_GLOBAL REDUCE""".split()  # noqa: SIM905  (a line each would be longer than its use)
 )
-"""Steps that leave text, a number or one of the stand-ins below: what a pickle may use again."""
+"""Steps that produce text, a number or a stand-in below; a pickle may reuse these."""
 KEEPING, ASKING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
 
 

@@ -1,4 +1,4 @@
-"""What data sets there are, where they lie and whether they are whole. No torch."""
+"""Available data sets, their folders and whether they are complete. No torch."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class DatasetState:
     ok: bool
     state: str
     note: str
-    """Where it lies or was looked for, what is wrong, and how to get it."""
+    """Its folder or the searched folders, its problem, and how to get it."""
 
 
 def inspect_datasets(root: str | None = None, *, verify: bool = False) -> list[DatasetState]:
-    """Look for every data set of the table; with `verify`, read and check what is found."""
+    """Search for every data set of the table; with `verify`, read and check it."""
     return [_inspect(name, root, verify=verify) for name in DATASETS]
 
 

@@ -75,11 +75,11 @@ def foreign_architecture(spec: DatasetSpec, options: ModelOptions) -> Architectu
 
 
 def split_at(network: nn.Module, cut: str, *, name: str = "the network") -> tuple[nn.Module, nn.Module]:
-    """Client and server of any classifier: all that the module `cut` needs, it included, and all that follows.
+    """Client and server of any classifier: everything up to and including the module `cut`, and the rest.
 
-    server(client(x)) equals network(x), with the same weights. The forwards of the modules that hold `cut` are
-    traced by torch.fx. ConfigError where the cut cannot be: a module that is unknown, not called exactly once, gone
-    around by other features, or in whose holders training takes another way than evaluation.
+    server(client(x)) equals network(x), with the same weights. torch.fx traces the forward functions of the modules
+    that contain `cut`. ConfigError for an impossible cut: a module that is unknown, not called exactly once, bypassed
+    by other features, or whose parents behave differently in training.
     """
     modules = [path for path, _ in network.named_modules() if path]
     if cut not in modules:
