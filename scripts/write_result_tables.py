@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/front-ends.md and docs/audit.md anew from the results of their campaigns.
+"""Write the tables of docs/front-ends.md and docs/audit.md from the results of their campaigns.
 
-Each stands between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with what this would write.
+Each is between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with the output of this script.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")
 SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
 RECOMMENDED = ("light", "balanced")
-"""Levels whose configuration is what this selection chose; what was measured later took the place of the others."""
+"""Levels whose configuration comes from this selection; later measurements replaced the others."""
 TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
@@ -94,7 +94,7 @@ def evidence_table() -> str:
 
 
 def ladder_table() -> str:
-    """The MSE that every row leaves of each model, the strongest of one release in bold, and the time of the rows."""
+    """The MSE of every row on each model, the strongest with one release in bold, and the time of the rows."""
     found = results("ladder_cifar10")
     strongest = [_strongest_once(found, cell) for cell in found.cells]
     head = ["row", *_models(found), "seconds"]
@@ -108,13 +108,13 @@ def ladder_table() -> str:
 
 
 def ladder_summary() -> str:
-    """By how much the baseline's row misses the strongest, what asking again takes off, how long the suite takes."""
+    """Distance of the baseline's row to the strongest, gain of repeated releases, time of the suite."""
     found = results("ladder_cifar10")
     told: dict[str, Callable[[CellResult], str]] = {
         "strongest of `standard`": lambda cell: str(cell.audits[0].strongest),
-        "the baseline's decoder leaves more than it by": lambda cell: _missed(cell, str(cell.audits[0].strongest)),
-        "… and more than the strongest of all by": lambda cell: _missed(cell, _strongest_once(found, cell)),
-        "16 releases take off a small decoder's error": _taken_off,
+        "error of the baseline's decoder above it": lambda cell: _missed(cell, str(cell.audits[0].strongest)),
+        "… and above the strongest of all": lambda cell: _missed(cell, _strongest_once(found, cell)),
+        "16 releases lower a small decoder's error by": _taken_off,
         "`standard` without white box, seconds": lambda cell: f"{_suite_seconds(cell):.0f}",
     }
     lines = [[name, *map(of, found.cells)] for name, of in told.items()]
@@ -136,7 +136,7 @@ def _seconds(cell: CellResult) -> dict[str, float]:
 
 
 def _strongest_once(found: CampaignTable, cell: CellResult) -> str:
-    """The row of all audits that leaves least of an image which it has seen once."""
+    """The strongest row of all audits with one release per image."""
     often = {row for audit in found.audits for row, options in audit.rows.items() if "releases" in options}
     errors = _errors(cell)
     return min(errors.keys() - often, key=errors.__getitem__)
@@ -172,7 +172,7 @@ def _attack(cell: CellResult, row: str) -> dict[str, Any]:
 
 
 def _front_end(config: RunConfig) -> str:
-    """A front end and its options that are not the defaults."""
+    """A front end and its non-default options."""
     options = config.model.front_end.model_dump(exclude_defaults=True, exclude={"name"})
     return " ".join([config.model.front_end.name, *(f"{key} {value:g}" for key, value in options.items())])
 
@@ -198,7 +198,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder_table,
     "ladder_summary": ladder_summary,
 }
-"""Tables by the name that a page calls them."""
+"""Tables by their name on a page."""
 
 if __name__ == "__main__":
     for page in PAGES:

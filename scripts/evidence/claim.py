@@ -230,12 +230,10 @@ def _how(known: Slope) -> str:
 
 def worth(known: Slope) -> str:
     """The change of the errors per point of accuracy, and the settings it was measured on."""
-    told = f"{_percent(known, 'mse')} of the MSE and {_percent(known, 'structure')} of the structure error"
+    errors = f"the MSE by {_percent(known, 'mse')} and the structure error by {_percent(known, 'structure')}"
     files = ", ".join(map(link, known.campaigns))
-    return (
-        f"one point of accuracy changes them by {told}. This is one slope for {len(known.curves)} settings at several "
-        f"λ each ({files})"
-    )
+    settings = f"{len(known.curves)} settings at several λ each"
+    return f"one more point of accuracy changes {errors}. This is one slope for {settings} ({files})"
 
 
 def _percent(known: Slope, measure: str) -> str:
@@ -283,8 +281,8 @@ def verdicts(found: Found) -> list[Verdict]:
     lines.append(Verdict(f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
     worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
     tested = all(one.answer != "too_few_seeds" for one in own.values())
-    told = f"worse: {', '.join(worse)}" if worse else "none shown" if tested else "too few seeds to tell"
-    lines.append(Verdict(f"no measure worse; {told}", tested and not worse))
+    told = f"shown to be worse: {', '.join(worse) or 'none'}" if tested else "too few seeds for a test"
+    lines.append(Verdict(f"no measure may be worse; {told}", tested and not worse))
     if "c" in found.equal or abs(found.arms["c"].accuracy - found.arms["a"].accuracy) <= AGREE:
         return lines
     return [Verdict(f"{one.said} (at a different accuracy than a)", reached=False) for one in lines]

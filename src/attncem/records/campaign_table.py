@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from attncem.base.record import Record
@@ -11,7 +11,6 @@ Interval = list[float]
 """Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
 
 
-@dataclass(frozen=True)
 class AskedAudit(Record):
     """One audit of every cell: suite and version, the options of its rows that are not the defaults, the adversary,
     the images and weights, and the devices it ran on. What an older file did not keep is absent.
@@ -25,7 +24,6 @@ class AskedAudit(Record):
     devices: list[str] | None = None
 
 
-@dataclass(frozen=True)
 class CellAudit(Record):
     """What one audit found of a cell.
 
@@ -42,7 +40,6 @@ class CellAudit(Record):
     row_seconds: dict[str, float] | None = None
 
 
-@dataclass(frozen=True)
 class CellResult(Record):
     """One run of a campaign with its audits, in the order of the campaign's; ``config`` is a hash of its options."""
 
@@ -59,7 +56,6 @@ class CellResult(Record):
     config: str | None = None
 
 
-@dataclass(frozen=True)
 class CampaignTable(Record):
     """A campaign's results: ``sha256`` is that of its campaign.yaml, ``command`` what makes the file anew.
 
