@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import error_of
-from attncem.campaigns.claims import ACCURACY, Arm, Curve, arms_of
 from attncem.records.statistics import error_at
-from evidence.others import BEYOND, SELECTION, SETTING, choices, chosen, named, points, setting, told_match
-from evidence.source import Source, config_of, link, not_measured, weight_of
+from attncem.records.study import ACCURACY
+from evidence.others import BEYOND, SELECTION, SETTING, choices, chosen, named, points, told_match
+from evidence.source import Setting, Source, link, not_measured
 from evidence.words import front_end, number, seeds_of, table, title
 
 MEASURES = {"mse": "MSE", "structure": "structure error"}
@@ -19,8 +19,7 @@ MEASURES = {"mse": "MSE", "structure": "structure error"}
 class Beside:
     """A setting, and the ratio of its error to the baseline's at the same accuracy."""
 
-    campaign: str
-    arm: Arm
+    arm: Setting
     times: dict[str, float]
     part: str = ""
     """The part of the claim that this setting was chosen for."""
@@ -36,7 +35,7 @@ def section(source: Source) -> str:
     found = source.table(BEYOND)
     if found is None:
         return not_measured(BEYOND)
-    parts = [points(BEYOND, found)]
+    parts = [points(found)]
     if matched := choices(source, campaign=BEYOND):
         told = "At the validation accuracy of arm a, as above:"
         parts += [told, table(["setting", "λ", "error", "within"], [told_match(one) for one in matched])]
@@ -45,16 +44,13 @@ def section(source: Source) -> str:
     return "\n\n".join(parts)
 
 
-def baseline(source: Source) -> Curve:
+def baseline(source: Source) -> list[Setting]:
     """The baseline's kmeans at all its λ, with the same images and attacks."""
-    return [(weight_of(campaign, arm), arm) for campaign, arm in _arms(source) if arm.name == SELECTION.reference]
+    return [arm for arm in _arms(source) if arm.name == SELECTION.reference]
 
 
-def _arms(source: Source) -> Iterator[tuple[str, Arm]]:
-    """The arms of both campaigns, each with its campaign."""
-    for campaign in (SELECTION.campaign, BEYOND):
-        if found := source.table(campaign):
-            yield from ((campaign, arm) for arm in arms_of(found))
+def _arms(source: Source) -> list[Setting]:
+    return [arm for campaign in (SELECTION.campaign, BEYOND) for arm in source.arms(campaign)]
 
 
 def beside_baseline(source: Source) -> list[Beside]:
@@ -64,27 +60,27 @@ def beside_baseline(source: Source) -> list[Beside]:
     """
     curve, parts = baseline(source), {one.matched.name: part for part, one in chosen(source).items()}
     made = []
-    for campaign, arm in _arms(source):
-        asked = arm.name in parts if campaign == SELECTION.campaign else arm.name != SELECTION.reference
+    for arm in _arms(source):
+        asked = arm.name in parts if arm.campaign == SELECTION.campaign else arm.name != SELECTION.reference
         if asked and not arm.collapsed and (times := _times(arm, curve)):
-            made.append(Beside(campaign, arm, times, parts.get(arm.name, "")))
+            made.append(Beside(arm, times, parts.get(arm.name, "")))
     return sorted(made, key=lambda one: -one.gain)
 
 
-def _times(arm: Arm, curve: Curve) -> dict[str, float] | None:
+def _times(arm: Setting, curve: Sequence[Setting]) -> dict[str, float] | None:
     """Ratios of an arm's mean errors to the baseline's, interpolated linearly between the two nearest λ."""
     if not curve:
         return None
-    accuracies = [one.accuracy for _, one in curve]
-    there = {name: error_at(accuracies, [one.mean(name) for _, one in curve], arm.accuracy) for name in MEASURES}
+    accuracies = [one.accuracy for one in curve]
+    there = {name: error_at(accuracies, [one.mean(name) for one in curve], arm.accuracy) for name in MEASURES}
     if not all(one.values for one in there.values()):
         return None
     return {name: arm.mean(name) / one.values[0] for name, one in there.items()}
 
 
-def _told(curve: Curve, beside: Sequence[Beside]) -> str:
-    weights = ", ".join(f"{weight:g}" for weight, _ in curve)
-    ends = [number(ACCURACY, end(arm.accuracy for _, arm in curve)) for end in (min, max)]
+def _told(curve: Sequence[Setting], beside: Sequence[Beside]) -> str:
+    weights = ", ".join(f"{arm.weight:g}" for arm in curve)
+    ends = [number(ACCURACY, end(arm.accuracy for arm in curve)) for end in (min, max)]
     best = beside[0]
     gains = " and ".join(f"{best.times[name]:.2f} times the {word}" for name, word in MEASURES.items())
     return (
@@ -99,16 +95,20 @@ def _told(curve: Curve, beside: Sequence[Beside]) -> str:
 
 
 def _table(beside: Sequence[Beside]) -> str:
-    lines = []
-    for one in beside:
-        own = [number(ACCURACY, one.arm.accuracy), *(f"{one.times[name]:.2f}" for name in MEASURES)]
-        part = f"**{one.part}**" if one.part else ""
-        lines.append([*setting(config_of(one.campaign, one.arm)), *own, part])
+    lines = [
+        [
+            *(write(one.arm) for write in SETTING.values()),
+            number(ACCURACY, one.arm.accuracy),
+            *(f"{one.times[name]:.2f}" for name in MEASURES),
+            f"**{one.part}**" if one.part else "",
+        ]
+        for one in beside
+    ]
     head = [*SETTING, title(ACCURACY), *(f"{word}, times" for word in MEASURES.values()), "setting of"]
     return table(head, lines, left=len(SETTING))
 
 
 def _setting(one: Beside) -> str:
-    config = config_of(one.campaign, one.arm)
+    config = one.arm.config
     front = "without a front end" if config.model.front_end.name == "none" else f"behind {front_end(config)}"
     return f"`{config.model.name}` {front} with {named(config)}"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from attncem.campaigns.claims import ACCURACY, Arm, Curve, Effect, arms_of, effects, moved, slopes
 from attncem.config.options.run import RunConfig
 from attncem.records.campaign_table import CampaignTable
-from evidence.source import Source, config_of, link, not_measured
+from attncem.records.metrics import METRICS
+from attncem.records.study import ACCURACY
+from attncem.records.study.equal import PairEffect, effects, moved, slopes
+from evidence.source import Setting, Source, link, not_measured
 from evidence.words import (
     ANSWERS,
     conditions,
@@ -24,6 +26,7 @@ from evidence.words import (
     seeds_of,
     spread,
     table,
+    table_of,
     title,
     unfinished,
 )
@@ -57,20 +60,24 @@ class Claim:
 
 @dataclass(frozen=True)
 class Slope:
-    """Settings at several weights each, with the campaigns that have them: one slope for all of them."""
+    """Settings at several weights each: one slope for all of them."""
 
-    campaigns: list[str]
-    curves: list[Curve]
+    curves: list[list[Setting]]
+
+    @property
+    def campaigns(self) -> list[str]:
+        """The campaigns that measured these settings."""
+        return list(dict.fromkeys(curve[0].campaign for curve in self.curves))
 
     @cached_property
     def lines(self) -> dict[str, float]:
         """The slope of every measure."""
-        return slopes(self.curves)
+        return slopes([[(arm.weight, arm) for arm in curve] for curve in self.curves])
 
     @cached_property
     def reach(self) -> float:
         """The largest accuracy change that λ caused in one setting."""
-        along = [[arm.accuracy for _, arm in curve] for curve in self.curves]
+        along = [[arm.accuracy for arm in curve] for curve in self.curves]
         return max((max(own) - min(own) for own in along), default=0.0)
 
     def corrects(self, away: float) -> bool:
@@ -80,7 +87,7 @@ class Slope:
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest accuracy of a setting at one of its weights."""
-        measured = [arm.accuracy for curve in self.curves for _, arm in curve]
+        measured = [arm.accuracy for curve in self.curves for arm in curve]
         return min(measured, default=math.inf), max(measured, default=-math.inf)
 
     def covers(self, accuracy: float) -> bool:
@@ -88,24 +95,19 @@ class Slope:
         return self.ends[0] <= accuracy <= self.ends[1]
 
     @cached_property
-    def _lines_without_one(self) -> list[dict[str, float]]:
+    def without_one(self) -> list[dict[str, float]]:
         """The slopes with each setting left out in turn; empty for fewer than three settings."""
-        parts = [[*self.curves[:at], *self.curves[at + 1 :]] for at in range(len(self.curves))]
-        return [slopes(part) for part in parts] if len(parts) > 2 else []
-
-    def without_one(self, measure: str) -> list[float]:
-        """The slope of a measure with each setting left out in turn, where it has one."""
-        return [lines[measure] for lines in self._lines_without_one if measure in lines]
+        parts = [Slope([*self.curves[:at], *self.curves[at + 1 :]]) for at in range(len(self.curves))]
+        return [part.lines for part in parts] if len(parts) > 2 else []
 
 
 @dataclass(frozen=True)
 class Found:
-    """A measured claim: its arms by part, the campaign of each, and the slope that corrects them."""
+    """A measured claim: its arms by part, and the slope that corrects them."""
 
     claim: Claim
     table: CampaignTable
-    arms: dict[str, Arm]
-    origin: dict[str, str]
+    arms: dict[str, Setting]
     slope: Slope
 
     @property
@@ -114,43 +116,40 @@ class Found:
         return self.arms.keys() >= self.claim.parts.keys()
 
     @property
-    def equal(self) -> dict[str, Arm]:
+    def equal(self) -> dict[str, Setting]:
         """The arms corrected to the mean accuracy of a, without those that are too far away to correct."""
         at, along = self.arms["a"].accuracy, self.slope.lines
         near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
         return {part: moved(arm, at, along) for part, arm in near.items()}
 
-    def over(self, arms: Mapping[str, Arm]) -> dict[tuple[str, str], dict[str, Effect]]:
+    def over(self, arms: Mapping[str, Setting]) -> dict[tuple[str, str], dict[str, PairEffect]]:
         """Every measured pair of parts, by measure."""
         pairs = [(one, other) for one, other in PAIRS if one in arms and other in arms]
-        found = effects([(arms[one], arms[other]) for one, other in pairs])
-        return {pair: {one.measure: one for one in own} for pair, own in zip(pairs, found, strict=True)}
+        return dict(zip(pairs, effects([(arms[one], arms[other]) for one, other in pairs]), strict=True))
 
-    def judged(self, one: str, other: str) -> dict[str, Effect]:
+    def judged(self, one: str, other: str) -> dict[str, PairEffect]:
         """One part over another in every measure, at equal accuracy where that is known."""
         return self.over(self.arms)[one, other] | self.over(self.equal).get((one, other), {})
 
 
 def find(source: Source, claim: Claim) -> Found | None:
     """The claim from its files; None where they are missing or have nothing to compare with arm a."""
-    arms: dict[str, Arm] = {}
-    origin: dict[str, str] = {}
-    wanted = {part: (claim.campaign, arm) for part, arm in claim.parts.items()} | dict(claim.further)
-    for part, (campaign, name) in wanted.items():
-        table = source.table(campaign)
-        own = [] if table is None else arms_of(table, balanced=claim.balanced)
-        if arm := next((one for one in own if one.name == name), None):
-            arms[part], origin[part] = arm, campaign
-    main = source.table(claim.campaign)
-    if main is None or "a" not in arms or len(arms) == 1:
+    wanted = {part: (claim.campaign, name) for part, name in claim.parts.items()} | dict(claim.further)
+    arms = {
+        part: arm
+        for part, (campaign, name) in wanted.items()
+        for arm in source.arms(campaign, balanced=claim.balanced)
+        if arm.name == name
+    }
+    table = source.table(claim.campaign)
+    if table is None or "a" not in arms or len(arms) == 1:
         return None
-    return Found(claim, main, arms, origin, slope(source, config_of(origin["a"], arms["a"]), balanced=claim.balanced))
+    return Found(claim, table, arms, slope(source, arms["a"].config, balanced=claim.balanced))
 
 
 def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
     """Settings at several weights with the data, network and channel of a configuration."""
-    curves = {campaign: source.curves(campaign, like, balanced=balanced) for campaign in CURVES}
-    return Slope([name for name, own in curves.items() if own], [curve for own in curves.values() for curve in own])
+    return Slope([curve for campaign in CURVES for curve in source.curves(campaign, like, balanced=balanced)])
 
 
 # the section
@@ -166,34 +165,33 @@ def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
 
 
 def _arms(found: Found) -> str:
-    files = ", ".join(dict.fromkeys(link(campaign) for campaign in found.origin.values()))
-    configs = {part: config_of(found.origin[part], arm) for part, arm in found.arms.items()}
-    lines = [
-        [f"**{part}**", config.model.name, front_end(config), method(config), f"{config.noise_std:g}"]
-        for part, config in configs.items()
-    ]
+    files = ", ".join(dict.fromkeys(link(arm.campaign) for arm in found.arms.values()))
+    columns: dict[str, Callable[[tuple[str, RunConfig]], str]] = {
+        "arm": lambda row: f"**{row[0]}**",
+        "network": lambda row: row[1].model.name,
+        "front end": lambda row: front_end(row[1]),
+        "surrogate": lambda row: method(row[1]),
+        "σ": lambda row: f"{row[1].noise_std:g}",
+    }
+    configs = [(part, arm.config) for part, arm in found.arms.items()]
     told = f"{files}; {seeds_of(list(found.arms.values()))}. {conditions(found.table)}"
-    return f"{told}\n\n{table(['arm', 'network', 'front end', 'surrogate', 'σ'], lines, left=4)}"
+    return f"{told}\n\n{table_of(configs, columns, left=4)}"
 
 
 def _numbers(found: Found) -> str:
-    arms = found.arms
-    shown = [ACCURACY, *arms["a"].measures]
-    lines = [
-        [title(name, balanced=found.claim.balanced), *(spread(name, arm.values[name]) for arm in arms.values())]
-        for name in shown
-        if all(name in arm.values for arm in arms.values())
-    ]
-    strongest = Counter(name for arm in arms.values() for name in arm.strongest)
+    arms = found.arms.values()
+    shown = [ACCURACY, *(name for name in METRICS if all(name in arm.measures() for arm in arms))]
+    lines = [[title(name, balanced=found.claim.balanced), *(spread(name, arm) for arm in arms)] for name in shown]
+    strongest = Counter(str(audit.strongest) for arm in arms for audit in arm.audits())
     told = f"Strongest attack (runs): {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
-    return f"{told}{doubtful(arms.values())}\n\n{table(['', *(f'**{part}**' for part in arms)], lines)}"
+    return f"{told}{doubtful(arms)}\n\n{table(['', *(f'**{part}**' for part in found.arms)], lines)}"
 
 
 def _rows(found: Found) -> str:
     """The MSE of every row; rows with several releases (x4, x16 …) see more than the adversary of the claim."""
     arms = found.arms.values()
     names = [name for name in found.arms["a"].rows if all(name in arm.rows for arm in arms)]
-    lines = [[name, *(spread("mse", arm.rows[name]) for arm in arms)] for name in names]
+    lines = [[name, *(spread("mse", arm, name) for arm in arms)] for name in names]
     head = ["MSE ↑ of the row", *(f"**{part}**" for part in found.arms)]
     return f"Every attack and floor; a row with xN sees N releases of each image:\n\n{table(head, lines)}"
 
@@ -240,8 +238,8 @@ def worth(known: Slope) -> str:
 
 def _percent(known: Slope, measure: str) -> str:
     """A slope per point of accuracy, and its range when one setting is left out."""
-    each = [known.lines[measure], *known.without_one(measure)]
-    mean, *others = (f"{100 * (math.exp(value / 100) - 1):+.1f}" for value in each)
+    each = [known.lines, *known.without_one]
+    mean, *others = (f"{100 * (math.exp(own[measure] / 100) - 1):+.1f}" for own in each if measure in own)
     ends = sorted(others, key=float)
     return f"{mean} % ({ends[0]} to {ends[-1]} with one setting left out)" if ends else f"{mean} %"
 
@@ -266,45 +264,37 @@ def _effects(found: Found) -> str:
 # the goals
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One goal of the claim and whether it is reached."""
-
-    said: str
-    reached: bool
-
-
-def verdicts(found: Found) -> list[Verdict]:
-    """Each goal of the claim: c over a. An arm with a different, uncorrected accuracy reaches none."""
+def verdicts(found: Found) -> list[tuple[str, bool]]:
+    """Each goal of the claim, c over a, and whether it is reached. At a different, uncorrected accuracy none is."""
     own = found.judged("c", "a")
     lines = [_times(own[name], least, better) for name, (least, better) in GOALS.items()]
     similar = own["ssim"]
     lower = similar.answer == "more_private" and _sure(similar)
-    lines.append(Verdict(f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
+    lines.append((f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
     worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
     tested = all(one.answer != "too_few_seeds" for one in own.values())
     told = f"worse: {', '.join(worse)}" if worse else "none shown" if tested else "too few seeds to tell"
-    lines.append(Verdict(f"no measure worse; {told}", tested and not worse))
+    lines.append((f"no measure worse; {told}", tested and not worse))
     if "c" in found.equal or abs(found.arms["c"].accuracy - found.arms["a"].accuracy) <= AGREE:
         return lines
-    return [Verdict(f"{one.said} (at a different accuracy than a)", reached=False) for one in lines]
+    return [(f"{said} (at a different accuracy than a)", False) for said, _ in lines]
 
 
-def _times(effect: Effect, least: float, better: float) -> Verdict:
+def _times(effect: PairEffect, least: float, better: float) -> tuple[str, bool]:
     times = effect.comparison.ratio or 0.0
     reached = effect.answer == "more_private" and _sure(effect) and times >= least
     stretch = f"; {better:g} times as well" if reached and times >= better else ""
     said = f"{title(effect.measure)} at least {least:g} times: {ratio(effect)}, p {p_value(effect)}{stretch}"
-    return Verdict(said, reached)
+    return said, reached
 
 
-def _sure(effect: Effect) -> bool:
+def _sure(effect: PairEffect) -> bool:
     p = effect.comparison.adjusted_p
     return p is not None and p <= LEVEL
 
 
 def _goals(found: Found) -> str:
-    lines = [f"- {'reached' if one.reached else '**not reached**'}: {one.said}" for one in verdicts(found)]
+    lines = [f"- {'reached' if reached else '**not reached**'}: {said}" for said, reached in verdicts(found)]
     parts = [f"- effect of {what}: {_part(found, *pair)}" for what, pair in _shares(found).items()]
     return "\n".join([f"**The goals, c over a, at p ≤ {LEVEL:g}:**", "", *lines, *parts])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attncem.campaigns.claims import ACCURACY, Arm
+from attncem.records.study import ACCURACY
 from attncem.reporting.campaign.plots import Ink, Plot, files
+from evidence.source import Setting
 
 
 def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:
@@ -24,7 +25,7 @@ def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[
     return next(content for file, content in files(plot) if file.endswith(".svg"))
 
 
-def seeds(axes: Any, arm: Arm, color: str, marker: str) -> None:
+def seeds(axes: Any, arm: Setting, color: str, marker: str) -> None:
     """Every run of an arm as a small, pale point."""
-    accuracies = [100 * value for value in arm.values[ACCURACY]]
-    axes.plot(accuracies, arm.values["mse"], color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)
+    accuracies = [100 * value for value in arm.values(ACCURACY)]
+    axes.plot(accuracies, arm.values("mse"), color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from attncem.campaigns.choosing import Candidate, error_of, undominated
-from attncem.campaigns.claims import ACCURACY, Arm, arms_of, moved
-from attncem.records.comparison import FrontPoint
-from attncem.records.statistics import pareto
+from attncem.records.study import ACCURACY, Study
+from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
 from evidence.claim import Slope, slope, worth
 from evidence.drawing import accuracy_and_error, seeds
-from evidence.source import Source, config_of, not_measured, weight_of
-from evidence.words import front_end, method, number, spread, table, title, whence
+from evidence.source import Setting, Source, not_measured, settings
+from evidence.words import front_end, method, number, spreads, table, table_of, title, whence
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -33,7 +32,7 @@ def section(source: Source) -> str:
     found = source.table(CAMPAIGN)
     if found is None:
         return not_measured(CAMPAIGN)
-    arms = arms_of(found)
+    arms = settings(found)
     told = (
         f"{whence(found, arms)}\n\n"
         f"![Accuracy against the MSE of the strongest attack]({FIGURE})\n\n"
@@ -43,31 +42,20 @@ def section(source: Source) -> str:
     return told + "\n\n".join([*_at_equal_accuracy(source), _all(arms)])
 
 
-def _all(arms: Sequence[Arm]) -> str:
+def _all(arms: Sequence[Setting]) -> str:
     """Every arm at every point, the most accurate first."""
-    places, lines = standings(arms), []
-    for arm in sorted(arms, key=lambda one: -one.accuracy):
-        config, place = config_of(CAMPAIGN, arm), places[label(arm)]
-        numbers = [spread(name, arm.values[name]) for name in (ACCURACY, *SHOWN)]
-        standing = f"{_STANDINGS[place.standing]}, {100 * place.share:.0f} %"
-        lines.append([front_end(config), method(config), *numbers, standing])
-    head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
+    places = Study(arms).front("mse")
+    columns: dict[str, Callable[[Setting], str]] = {
+        "front end": lambda arm: front_end(arm.config),
+        "surrogate": lambda arm: method(arm.config),
+        **spreads((ACCURACY, *SHOWN)),
+        "on the front": lambda arm: f"{_STANDINGS[places[arm.label].standing]}, {100 * places[arm.label].share:.0f} %",
+    }
     return (
         "All settings. *On the front* compares accuracy and MSE with their intervals; the percentage is the share of "
         "seed resamples on the front ([Statistics](statistics.md#fronts)). Three seeds leave most answers open.\n\n"
-        + table(head, lines, left=2)
+        + table_of(sorted(arms, key=lambda arm: -arm.accuracy), columns, left=2)
     )
-
-
-def label(arm: Arm) -> str:
-    """An arm and its point, as the figure tells them apart."""
-    return " ".join([arm.name, *(f"{value:g}" for value in arm.point.values())])
-
-
-def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
-    """Where every arm stands by accuracy and MSE."""
-    points = {label(arm): list(zip(arm.values[ACCURACY], arm.values["mse"], strict=True)) for arm in arms}
-    return {point.name: point for point in pareto(points)}
 
 
 # at equal accuracy
@@ -78,8 +66,8 @@ class Sides:
     """Every surrogate at one accuracy: without a front end, and behind it."""
 
     known: Slope
-    without: Mapping[str, Arm]
-    behind: Mapping[str, Arm]
+    without: Mapping[str, Setting]
+    behind: Mapping[str, Setting]
 
     def times(self, measure: str) -> list[float]:
         """Ratio of each surrogate's error behind the front end to that without one."""
@@ -88,11 +76,10 @@ class Sides:
 
 def sides(source: Source) -> Sides | None:
     """The surrogates that are known at that accuracy on both sides; None if there are none."""
-    found = source.table(CAMPAIGN)
-    if found is None:
+    arms = source.arms(CAMPAIGN)
+    if not arms:
         return None
-    arms = arms_of(found)
-    known = slope(source, config_of(CAMPAIGN, arms[0]))
+    known = slope(source, arms[0].config)
     without, behind = (equal(arms, known, behind=one) for one in (False, True))
     both = [name for name in without if name in behind]
     return Sides(known, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
@@ -120,22 +107,22 @@ def _at_equal_accuracy(source: Source) -> list[str]:
     return [told, table(head, lines)]
 
 
-def equal(arms: Sequence[Arm], known: Slope, *, behind: bool) -> dict[str, Arm]:
+def equal(arms: Sequence[Setting], known: Slope, *, behind: bool) -> dict[str, Setting]:
     """For each surrogate, with or without a front end, the weight with the largest error at that accuracy."""
-    found: dict[str, Arm] = {}
+    found: dict[str, Setting] = {}
     for arm in arms:
-        asked = weight_of(CAMPAIGN, arm) > 0 and arm.name.startswith(BEHIND) == behind
+        asked = arm.weight > 0 and arm.name.startswith(BEHIND) == behind
         if asked and known.corrects(arm.accuracy - AT):
             there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
             found[name] = max(found.get(name, there), there, key=_error)
     return found
 
 
-def _error(arm: Arm) -> float:
+def _error(arm: Setting) -> float:
     return error_of({name: arm.mean(name) for name in ("mse", "structure")})
 
 
-def _numbers(arm: Arm) -> list[str]:
+def _numbers(arm: Setting) -> list[str]:
     return [number(name, arm.mean(name)) for name in SHOWN]
 
 
@@ -145,7 +132,7 @@ def _range(found: Sides, measure: str) -> str:
     return f"{min(times):.2f} to {max(times):.2f}"
 
 
-def _ends(arms: Mapping[str, Arm]) -> str:
+def _ends(arms: Mapping[str, Setting]) -> str:
     """The smallest and the largest MSE."""
     errors = [arm.mean("mse") for arm in arms.values()]
     return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
@@ -156,17 +143,16 @@ def _ends(arms: Mapping[str, Arm]) -> str:
 
 def figure(source: Source) -> bytes | None:
     """The front as SVG, the same bytes every time; None if not measured yet."""
-    found = source.table(CAMPAIGN)
-    if found is None:
+    arms = source.arms(CAMPAIGN)
+    if not arms:
         return None
-    arms = arms_of(found)
     return accuracy_and_error("front", lambda axes, ink: _draw(axes, ink, arms), (8.4, 5.4))
 
 
-def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
+def _draw(axes: Any, ink: Ink, arms: Sequence[Setting]) -> None:
     """A line per surrogate through its weights, filled points behind a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
-    best = undominated(Candidate(label(arm), arm.accuracy, arm.mean("mse")) for arm in arms)
+    best = undominated(Candidate(arm.label, arm.accuracy, arm.mean("mse")) for arm in arms)
     xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]
     axes.plot(xs, ys, color=ink.muted, linewidth=1.0, linestyle="dashed", label="no other is better in both", zorder=1)
     for name, group in groupby(arms, key=lambda arm: arm.name):
@@ -179,7 +165,7 @@ def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
         axes.plot([], [], color=ink.muted, marker="o", markerfacecolor=face, linestyle="", markersize=6, label=name)
 
 
-def _curve(axes: Any, arms: Sequence[Arm], color: str, marker: str, *, filled: bool) -> None:
+def _curve(axes: Any, arms: Sequence[Setting], color: str, marker: str, *, filled: bool) -> None:
     for arm in arms:
         seeds(axes, arm, color, marker)
     axes.plot(

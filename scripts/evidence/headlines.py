@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attncem.campaigns.claims import Arm, Effect
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.suites import load_suite
+from attncem.records.study.equal import PairEffect
 from evidence.claim import Claim, Found, find
 from evidence.source import Source, stem
 from evidence.words import ratio, table
@@ -118,7 +117,7 @@ class Row:
     other: str = "a"
 
     @property
-    def effects(self) -> dict[str, Effect]:
+    def effects(self) -> dict[str, PairEffect]:
         """Every measure, at equal accuracy where that is known and not extrapolated."""
         measured = self.claim.over(self.claim.arms)[self.part, self.other]
         return measured if self.as_measured else measured | self.claim.over(self.claim.equal)[self.part, self.other]
@@ -201,17 +200,14 @@ def _cells(row: Row, language: str) -> list[str]:
     errors = [ratio(row.effects[name]) for name in ("mse", "structure")]
     errors = errors if language == "en" else [error.replace(" to ", "–") for error in errors]
     verdict = texts[row.verdict] + (texts["measured"] if row.as_measured else "")
-    return [texts[row.key].format(part=texts.get(row.part)), str(_seeds(arms.values())), points, *errors, verdict]
-
-
-def _seeds(arms: Iterable[Arm]) -> int:
-    return min(len(arm.seeds) for arm in arms)
+    seeds = min(len(arm.seeds) for arm in arms.values())
+    return [texts[row.key].format(part=texts.get(row.part)), str(seeds), points, *errors, verdict]
 
 
 def _notes(rows: list[Row], language: str, to_results: str) -> str:
     """What the numbers mean, and the files behind them by suite."""
     files: dict[str, list[str]] = {}
-    for campaign, claim in {row.claim.origin[row.part]: row.claim for row in rows}.items():
+    for campaign, claim in {row.claim.arms[row.part].campaign: row.claim for row in rows}.items():
         link = f"[{stem(campaign)}]({to_results}/{stem(campaign)}.json){_doubt(claim, campaign, language)}"
         files.setdefault(_suite(claim, language), []).append(link)
     suites = "; ".join(f"{suite} {' · '.join(links)}" for suite, links in files.items())
@@ -220,8 +216,8 @@ def _notes(rows: list[Row], language: str, to_results: str) -> str:
 
 def _doubt(claim: Found, campaign: str, language: str) -> str:
     """In how many runs of a campaign the audit calls the strongest attack unreliable; empty where in none."""
-    arms = [arm for part, arm in claim.arms.items() if claim.origin[part] == campaign]
-    doubtful, runs = sum(arm.unreliable for arm in arms), sum(len(arm.seeds) for arm in arms)
+    arms = [arm for arm in claim.arms.values() if arm.campaign == campaign]
+    doubtful, runs = sum(arm.unreliable() for arm in arms), sum(len(arm.seeds) for arm in arms)
     return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import Matched, Tried, error_of, match
-from attncem.campaigns.claims import ACCURACY, Arm, arms_of
 from attncem.config.options.channels import ShapedOptions
 from attncem.config.options.run import RunConfig
-from attncem.records.campaign_table import CampaignTable, CellAudit
-from evidence.source import Source, config_of, link, not_measured, weight_of
-from evidence.words import conditions, front_end, method, number, spread, table, title, unfinished, whence
+from attncem.records.campaign_table import CampaignTable, CellAudit, Ends
+from attncem.records.study import ACCURACY
+from evidence.source import Setting, Source, link, not_measured, settings
+from evidence.words import (
+    conditions,
+    front_end,
+    method,
+    number,
+    over_images,
+    spreads,
+    table,
+    table_of,
+    title,
+    unfinished,
+    whence,
+)
 
 BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
 WEIGHT = 2.0
@@ -20,7 +32,7 @@ WEIGHT = 2.0
 ATTENTION = ("gated", "slot", "hybrid")
 """Attention surrogates; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
-SETTING = ("network", "front end", "surrogate")
+BASELINE_SHOWN = (ACCURACY, "mse", "ssim_zero_pad", "psnr")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
     ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
@@ -62,10 +74,9 @@ class Choice:
 
 def reference_accuracy(source: Source, selection: Selection = SELECTION) -> float | None:
     """Mean accuracy of arm a on validation images; None if not measured yet."""
-    found = source.table(selection.campaign)
-    own = arms_of(found, balanced=selection.balanced) if found else []
-    there = (arm for arm in own if arm.name == selection.reference)
-    return next((arm.accuracy for arm in there if weight_of(selection.campaign, arm) == WEIGHT), None)
+    arms = source.arms(selection.campaign, balanced=selection.balanced)
+    there = (arm for arm in arms if arm.name == selection.reference and arm.weight == WEIGHT)
+    return next((arm.accuracy for arm in there), None)
 
 
 def choices(source: Source, selection: Selection = SELECTION, campaign: str = "") -> list[Choice]:
@@ -73,26 +84,24 @@ def choices(source: Source, selection: Selection = SELECTION, campaign: str = ""
 
     Empty if that is not measured yet; settings of which every run collapsed are left out.
     """
-    campaign = campaign or selection.campaign
-    found, at = source.table(campaign), reference_accuracy(source, selection)
-    if found is None or at is None:
+    at = reference_accuracy(source, selection)
+    if at is None:
         return []
-    settings: dict[str, list[Arm]] = {}
-    for arm in arms_of(found, balanced=selection.balanced):
+    points: dict[str, list[Setting]] = {}
+    for arm in source.arms(campaign or selection.campaign, balanced=selection.balanced):
         if arm.name != selection.reference:
-            settings.setdefault(arm.name, []).append(arm)
-    runs = {name: [one for arm in arms for one in tried(campaign, arm)] for name, arms in settings.items()}
-    return [Choice(match(name, own, at), config_of(campaign, settings[name][0])) for name, own in runs.items() if own]
+            points.setdefault(arm.name, []).append(arm)
+    runs = {name: [one for arm in arms for one in tried(arm)] for name, arms in points.items()}
+    return [Choice(match(name, own, at), points[name][0].config) for name, own in runs.items() if own]
 
 
-def tried(campaign: str, arm: Arm) -> list[Tried]:
+def tried(arm: Setting) -> list[Tried]:
     """Every run of an arm that did not collapse, in the form that the rule of choosing takes."""
-    weight = weight_of(campaign, arm)
-    found = zip(arm.seeds, *(arm.values[name] for name in (ACCURACY, "mse", "structure")), strict=True)
+    seeds = zip(arm.cells, *(arm.values(name) for name in (ACCURACY, "mse", "structure")), strict=True)
     return [
-        Tried(weight, accuracy, error_of({"mse": mse, "structure": structure}))
-        for seed, accuracy, mse, structure in found
-        if seed not in arm.collapsed
+        Tried(arm.weight, accuracy, error_of({"mse": mse, "structure": structure}))
+        for cell, accuracy, mse, structure in seeds
+        if not cell.collapsed
     ]
 
 
@@ -145,7 +154,7 @@ def selection_section(source: Source, selection: Selection, taken: Mapping[str, 
         f"At the validation accuracy of arm a, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error, "
         "and whether λ lies within the range tried."
     )
-    shown = points(selection.campaign, found, balanced=selection.balanced)
+    shown = points(found, balanced=selection.balanced)
     return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "chosen as"], lines)])
 
 
@@ -158,27 +167,17 @@ def told_match(one: Choice) -> list[str]:
 # single tables
 
 
-def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> str:
+def points(found: CampaignTable, *, balanced: bool = False) -> str:
     """Every arm at every point, with the file of the numbers."""
-    arms = arms_of(found, balanced=balanced)
-    lines = []
-    for arm in arms:
-        config = config_of(campaign, arm)
-        own = [spread(name, arm.values[name]) for name in SHOWN]
-        lines.append([*setting(config), *own])
-    head = [*SETTING, *(title(name, balanced=balanced) for name in SHOWN)]
+    arms = settings(found, balanced=balanced)
     collapsed = sum(len(arm.collapsed) for arm in arms)
     told = (
         f"\n\nRuns that ended near chance: {collapsed}; they are in the table, but no rule uses them."
         if collapsed
         else ""
     )
-    return f"{whence(found, arms)}\n\n{table(head, lines, left=len(SETTING))}{told}"
-
-
-def setting(config: RunConfig) -> list[str]:
-    """Network, front end and surrogate, in the order of `SETTING`."""
-    return [config.model.name, front_end(config), named(config)]
+    columns = {**SETTING, **spreads(SHOWN, balanced=balanced)}
+    return f"{whence(found, arms)}\n\n{table_of(arms, columns, left=len(SETTING))}{told}"
 
 
 def named(config: RunConfig) -> str:
@@ -186,6 +185,14 @@ def named(config: RunConfig) -> str:
     penalties = [f"{one.name} {one.weight:g}" for one in config.penalties]
     noises = [f"noise of tilt {one.tilt:g}" for one in config.channel if isinstance(one, ShapedOptions)]
     return ", ".join([method(config), *penalties, *noises])
+
+
+SETTING: dict[str, Callable[[Setting], str]] = {
+    "network": lambda arm: arm.config.model.name,
+    "front end": lambda arm: front_end(arm.config),
+    "surrogate": lambda arm: named(arm.config),
+}
+"""The columns of a setting."""
 
 
 def baseline_section(source: Source) -> str:
@@ -215,16 +222,12 @@ def _baseline(found: CampaignTable) -> str:
 
 
 def _rows(threat: str, audit: CellAudit) -> list[list[str]]:
-    accuracy = "" if audit.accuracy is None else _over_images(ACCURACY, audit.accuracy)
-    return [
-        [threat, name, accuracy, *(_over_images(key, scores[key]) for key in ("mse", "ssim_zero_pad", "psnr"))]
-        for name, scores in (audit.attacks or {}).items()
-    ]
+    return [[threat, row, *(_shown(audit, key, row) for key in BASELINE_SHOWN)] for row in audit.attacks or {}]
 
 
-def _over_images(measure: str, interval: Sequence[float]) -> str:
-    mean, *ends = interval
-    return number(measure, mean) + (f" ({number(measure, ends[0])} to {number(measure, ends[1])})" if ends else "")
+def _shown(audit: CellAudit, measure: str, row: str = "") -> str:
+    score = audit.score(measure, row)
+    return over_images(measure, score) if score else ""
 
 
 def undefended_section(source: Source) -> str:
@@ -232,8 +235,7 @@ def undefended_section(source: Source) -> str:
     found = source.table("undefended-cifar10")
     if found is None:
         return not_measured("undefended-cifar10")
-    best = found.cells[0].audits[0].accuracy or []
-    told = f"accuracy {_over_images(ACCURACY, best)} %, 95 % interval over the test images"
+    told = f"accuracy {_shown(found.cells[0].audits[0], ACCURACY)} %, 95 % interval over the test images"
     return f"CIFAR-10, VGG11-BN cut 4, nothing added to z, one seed: {told} ({link('undefended-cifar10')})."
 
 
@@ -258,11 +260,13 @@ def demo_section(source: Source) -> str:
 
 def _demo_run(row: Mapping[str, str]) -> list[str]:
     """A run, or a floor, which has neither defence nor accuracy."""
-    accuracy, mse = ([float(row[f"{key}{end}"] or 0) for end in ("", "_low", "_high")] for key in ("accuracy", "mse"))
-    scores = [number(name, float(row[name])) for name in ("structure", "ssim", "psnr")]
-    attack = row["attack"] + ("" if row["reliable"] == "True" else " (not reliable)")
+    scores = [_demo_score(row, "mse"), *(number(name, float(row[name])) for name in ("structure", "ssim", "psnr"))]
     if row["kind"] == "floor":
-        return [f"floor: {row['run']}", "", "", "", _over_images("mse", mse), *scores, ""]
-    ratio = f"{float(row['training_ratio']):.2f}"
-    names = [row["run"], row["surrogate"], attack]
-    return [*names, _over_images(ACCURACY, accuracy), _over_images("mse", mse), *scores, ratio]
+        return [f"floor: {row['run']}", "", "", "", *scores, ""]
+    attack = row["attack"] + ("" if row["reliable"] == "True" else " (not reliable)")
+    names = [row["run"], row["surrogate"], attack, _demo_score(row, ACCURACY)]
+    return [*names, *scores, f"{float(row['training_ratio']):.2f}"]
+
+
+def _demo_score(row: Mapping[str, str], measure: str) -> str:
+    return over_images(measure, Ends(*(float(row[f"{measure}{end}"]) for end in ("", "_low", "_high"))))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncem.campaigns.claims import ACCURACY, Arm
 from attncem.records.statistics import seed_summary
+from attncem.records.study import ACCURACY
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
 from evidence.claim import Claim, Found, find
 from evidence.drawing import accuracy_and_error, seeds
-from evidence.source import Source
+from evidence.source import Setting, Source
 
 FIGURE = "results-claim.svg"
 FLOORS = {"mean image": "a blind guess", "class mean": "a guess that knows the class"}
@@ -35,17 +35,17 @@ def _draw(axes: Any, ink: Ink, found: Found) -> None:
     for place, (part, arm) in enumerate(found.arms.items()):
         _arm(axes, arm, _NAMES[part], ink.of(place), marker_of(place))
     for row, said in FLOORS.items():
-        level = seed_summary(found.arms["a"].rows[row]).mean if row in found.arms["a"].rows else None
-        if level is not None:
+        if row in found.arms["a"].rows:
+            level = seed_summary(found.arms["a"].values("mse", row=row)).mean
             axes.axhline(level, color=ink.muted, linewidth=0.8, linestyle="dashed")
             where = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 8, "color": ink.muted}
             axes.text(0.01, level, said, **where)
     axes.set_ylim(0, None)
 
 
-def _arm(axes: Any, arm: Arm, name: str, color: str, marker: str) -> None:
+def _arm(axes: Any, arm: Setting, name: str, color: str, marker: str) -> None:
     """Its seeds as small points, and their mean with its 95 % intervals."""
     seeds(axes, arm, color, marker)
-    x, y = seed_summary([100 * value for value in arm.values[ACCURACY]]), seed_summary(arm.values["mse"])
+    x, y = seed_summary([100 * value for value in arm.values(ACCURACY)]), seed_summary(arm.values("mse"))
     spread = {key: None if one.low is None else one.mean - one.low for key, one in (("xerr", x), ("yerr", y))}
     axes.errorbar([x.mean], [y.mean], color=color, marker=marker, linestyle="", markersize=6, label=name, **spread)

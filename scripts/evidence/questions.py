@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attncem.campaigns.claims import Arm, arms_of, effects
+from attncem.records.study.equal import effects
 from evidence.others import SHOWN
-from evidence.source import Source, not_measured
-from evidence.words import ANSWERS, p_value, ratio, spread, table, title, whence
+from evidence.source import Setting, Source, not_measured, settings
+from evidence.words import ANSWERS, p_value, ratio, spreads, table, table_of, title, whence
 
 
 def section(source: Source, campaign: str, against: str) -> str:
@@ -13,21 +13,19 @@ def section(source: Source, campaign: str, against: str) -> str:
     found = source.table(campaign)
     if found is None:
         return not_measured(campaign)
-    arms = arms_of(found)
+    arms = settings(found)
     base = next(arm for arm in arms if arm.name == against)
-    lines = [[arm.name, *(spread(name, arm.values[name]) for name in SHOWN)] for arm in arms]
-    whole = table(["arm", *(title(name) for name in SHOWN)], lines)
-    others = [arm for arm in arms if arm is not base]
-    return "\n\n".join([whence(found, arms), whole, _over(base, others)])
+    whole = table_of(arms, {"arm": lambda arm: arm.name, **spreads(SHOWN)})
+    return "\n\n".join([whence(found, arms), whole, _over(base, [arm for arm in arms if arm is not base])])
 
 
-def _over(base: Arm, others: list[Arm]) -> str:
-    lines = []
-    for arm, own in zip(others, effects([(arm, base) for arm in others]), strict=True):
-        for effect in own:
-            if effect.measure in SHOWN:
-                found = [ratio(effect), p_value(effect), ANSWERS[effect.answer]]
-                lines.append([f"{arm.name} over {base.name}", title(effect.measure), *found])
+def _over(base: Setting, others: list[Setting]) -> str:
+    lines = [
+        [f"{arm.name} over {base.name}", title(name), ratio(effect), p_value(effect), ANSWERS[effect.answer]]
+        for arm, own in zip(others, effects([(arm, base) for arm in others]), strict=True)
+        for name, effect in own.items()
+        if name in SHOWN
+    ]
     most = max(abs(arm.accuracy - base.accuracy) for arm in others)
     told = (
         "Ratios (95 % interval); p comes from the exact permutation test over seeds, adjusted for all comparisons of "

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from attncem.base.texts import text
-from attncem.campaigns.claims import ACCURACY, Arm, Effect
 from attncem.config.options.run import RunConfig
 from attncem.config.threats import THREATS, ThreatModel
-from attncem.records.campaign_table import AskedAudit, CampaignTable
+from attncem.records.campaign_table import AskedAudit, CampaignTable, Ends
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
-from evidence.source import arms_by_cell, link
+from attncem.records.study import ACCURACY
+from attncem.records.study.equal import PairEffect
+from evidence.source import Setting, arms_by_cell, link
+
+T = TypeVar("T")
 
 ANSWERS = {
     "more_private": "more private",
@@ -35,18 +39,34 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1)
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
+def table_of(rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, left: int = 1) -> str:
+    """A table of columns: each has a title, and writes its cell of a row."""
+    return table(list(columns), [[write(row) for write in columns.values()] for row in rows], left=left)
+
+
 def number(measure: str, value: float) -> str:
     """A measure with its digits; an accuracy in percent."""
     return f"{100 * value:.2f}" if measure == ACCURACY else f"{value:.{METRICS[measure].decimals}f}"
 
 
-def spread(measure: str, values: Sequence[float]) -> str:
+def over_images(measure: str, score: Ends) -> str:
+    """A measure of one run with its interval over images, where there is one."""
+    interval = f" ({number(measure, score.low)} to {number(measure, score.high)})" if score.low < score.high else ""
+    return number(measure, score.mean) + interval
+
+
+def spread(measure: str, arm: Setting, row: str = "") -> str:
     """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
-    own = seed_summary(values)
+    own = seed_summary(arm.values(measure, row=row))
     if own.sd is None or own.low is None or own.high is None:
         return number(measure, own.mean)
     low, high = number(measure, own.low), number(measure, own.high)
     return f"{number(measure, own.mean)} ± {number(measure, own.sd)} ({low} to {high})"
+
+
+def spreads(measures: Iterable[str], *, balanced: bool = False) -> dict[str, Callable[[Setting], str]]:
+    """The columns of these measures in a table of arms."""
+    return {title(name, balanced=balanced): partial(spread, name) for name in measures}
 
 
 def title(measure: str, *, balanced: bool = False) -> str:
@@ -57,7 +77,7 @@ def title(measure: str, *, balanced: bool = False) -> str:
     return f"{text(f'measure.{measure}')} {arrow}"
 
 
-def ratio(effect: Effect | None) -> str:
+def ratio(effect: PairEffect | None) -> str:
     """A ratio with its interval; a dash where it is not known."""
     if effect is None or effect.comparison.ratio is None:
         return "–"
@@ -67,7 +87,7 @@ def ratio(effect: Effect | None) -> str:
     return f"{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
 
 
-def p_value(effect: Effect) -> str:
+def p_value(effect: PairEffect) -> str:
     """The adjusted p; with too few seeds, the smallest p they could reach."""
     found = effect.comparison
     if effect.answer == "too_few_seeds":
@@ -89,7 +109,7 @@ def method(config: RunConfig) -> str:
     return f"{name}, λ = {weight:g}" if weight else name
 
 
-def seeds_of(arms: Sequence[Arm]) -> str:
+def seeds_of(arms: Sequence[Setting]) -> str:
     """How many seeds the arms have."""
     counts = sorted({len(arm.seeds) for arm in arms})
     if counts == [1]:
@@ -97,9 +117,9 @@ def seeds_of(arms: Sequence[Arm]) -> str:
     return f"{' or '.join(map(str, counts))} seeds per arm"
 
 
-def doubtful(arms: Iterable[Arm]) -> str:
+def doubtful(arms: Iterable[Setting]) -> str:
     """A warning where audits call the strongest attack unreliable; empty where none does."""
-    runs = sum(arm.unreliable for arm in arms)
+    runs = sum(arm.unreliable() for arm in arms)
     return (
         f" **The audits of {runs} runs call their strongest attack unreliable**: these numbers look too good."
         if runs
@@ -116,7 +136,7 @@ def conditions(found: CampaignTable, audit: int = 0) -> str:
     return f"{_adversary(THREATS[known])} Evaluated on {_images(asked)}. {suite}: {rows}."
 
 
-def whence(found: CampaignTable, arms: Sequence[Arm]) -> str:
+def whence(found: CampaignTable, arms: Sequence[Setting]) -> str:
     """What is missing, the file of the numbers, and how they were measured."""
     told = f"{link(found.campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
     return unfinished(found) + told + doubtful(arms)

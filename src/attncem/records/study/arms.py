@@ -11,8 +11,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from attncem.base.types import AttncemError
 from attncem.config.options.run import RunConfig
+from attncem.records.audit import AuditResult
 from attncem.records.campaign import State
+from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.campaign_table import CampaignTable, CellAudit
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
+from attncem.records.files import read_record
 from attncem.records.metrics import METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
@@ -39,8 +43,8 @@ class Audited(Protocol):
     """What a study asks of an audit: of one in a folder, or of one in a file of results."""
 
     @property
-    def strongest(self) -> str:
-        """The row of the strongest attack; empty: no attack has a result."""
+    def strongest(self) -> str | None:
+        """The row of the strongest attack; empty or None: no attack has a result."""
 
     @property
     def reliable(self) -> bool:
@@ -198,6 +202,20 @@ class Study(Generic[A]):
 
     arms: Sequence[Arm[A]]
     problems: Sequence[str] = ()
+
+    @staticmethod
+    def from_campaign(folder: str | Path) -> Study[AuditResult]:
+        """A campaign's folder."""
+        from attncem.records.study.campaign import study_of_campaign
+
+        return study_of_campaign(CampaignFolder.open(folder))
+
+    @staticmethod
+    def from_results(file: str | Path) -> Study[CellAudit]:
+        """A committed file of results."""
+        from attncem.records.study.results import study_of_results
+
+        return study_of_results(read_record(CampaignTable, Path(file)))
 
     @cached_property
     def cells(self) -> list[Cell[A]]:
