@@ -74,7 +74,8 @@ def made(campaign: str, plant: Plant, *, noise: float = 1.0, drop: int = 0) -> C
 def made_audit(accuracy: float, times: float) -> CellAudit:
     """Errors so many times the baseline's, similarities so much lower."""
     values = {
-        name: BASE[name] * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1)) for name in METRICS
+        name: base * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1))
+        for name, base in BASE.items()
     }
     scores: dict[str, Any] = {name: [value, 0.99 * value, 1.01 * value] for name, value in values.items()}
     doubled = {name: [2 * mean, low, high] for name, (mean, low, high) in scores.items()}
@@ -125,6 +126,13 @@ def test_the_committed_page_is_what_the_script_writes(script: Any) -> None:
     for language, file in write.READMES.items():
         text = file.read_text(encoding="utf-8")
         assert write.renewed(text, language, source) == text, "run scripts/write_results.py"
+
+
+def test_a_new_measure_changes_nothing_on_the_page(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed results do not have it."""
+    monkeypatch.setitem(METRICS, "new", METRICS["mse"])
+    page = script.write_results.page(script.source.Source(ROOT / "results"))
+    assert page == (ROOT / "docs/results.md").read_text(encoding="utf-8")
 
 
 def test_the_page_links_to_files_that_are_there() -> None:
@@ -648,7 +656,7 @@ def test_slopes_and_moving_along_them() -> None:
 def test_p_is_adjusted_for_all_pairs_and_measures_together() -> None:
     a, b, c = study_of_results(made("claim-cifar10", planted(1.6))).arms
     alone, together = effects([(c, a)])[0], effects([(c, a), (b, a), (c, b)])[0]
-    assert list(alone) == [one.measure for one in alone.values()] == [name for name in METRICS if name != "psnr"]
+    assert list(alone) == [one.measure for one in alone.values()] == [name for name in BASE if name != "psnr"]
     assert all(one.comparison.adjusted_p is not None for one in together.values())
     assert all(alone[name].comparison.p == together[name].comparison.p for name in alone)
     assert {one.answer for one in together.values()} == {"more_private"}
