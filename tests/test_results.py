@@ -43,7 +43,9 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        spec.loader.exec_module(module)
     return module
 
 
@@ -158,7 +160,7 @@ def check_front_ends_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     check_attacked(table)
     assert table.audits[0].evaluation == "validation"
     tables = script("write_result_tables")
-    chosen = tables.chosen(table)
+    chosen = tables.chosen(tables.SOURCE.arms(table.campaign))
     assert list(chosen) == list(LEVELS)
     rows = {row.arm: row for row in table.cells}
     for level in tables.RECOMMENDED:

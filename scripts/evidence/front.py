@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from attncem.campaigns.choosing import Candidate, error_of, undominated
+from attncem.campaigns.choosing import Candidate, undominated
 from attncem.records.study import ACCURACY, Study
 from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
@@ -114,12 +114,8 @@ def equal(arms: Sequence[Setting], known: Slope, *, behind: bool) -> dict[str, S
         asked = arm.weight > 0 and arm.name.startswith(BEHIND) == behind
         if asked and known.corrects(arm.accuracy - AT):
             there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
-            found[name] = max(found.get(name, there), there, key=_error)
+            found[name] = max(found.get(name, there), there, key=lambda one: one.error)
     return found
-
-
-def _error(arm: Setting) -> float:
-    return error_of({name: arm.mean(name) for name in ("mse", "structure")})
 
 
 def _numbers(arm: Setting) -> list[str]:

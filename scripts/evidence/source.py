@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from attncem.base.types import RunError
+from attncem.campaigns.choosing import error_of
 from attncem.campaigns.expansion import expand
 from attncem.campaigns.results import read_results
 from attncem.config.options.campaigns import load_campaign
@@ -33,6 +34,11 @@ class Setting(Arm[CellAudit]):
     def weight(self) -> float:
         """The penalty weight λ."""
         return self.config.training.penalty_weight
+
+    @property
+    def error(self) -> float:
+        """The mean error that the rule of choosing compares."""
+        return error_of({name: self.mean(name) for name in ("mse", "structure")})
 
     @property
     def rows(self) -> list[str]:

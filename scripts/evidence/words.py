@@ -33,15 +33,16 @@ _OWNED = {
 }
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """A table with its first columns aligned left, the others right."""
-    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
+def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1, last: int = 0) -> str:
+    """A table with its first and last columns aligned left, the others right."""
+    rule = "|" + "---|" * left + "--:|" * (len(head) - left - last) + "---|" * last
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-def table_of(rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, left: int = 1) -> str:
+def table_of(rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, left: int = 1, last: int = 0) -> str:
     """A table of columns: each has a title, and writes its cell of a row."""
-    return table(list(columns), [[write(row) for write in columns.values()] for row in rows], left=left)
+    lines = [[write(row) for write in columns.values()] for row in rows]
+    return table(list(columns), lines, left=left, last=last)
 
 
 def number(measure: str, value: float) -> str:
