@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from attncem.campaigns.results import read_results
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Ends
-from attncem.records.study import ACCURACY, Study
+from attncem.records.study import ACCURACY
 from attncem.records.study.results import study_of_results
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -70,6 +71,6 @@ def test_collapsed_and_unreliable_runs_and_balanced_accuracies() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_committed_file_is_a_study(name: str) -> None:
-    study = Study.from_results(RESULTS / name)
+    study = study_of_results(read_results(RESULTS / name))
     assert study.arms and all(cell.score(ACCURACY) for cell in study.cells)
     assert all(audit.reliable in (True, False) for arm in study.arms for audit in arm.audits())

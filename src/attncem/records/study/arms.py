@@ -11,12 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from attncem.base.types import AttncemError
 from attncem.config.options.run import RunConfig
-from attncem.records.audit import AuditResult
 from attncem.records.campaign import State
-from attncem.records.campaign_folder import CampaignFolder
-from attncem.records.campaign_table import CampaignTable, CellAudit
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
-from attncem.records.files import read_record
 from attncem.records.metrics import METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
@@ -202,20 +198,6 @@ class Study(Generic[A]):
 
     arms: Sequence[Arm[A]]
     problems: Sequence[str] = ()
-
-    @staticmethod
-    def from_campaign(folder: str | Path) -> Study[AuditResult]:
-        """A campaign's folder."""
-        from attncem.records.study.campaign import study_of_campaign
-
-        return study_of_campaign(CampaignFolder.open(folder))
-
-    @staticmethod
-    def from_results(file: str | Path) -> Study[CellAudit]:
-        """A committed file of results."""
-        from attncem.records.study.results import study_of_results
-
-        return study_of_results(read_record(CampaignTable, Path(file)))
 
     @cached_property
     def cells(self) -> list[Cell[A]]:
