@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attncem.records.ledger import Ledger
-from attncem.reporting.runs.load import RunView, load_run
+from attncem.records.study.runs import JudgedRun, load_run
 
 ROWS = {"demo-none": "no defence", "demo-kmeans": "baseline (CEM)", "demo-gated": "front end +\ngated attention"}
 """What is drawn, from the least to the most protected."""
 
 
-def pictures(run: RunView) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+def pictures(run: JudgedRun) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
     """The originals that every run shows, each with what the strongest attack makes of it."""
-    (audit,) = run.audits
+    (audit,) = run.results
     ledger = Ledger.open(Path(audit.folder))
     shown = [item for item in audit.strongest_attack.pictures if item.role == "fixed"]
     return [(_read(ledger, item.original), _read(ledger, item.image)) for item in shown]

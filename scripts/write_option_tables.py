@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attncem.config.loading.describe import options_table
+from attncem.config.loading.describe import OptionHelp, describe_options
 from attncem.config.options.base import Options
 from attncem.config.options.campaigns import ArmOptions, Campaign, CampaignAudit
+from attncem.config.options.run import RunConfig
 
 NAMES = ("surrogates.md", "front-ends.md", "campaigns.md")
 PAGES = [Path(__file__).parent.parent / "docs" / name for name in NAMES]
@@ -29,6 +30,19 @@ def _table(name: str) -> str:
     if name in ROOTS:
         return options_table("", ROOTS[name])
     return options_table(name if "=" in name else f"surrogate.name={name}")
+
+
+def options_table(when: str, root: type[Options] = RunConfig) -> str:
+    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
+    prefix = when.partition("=")[0].removesuffix("name")
+    options = describe_options(root)
+    rows = [option for option in options if option.when == when and "." not in option.key[len(prefix) :]]
+    lines = [f"| `{row.key.removeprefix(prefix)}` | {row.default} | {_values(row)} | {row.meaning} |" for row in rows]
+    return "\n".join(["| option | default | values | meaning and source |", "|---|---|---|---|", *lines])
+
+
+def _values(option: OptionHelp) -> str:
+    return (", ".join(option.choices) or option.type).replace("|", "or")
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ from attncem.judging.judges import Certificate, Probe
 from attncem.judging.opening import open_encoder, open_run
 from attncem.judging.oracle import Oracle
 from attncem.records import metrics
-from attncem.records.audit import PERFECT, AuditResult, Row, Verdict
+from attncem.records.audit import AuditResult, Row, Verdict
 from attncem.records.bounds import Bound
 from attncem.records.findings import finding
 from attncem.records.ledger import Ledger
-from attncem.records.metrics import mse, psnr, ssim
+from attncem.records.metrics import PERFECT, mse, psnr, ssim
 from attncem.records.runs import RunDirectory
 from attncem.training.build import load_data
 from editing import copy_run

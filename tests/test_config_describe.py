@@ -5,7 +5,7 @@ import pytest
 from attncem.base.types import ConfigError
 from attncem.config.loading.describe import COMMON, chosen_options, describe_options, format_help
 from attncem.config.loading.load import load_config
-from attncem.config.loading.suggest import known_keys, option_tree
+from attncem.config.loading.tree import known_keys, option_tree
 from attncem.config.options.run import RunConfig
 
 OPTIONS = describe_options()

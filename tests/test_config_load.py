@@ -1,21 +1,13 @@
 """From YAML and overrides to a validated RunConfig, and the messages on the way."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import attncem.config
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import (
-    Loaded,
-    config_schema,
-    dump_config,
-    load_config,
-    packaged_configs,
-)
+from attncem.config.loading.load import Loaded, dump_config, load_config, packaged_configs
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.run import RunConfig
 
@@ -224,10 +216,6 @@ def test_floats_are_readable():
     assert "noise_std: 0.1\n" in text
 
 
-def test_schema_is_json():
-    assert json.loads(json.dumps(config_schema()))["properties"].keys() == RunConfig.model_fields.keys()
-
-
 def test_packaged_configs(tmp_path):
     write(tmp_path, "b.yaml", "# attncem train --config b\n#\n# The baseline.\nseed: 1\n")
     write(tmp_path, "a.yaml", "seed: 1\n")
@@ -245,15 +233,6 @@ def test_torch_is_not_imported():
     code = "import sys, attncem.config.loading.load, attncem.config.loading.describe; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_package_offers_its_names_lazily():
-    code = "import sys, attncem.config; print('yaml' in sys.modules, 'pydantic' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False False"
-    assert all(getattr(attncem.config, name) is not None for name in attncem.config.__all__)
-    with pytest.raises(AttributeError):
-        attncem.config.nothing  # noqa: B018
 
 
 # names

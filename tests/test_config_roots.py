@@ -9,7 +9,7 @@ from attncem.base.types import ConfigError
 from attncem.config.loading.describe import describe_options, format_help
 from attncem.config.loading.load import Loaded, dump_config, load
 from attncem.config.loading.overrides import parse_cli_overrides
-from attncem.config.loading.suggest import option_tree, union_members
+from attncem.config.loading.tree import option_tree
 from attncem.config.options.base import Options
 from attncem.config.options.run import RunConfig
 
@@ -88,7 +88,7 @@ def test_it_survives_its_yaml(tmp_path):
 
 
 def test_members_of_unions_inside_unions():
-    assert list(union_members(option_tree(Garden)["properties"]["front"])) == ["oak", "birch", "fern"]
+    assert list(option_tree(Garden).keys["front"].members) == ["oak", "birch", "fern"]
 
 
 def test_the_same_rules_hold_inside_a_free_mapping(tmp_path):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.describe import options_table
 from attncem.config.loading.load import load_config, packaged_configs
 from attncem.training.surrogates import SURROGATES
 
 ROOT = Path(__file__).parent.parent
+SCRIPT = runpy.run_path(str(ROOT / "scripts/write_option_tables.py"))
 PAGE = (ROOT / "docs/surrogates.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL))
 COMBINATION = re.compile(r"^\| `(gated|slot)` \| ([a-z_, ]+) \| ([a-z_, ]+) \| ([a-z_, ]+) \|$", re.MULTILINE)
@@ -26,7 +26,7 @@ def listed() -> set[tuple[str, ...]]:
 
 
 def test_option_tables_are_those_of_the_schema() -> None:
-    renewed = runpy.run_path(str(ROOT / "scripts/write_option_tables.py"))["renewed"]
+    renewed = SCRIPT["renewed"]
     assert renewed(PAGE) == PAGE, "run python3 scripts/write_option_tables.py"
     other = (ROOT / "docs/front-ends.md").read_text(encoding="utf-8")
     assert renewed(other) == other and other.count("<!-- options: model.front_end.name=") == 5
@@ -37,7 +37,7 @@ def test_option_tables_are_those_of_the_schema() -> None:
 @pytest.mark.parametrize("name", SURROGATES)
 def test_every_surrogate_has_its_section(name: str) -> None:
     text = SECTIONS[name]
-    if len(options_table(f"surrogate.name={name}").splitlines()) > 2:
+    if len(SCRIPT["options_table"](f"surrogate.name={name}").splitlines()) > 2:
         assert f"<!-- options: {name} -->\n| option |" in text
     if name != "none":
         missing = [word for word in ("L_c", "**Cost:**", "**When:**", "**What can go wrong:**") if word not in text]

@@ -12,9 +12,10 @@ import pytest
 
 from attncem.base.types import ConfigError
 from attncem.cli.main import main
-from attncem.config.loading.load import load_config, packaged_folder, parse_cli_overrides
-from attncem.config.loading.overrides import plain
-from attncem.config.loading.suggest import known_keys, option_tree
+from attncem.config.loading.flat import plain
+from attncem.config.loading.load import load_config, packaged_folder
+from attncem.config.loading.overrides import parse_cli_overrides
+from attncem.config.loading.tree import known_keys, option_tree
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.run import RunConfig
 from attncem.config.options.suites import Suite, load_suite, override_tree, packaged_suites

@@ -14,7 +14,8 @@ import pytest
 from attncem.base.types import ConfigError
 from attncem.cli.main import main
 from attncem.config.loading.load import load_config
-from attncem.config.loading.suggest import MEANT, known_keys, option_tree
+from attncem.config.loading.suggest import MEANT
+from attncem.config.loading.tree import known_keys, option_tree
 from attncem.config.options.run import RunConfig
 from attncem.judging.auditing import audit
 from attncem.training.train import train

@@ -10,10 +10,10 @@ from skimage.metrics import structural_similarity
 from torch import Tensor
 
 from attncem.base.texts import text
-from attncem.records.audit import PERFECT
 from attncem.records.metrics import (
     COARSE,
     METRICS,
+    PERFECT,
     accuracy,
     band_high,
     band_low,

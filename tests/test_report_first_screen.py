@@ -18,9 +18,10 @@ from attncem.cli.main import _parser
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditResult, Verdict
 from attncem.records.bounds import Bound
+from attncem.records.study import AuditKind
+from attncem.records.study.runs import JudgedRun, load_run, load_runs
 from attncem.reporting import report, summary_table
 from attncem.reporting.runs import commands, first_screen, gallery, health, trade_off
-from attncem.reporting.runs.load import RunView, load_run, load_runs
 from attncem.reporting.runs.methods import methods
 from attncem.reporting.runs.report_tables import headline_table, seeds_table
 from attncem.reporting.runs.tables import guesses, headline
@@ -41,7 +42,7 @@ def seeded(folder: Path, name: str = "gated", seeds: Any = SEEDS, **plan: Any) -
     return made
 
 
-def first(runs: list[RunView], warned: dict[str, int] | None = None) -> list[first_screen.FirstRow]:
+def first(runs: list[JudgedRun], warned: dict[str, int] | None = None) -> list[first_screen.FirstRow]:
     found = methods(runs)
     best = health.best_accuracy(entry.audit for method in found for entry in method.entries)
     albums = gallery.albums([entry for method in found for entry in method.entries[:1]])
@@ -124,7 +125,7 @@ def test_what_all_models_share_is_said_once(tmp_path: Path) -> None:
     )
     assert [found.about for found in first(both)] == ["none", "kmeans, λ\u00a016"]
     audit = make_audit("gated", subject={"channel": [{"name": "rounding", "step": 0.5}]})
-    other = replace(both[0], label="other", audits=[audit])
+    other = replace(both[0], run=replace(both[0].run, label="other"), audits={AuditKind.of(audit.plan): audit})
     assert "· channel of each model: see above ·" in first_screen.shared_facts(methods([both[1], other]))
     assert [found.about for found in first([both[1], other])] == [
         "kmeans, λ\u00a016 · channel gaussian σ\u00a00.1",

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from attncem.base.texts import speaking
+from attncem.records.study.runs import load_runs
 from attncem.reporting import report
-from attncem.reporting.runs.load import load_runs
 from attncem.reporting.runs.methods import methods
 from attncem.reporting.runs.report_tables import attacks_table, classes_tables
 from attncem.reporting.table_formats import Table, as_csv, as_latex, as_markdown

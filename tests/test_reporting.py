@@ -36,6 +36,8 @@ from attncem.records.fingerprints import fingerprint
 from attncem.records.metrics import METRICS
 from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release
 from attncem.records.runs import RunDirectory
+from attncem.records.study import AuditKind
+from attncem.records.study.runs import JudgedRun, load_run, load_runs
 from attncem.records.units import Rung, Units
 from attncem.reporting import (
     figures,
@@ -49,8 +51,7 @@ from attncem.reporting import (
 from attncem.reporting.explain.page import write_explanation
 from attncem.reporting.runs import health, protection, trade_off
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, entries, load_run, load_runs
-from attncem.reporting.runs.methods import methods
+from attncem.reporting.runs.methods import Entry, entries_of, methods
 from attncem.reporting.runs.tables import CSV_COLUMNS, HEADLINE, attack_rows
 from attncem.training.health import spans, warning
 from made_runs import (
@@ -87,6 +88,10 @@ def page_of_runs(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
 def plain_words(page: str) -> str:
     """The text of a page with single spaces."""
     return " ".join(" ".join(Page(page).text).split())
+
+
+def entries(runs: list[JudgedRun]) -> list[Entry]:
+    return [entry for color, run in enumerate(runs) for entry in entries_of(run, color)]
 
 
 def read(runs: list[Path], folder: Path) -> str:
@@ -277,7 +282,7 @@ def test_torn_last_line_is_tolerated(tmp_path: Path) -> None:
     whole = load_run(run)
     with (run / "metrics.jsonl").open("a") as stream:
         stream.write('{"kind": "train", "ce": 0.')
-    assert load_run(run).metrics == whole.metrics
+    assert load_run(run).run.metrics == whole.run.metrics
     (run / "metrics.jsonl").unlink()
     assert "No training has been logged" in read([run], tmp_path)
 
@@ -558,9 +563,9 @@ def test_a_report_says_where_no_undefended_accuracy_is_known(tmp_path: Path) -> 
 def test_newest_audit_of_each_suite_and_threat_is_kept(tmp_path: Path) -> None:
     audits = [make_audit(suite_version=2), make_audit(suite_version=1), make_audit(threat=THREATS["train"])]
     run = make_run(tmp_path, audits=audits)
-    plans = [audit.plan for audit in load_run(run).audits]
+    plans = [audit.plan for audit in load_run(run).results]
     assert [(plan.suite_version, plan.threat.name) for plan in plans] == [(2, "held_out"), (1, "train")]
-    assert load_run(run).left_out == [], "older attempts are nobody's concern"
+    assert load_run(run).run.left_out == [], "older attempts are nobody's concern"
     text = read([run], tmp_path)
     assert "none · quick · train" in text
     assert "Threat model</th>" in text
@@ -571,9 +576,9 @@ def test_last_made_audit_wins_and_validation_is_no_result(tmp_path: Path) -> Non
     first, second = make_audit(device="first"), make_audit(device="second")
     run = make_run(tmp_path, audits=[first, second, make_audit(device="third", evaluation="validation")])
     view = load_run(run)
-    assert [audit.plan.device for audit in view.audits] == ["second"]
-    assert view.left_out == []
-    assert Path(view.audits[0].folder).name == "quick-audit-2"
+    assert [audit.plan.device for audit in view.results] == ["second"]
+    assert view.run.left_out == []
+    assert Path(view.results[0].folder).name == "quick-audit-2"
 
 
 def test_audits_with_other_seeds_and_options_are_all_shown(tmp_path: Path) -> None:
@@ -599,29 +604,29 @@ def test_audits_of_other_weights_or_runs_are_left_out_by_name(tmp_path: Path) ->
     foreign = make_audit(subject=other | {"run": "encoder", "weights": ""}, id="own-encoder")
     run = make_run(tmp_path, audits=[*audits, foreign])
     view = load_run(run)
-    assert [Path(audit.folder).name for audit in view.audits] == ["quick-audit-3"]
-    first, second, third = view.left_out
+    assert [Path(audit.folder).name for audit in view.results] == ["quick-audit-3"]
+    first, second, third = view.run.left_out
     assert "the audit quick-audit is of other weights of this run (epoch-00003, fingerprint aaaaaaaaaaaa)" in first
     assert "the audit quick-audit-2 is of another run (elsewhere, weights epoch-00003" in second
     assert "the audit own-encoder is of another run (encoder, weights a foreign encoder" in third
     words = words_of([run], tmp_path)
-    assert all(said in words for said in view.left_out)
+    assert all(said in words for said in view.run.left_out)
 
 
 def test_an_audit_of_a_channel_that_was_changed_is_of_another_client(tmp_path: Path) -> None:
     other = fingerprint(ENCODER, [CHANNEL[0] | {"noise_std": 0.2}])
     view = load_run(make_run(tmp_path, audits=[make_audit(subject={"fingerprint": other})]))
-    assert view.audits == []
-    assert len(view.left_out) == 1
+    assert view.results == []
+    assert len(view.run.left_out) == 1
 
 
 def test_without_checkpoints_or_with_others_no_audit_is_the_runs(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_checkpoint(run, encoder="f" * 64)
-    assert (len(load_run(run).audits), len(load_run(run).left_out)) == (0, 1)
+    assert (len(load_run(run).results), len(load_run(run).run.left_out)) == (0, 1)
     (run / "checkpoints" / "epoch-00009" / "checkpoint.json").unlink()
     (run / "checkpoints" / "epoch-00009").rmdir()
-    assert (len(load_run(run).audits), len(load_run(run).left_out)) == (0, 1)
+    assert (len(load_run(run).results), len(load_run(run).run.left_out)) == (0, 1)
     assert "not audited yet" in read([run], tmp_path)
 
 
@@ -630,7 +635,7 @@ def test_audits_of_an_older_version_say_how_to_make_them_anew(tmp_path: Path) ->
     for name in ("quick-train.json", "full-held_out-2.json", "mine.json", "quick-held_out.json", ".partial-x.json"):
         (run / "audits" / name).write_text("{}")
     (run / "audits" / "quick-train-validation.json").write_text("{}")
-    assert load_run(run).left_out == [
+    assert load_run(run).run.left_out == [
         "left out: full-held_out-2.json was written by attncem 0.1 and is no longer read: "
         "attncem audit none --suite full --threat held_out makes it anew",
         "left out: mine.json was written by attncem 0.1 and is no longer read: attncem audit none makes it anew",
@@ -1027,10 +1032,12 @@ def test_status_and_findings_of_audits_are_passed_on(tmp_path: Path) -> None:
     look = Finding("of_a_later_version", "", {}, "look here")
     run = load_run(make_run(tmp_path, audits=[make_audit(findings=[look, look])]))
     assert health.run_warnings(run) == ["look here"]
-    stopped = replace(run, manifest={"status": "stopped"}, audits=[])
+    stopped = replace(run, run=replace(run.run, manifest={"status": "stopped"}), audits={})
     assert health.run_warnings(stopped) == ["training is not finished (status: stopped)"]
     known = make_audit(findings=[finding("not_finished", status="stopped", done=3, planned=9)])
-    assert codes(health.run_findings(replace(stopped, audits=[known]))) == ["not_finished"], "once"
+    assert codes(health.run_findings(replace(stopped, audits={AuditKind.of(known.plan): known}))) == ["not_finished"], (
+        "once"
+    )
 
 
 def test_findings_of_several_audits_say_of_which_they_are(tmp_path: Path) -> None:
@@ -1161,7 +1168,7 @@ def test_unaudited_runs_have_the_noise_and_the_label_of_their_configuration(tmp_
         "channel": [{"name": "gaussian", "noise_std": s} for s in (0.3, 0.4)],
     }
     config = load_config(run.config.model_dump(mode="json") | given).config
-    cells = report_row(replace(run, config=config))
+    cells = report_row(replace(run, run=replace(run.run, config=config)))
     assert (cells["surrogate"], cells["noise_std"]) == ("gated + adversarial", pytest.approx(0.5))
 
 

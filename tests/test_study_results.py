@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attncem.base.types import RunError
 from attncem.campaigns.results import read_results
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Ends
 from attncem.records.study import ACCURACY
@@ -53,9 +54,14 @@ def test_arms_seeds_and_scores() -> None:
 def test_every_audit_of_a_cell_is_there_by_its_kind() -> None:
     study = study_of_results(table(AskedAudit(weights="best"), AskedAudit(weights="last")))
     first, second = study.kinds
-    assert (first.number, second.number, first.threat) == (1, 2, None), "an old file has neither suite nor threat"
-    assert str(first) == "" and study.arms[0].values("mse") == [0.1, 0.1]
+    assert (first.number, second.number, str(first)) == (1, 2, "train"), "an old file names neither suite nor adversary"
+    assert study.arms[0].values("mse") == [0.1, 0.1]
     assert study.arms[0].values("mse", second) == [0.2, 0.2]
+
+
+def test_an_adversary_that_is_unknown_is_named() -> None:
+    with pytest.raises(RunError, match="made: the adversary oracle is unknown; known are train, held_out"):
+        study_of_results(table(AskedAudit(threat="oracle")))
 
 
 def test_collapsed_and_unreliable_runs_and_balanced_accuracies() -> None:

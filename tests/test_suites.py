@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import dump_config, load, packaged_names, parse_cli_overrides
+from attncem.config.loading.load import dump_config, load, packaged_names
+from attncem.config.loading.overrides import parse_cli_overrides
 from attncem.config.options.attacks import (
     ClassMeanOptions,
     DecoderOptions,

@@ -31,9 +31,9 @@ from attncem.judging.opening import open_run
 from attncem.models.networks import ARCHITECTURES
 from attncem.records.checkpoints import broken_tensor
 from attncem.records.runs import RunDirectory
+from attncem.records.study.runs import load_run
 from attncem.reporting import report
 from attncem.reporting.runs.health import run_warnings
-from attncem.reporting.runs.load import load_run
 from attncem.training.engine import limited_threads
 from attncem.training.health import spans
 from attncem.training.initial import time_left

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 from attncem.base.progress import silent
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.base.types import ConfigError
+from attncem.config.loading.flat import dotted
 from attncem.config.loading.load import dump_config, load_config, packaged_configs
-from attncem.config.options.attention import GATED_VARIANTS, HYBRID_VARIANTS, SLOT_VARIANTS, GatedOptions
+from attncem.config.options.attention import GatedOptions, HybridOptions, SlotOptions
 from attncem.config.options.run import RunConfig
+from attncem.config.options.surrogate_base import VariantOptions, presets
 from attncem.records.runs import RunDirectory
 from attncem.training.capture import Beside
 from attncem.training.surrogates.hybrid import HybridCEM
@@ -26,114 +28,44 @@ from attncem.training.surrogates.slot import SlotCrossAttentionCEM
 from attncem.training.train import _Trainer, train
 
 CPU = torch.device("cpu")
-TABLES = {"gated": GATED_VARIANTS, "slot": SLOT_VARIANTS, "hybrid": HYBRID_VARIANTS}
+TABLES = {name: presets(name) for name in ("gated", "slot", "hybrid")}
+GATES = {"dimension_gate": True, "snr_gate": True, "class_gate": True}
+NO_GATES = dict.fromkeys(GATES, False)
+SCALARS = {"snr_thresh": 0.3, "snr_sharp": 10.0, "softplus_beta": 1.0, "margin_m": 0.1}
+SCALARS |= {"class_gate_a": 10.0, "class_gate_b": 0.05}
+LEARNS = {"learn": "penalty", "weights_gradient": "through"}
+RELATIVE = {"var_threshold": 0.1, "variance_floor": None}
+GATED = {"small_sample_correction": False, **LEARNS}
+SLOT = {"variance_space": "enhanced", "num_slots": 8, "slot_iterations": 3, "small_slot_correction": False}
 DOCUMENTED: dict[str, dict[str, Any]] = {
     "gated-000": {
-        "small_sample_correction": False,
-        "variance_space": "raw",
-        "scalar_variance": False,
-        "statistic": "hinge",
-        "var_threshold": 0.1,
-        "variance_floor": None,
-        "gamma": 1e-6,
-        "dimension_gate": False,
-        "snr_gate": False,
-        "class_gate": False,
-        "learn": "penalty",
-        "weights_gradient": "through",
-        "attention_loss_scale": 0.25,
-        "attention_warmup_epochs": 5,
+        **{**GATED, **NO_GATES, **RELATIVE, "gamma": 1e-6},
+        **{"statistic": "hinge", "variance_space": "raw", "scalar_variance": False},
+        **{"attention_loss_scale": 0.25, "attention_warmup_epochs": 5},
     },
     "gated-002": {
-        "small_sample_correction": False,
-        "variance_space": "layernorm",
-        "scalar_variance": False,
-        "statistic": "softplus",
-        "var_threshold": 0.1,
-        "variance_floor": None,
-        "dimension_gate": True,
-        "snr_gate": True,
-        "class_gate": True,
-        "snr_thresh": 0.3,
-        "snr_sharp": 10.0,
-        "softplus_beta": 1.0,
-        "margin_m": 0.1,
-        "class_gate_a": 10.0,
-        "class_gate_b": 0.05,
-        "slot_power": None,
-        "learn": "penalty",
-        "weights_gradient": "through",
-        "attention_loss_scale": 0.1,
-        "attention_warmup_epochs": 5,
+        **{**GATED, **GATES, **SCALARS, **RELATIVE, "slot_power": None},
+        **{"statistic": "softplus", "variance_space": "layernorm", "scalar_variance": False},
+        **{"attention_loss_scale": 0.1, "attention_warmup_epochs": 5},
     },
     "gated-004": {
-        "small_sample_correction": False,
-        "variance_space": "raw",
-        "layer_norm": True,
-        "scalar_variance": True,
-        "statistic": "hinge",
-        "variance_floor": 0.02,
-        "gamma": 1e-6,
-        "dimension_gate": False,
-        "snr_gate": False,
-        "class_gate": False,
-        "learn": "penalty",
-        "weights_gradient": "through",
+        **{**GATED, **NO_GATES, "variance_floor": 0.02, "gamma": 1e-6},
+        **{"statistic": "hinge", "variance_space": "raw", "scalar_variance": True, "layer_norm": True},
     },
     "slot-001": {
-        "variance_space": "enhanced",
-        "moments": "slots",
-        "statistic": "softplus",
-        "num_slots": 8,
-        "slot_iterations": 3,
-        "renormalise": False,
-        "small_slot_correction": False,
-        "dimension_gate": True,
-        "snr_gate": True,
-        "class_gate": True,
-        "snr_thresh": 0.3,
-        "snr_sharp": 10.0,
-        "softplus_beta": 1.0,
-        "margin_m": 0.1,
-        "class_gate_a": 10.0,
-        "class_gate_b": 0.05,
-        "slot_power": 2.0,
-        "learnable_scalars": True,
-        "early_shut_off": True,
-        "early_shut_steps": 100,
-        "divide_by_processed": False,
-        "learn": "penalty",
-        "weights_gradient": "through",
-        "rounds_gradient": "all",
-        "attention_loss_scale": 0.25,
-        "attention_warmup_epochs": 3,
+        **{**SLOT, **GATES, **SCALARS, **LEARNS, "slot_power": 2.0, "learnable_scalars": True},
+        **{"statistic": "softplus", "moments": "slots", "renormalise": False, "rounds_gradient": "all"},
+        **{"early_shut_off": True, "early_shut_steps": 100, "divide_by_processed": False},
+        **{"attention_loss_scale": 0.25, "attention_warmup_epochs": 3},
     },
     "slot-003": {
-        "variance_space": "enhanced",
-        "moments": "class",
-        "statistic": "hinge",
-        "num_slots": 8,
-        "slot_iterations": 3,
-        "renormalise": True,
-        "small_slot_correction": False,
-        "var_threshold": 0.1,
-        "variance_floor": None,
-        "gamma": 1e-6,
-        "dimension_gate": False,
-        "snr_gate": False,
-        "class_gate": False,
-        "early_shut_off": False,
-        "divide_by_processed": True,
-        "learn": "frozen",
-        "weights_gradient": "through",
-        "rounds_gradient": "all",
+        **{**SLOT, **NO_GATES, **LEARNS, **RELATIVE, "gamma": 1e-6, "learn": "frozen"},
+        **{"statistic": "hinge", "moments": "class", "renormalise": True, "rounds_gradient": "all"},
+        **{"early_shut_off": False, "divide_by_processed": True},
     },
     "hybrid-000": {
-        "gated.variant": "000",
-        "gated.statistic": "hinge",
-        "slot.variant": "001",
-        "slot.statistic": "softplus",
-        "slot.renormalise": True,
+        **{"gated.variant": "000", "gated.statistic": "hinge"},
+        **{"slot.variant": "001", "slot.statistic": "softplus", "slot.renormalise": True},
     },
 }
 """What the documents say of each variant, 000 to 004; docs/surrogates.md has the same as tables."""
@@ -156,11 +88,15 @@ def test_a_variant_has_the_values_of_its_document(name: str) -> None:
 
 
 def test_every_variant_and_every_value_that_it_sets_is_among_them() -> None:
-    names = {f"{surrogate}-{variant}" for surrogate, table in TABLES.items() for variant in table if variant != "ours"}
-    assert set(DOCUMENTED) == names
-    for name, table in (("gated", GATED_VARIANTS), ("slot", SLOT_VARIANTS)):
-        for variant, preset in table.items():
-            assert variant == "ours" or preset.keys() <= DOCUMENTED[f"{name}-{variant}"].keys()
+    named = {(name, variant) for name, table in TABLES.items() for variant in table if variant != "ours"}
+    assert set(DOCUMENTED) == {f"{name}-{variant}" for name, variant in named}
+    for name, variant in named:
+        assert dict(dotted(TABLES[name][variant])).keys() <= DOCUMENTED[f"{name}-{variant}"].keys()
+
+
+@pytest.mark.parametrize("options", [GatedOptions, SlotOptions, HybridOptions])
+def test_the_names_of_the_presets_are_those_that_can_be_chosen(options: type[VariantOptions]) -> None:
+    assert get_args(options.model_fields["variant"].annotation) == tuple(options.variants())
 
 
 # honest names

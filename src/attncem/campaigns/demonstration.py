@@ -13,8 +13,8 @@ from attncem.base.texts import text, written
 from attncem.base.types import ConfigError, RunError
 from attncem.base.working import Workers
 from attncem.campaigns.cell import audit_run, train_run
+from attncem.config.loading.flat import plain
 from attncem.config.loading.load import load_config
-from attncem.config.loading.overrides import plain
 from attncem.config.options.campaigns import CampaignAudit, load_campaign
 from attncem.config.options.run import RunConfig
 from attncem.config.options.suites import Suite

@@ -42,11 +42,7 @@ class ThreatModel(Record):
             "encoder": not self.knows_encoder,
             "gradient": not self.knows_encoder,
             "channel": not self.knows_channel,
-            "server": False,
-            "generator": False,
-            "observed": False,
-            "labels": False,
-        }[need]
+        }.get(need, False)
 
 
 MOST_RELEASES = 65_536

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.base.types import DataError, DatasetSpec
-from attncem.config.loading.suggest import show
+from attncem.config.loading.flat import show
 from attncem.data.decoding import require_file
 
 Arrays = dict[str, NDArray[np.generic]]

@@ -14,22 +14,12 @@ from attncem.records.averaging import Averaging
 from attncem.records.bounds import Bound
 from attncem.records.findings import Finding
 from attncem.records.frames import frame, html_table, table_of
+from attncem.records.metrics import PERFECT
 from attncem.records.units import Units
 
 Outcome = Literal["ok", "not_applicable", "failed"]
 Kind = Literal["floor", "attack", "certificate", "probe"]
 Role = Literal["fixed", "best", "worst"]
-PERFECT: dict[str, float] = {
-    "mse": 0.0,
-    "ssim": 1.0,
-    "ssim_zero_pad": 1.0,
-    "structure": 0.0,
-    "edges": 1.0,
-    "band_mean": 0.0,
-    "band_low": 0.0,
-    "band_high": 0.0,
-}
-"""What a perfect copy scores, by measure. Decibels are not here: distances in them have no ratio that says anything."""
 NO_LABEL = -1
 """In the place of a picture's label where the images have none."""
 _NO_ERROR = 1e-9

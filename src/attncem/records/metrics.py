@@ -162,25 +162,42 @@ def ssim_zero_pad(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure. ``private`` is the direction in which less was recovered; ``pixels`` the smallest side it takes."""
+    """One measure. ``private`` is the direction in which less was recovered; ``pixels`` the smallest side it takes.
+
+    ``perfect`` is the score of a perfect copy; None for decibels, whose ratios say nothing. Every measure is in audits,
+    in the report's table of attacks and in CSV files. ``terminal``, ``table`` and ``compared`` give its place in the
+    terminal's table, in the report's tables and among the measures that compare arms; 0: it is not there.
+    """
 
     function: Callable[[Tensor, Tensor], Tensor]
     private: Literal["higher", "lower"]
     unit: str
     decimals: int
+    perfect: float | None
     pixels: int = 1
+    terminal: int = 0
+    table: int = 0
+    compared: int = 0
 
 
 METRICS: dict[str, Metric] = {
-    "mse": Metric(mse, "higher", "", 4),
-    "psnr": Metric(psnr, "lower", "dB", 1),
-    "ssim": Metric(ssim, "lower", "", 3, pixels=_WINDOW),
-    "ssim_zero_pad": Metric(ssim_zero_pad, "lower", "", 3),
-    "structure": Metric(structure, "higher", "", 4),
-    "edges": Metric(edges, "lower", "", 3, pixels=_PREWITT),
-    "band_mean": Metric(band_mean, "higher", "", 4),
-    "band_low": Metric(band_low, "higher", "", 4),
-    "band_high": Metric(band_high, "higher", "", 4),
+    "mse": Metric(mse, "higher", "", 4, 0.0, terminal=1, table=1, compared=1),
+    "psnr": Metric(psnr, "lower", "dB", 1, None, terminal=3, table=4),
+    "ssim": Metric(ssim, "lower", "", 3, 1.0, pixels=_WINDOW, terminal=2, table=3, compared=3),
+    "ssim_zero_pad": Metric(ssim_zero_pad, "lower", "", 3, 1.0),
+    "structure": Metric(structure, "higher", "", 4, 0.0, table=2, compared=2),
+    "edges": Metric(edges, "lower", "", 3, 1.0, pixels=_PREWITT),
+    "band_mean": Metric(band_mean, "higher", "", 4, 0.0),
+    "band_low": Metric(band_low, "higher", "", 4, 0.0),
+    "band_high": Metric(band_high, "higher", "", 4, 0.0),
 }
 """Measures by name; the first one ranks attacks, and the three bands add up to it. Their titles are in the catalogue,
-under `measure.NAME`; what a perfect copy scores stands in `records/audit.py`, under PERFECT."""
+under `measure.NAME`. This is the only list: docs/adding-a-measure.md adds one."""
+PERFECT: dict[str, float] = {name: item.perfect for name, item in METRICS.items() if item.perfect is not None}
+"""The score of a perfect copy, by measure."""
+
+
+def shown_in(place: Literal["terminal", "table", "compared"]) -> tuple[str, ...]:
+    """The measures that have a place there, in order."""
+    ranks = {name: int(getattr(metric, place)) for name, metric in METRICS.items()}
+    return tuple(sorted(filter(ranks.get, ranks), key=ranks.__getitem__))

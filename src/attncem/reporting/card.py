@@ -15,9 +15,9 @@ from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_record
 from attncem.records.ledger import PLAN, Ledger, ledgers
+from attncem.records.study.runs import load_run
 from attncem.reporting import html, wording
 from attncem.reporting.runs import certificates, units
-from attncem.reporting.runs.load import load_run
 
 GENERATOR = "attncem-card"
 NAMES = ("card.json", "card.md", "card.html")
@@ -57,7 +57,7 @@ def audits_of(source: Path) -> list[AuditResult]:
     elif not (source / "manifest.json").is_file():
         found = [ledger.result() for ledger in ledgers(source)]
     else:
-        found = list(load_run(source).audits)
+        found = list(load_run(source).results)
     if not found:
         raise RunError(f"{source}: there is no audit to make a card of; attncem audit {source} --suite certificates")
     if len({audit.subject.fingerprint for audit in found}) > 1:

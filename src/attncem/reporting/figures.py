@@ -22,11 +22,12 @@ from matplotlib.figure import Figure
 
 from attncem.base.texts import has_text, text
 from attncem.base.texts.titles import row_title
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting import hover as telling
 from attncem.reporting.fonts import OWN, families
 from attncem.reporting.hover import Line, Spot
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, Record, RunView
+from attncem.reporting.runs.methods import Entry
 from attncem.reporting.wording import describe_sight
 from attncem.training.health import describe_limit, finite
 
@@ -102,7 +103,7 @@ _SMALL_RATIO = 1e-3
 """The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
 
 
-def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
+def training_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of training: one panel per quantity that any run has logged; by default a colour for each run."""
     drawings = []
     for kind, key in PANELS:
@@ -113,7 +114,7 @@ def training_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None
     return drawings
 
 
-def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) -> list[Drawing]:
+def health_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
     """Small multiples of the surrogates' health, each with the limit that raises a warning."""
     drawings = []
     for key in HEALTH:
@@ -124,7 +125,7 @@ def health_curves(runs: Sequence[RunView], colors: Sequence[int] | None = None) 
     return drawings
 
 
-def _lines(runs: Sequence[RunView], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
+def _lines(runs: Sequence[JudgedRun], kind: str, key: str, colors: Sequence[int] | None = None) -> list[Line]:
     places = range(len(runs)) if colors is None else colors
     lines = [_line(run, color, kind, key) for color, run in zip(places, runs, strict=True)]
     return [line for line in lines if line.y]
@@ -178,9 +179,8 @@ def _asking(key: str, name: str, group: Sequence[tuple[Entry, asking.Series]]) -
     return finish("; ".join(sentences), [Spot(row.releases, row.mse.mean, said) for (_, row), said in pairs])
 
 
-def _line(run: RunView, color: int, kind: str, key: str) -> Line:
-    records: Sequence[Record] = run.train if kind == "train" else run.validation
-    pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
+def _line(run: JudgedRun, color: int, kind: str, key: str) -> Line:
+    pairs = [(finite(record.get("epoch")), finite(record.get(key))) for record in run.run.records(kind)]
     points = [(x, y) for x, y in pairs if x is not None and y is not None]
     step = -(-len(points) // _MAX_POINTS) or 1
     points = sorted({*points[::step], *points[-1:]})

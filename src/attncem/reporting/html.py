@@ -17,6 +17,7 @@ from attncem.base.texts import has_text, joined, pattern, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
+from attncem.records.study.runs import JudgedRun, load_runs
 from attncem.reporting import figures, wording
 from attncem.reporting.runs import (
     certificates,
@@ -30,8 +31,7 @@ from attncem.reporting.runs import (
     trade_off,
 )
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry, RunView, load_runs
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.table_formats import as_csv
 
@@ -53,7 +53,7 @@ def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) 
     return out
 
 
-def page_context(runs: Sequence[RunView], now: datetime) -> dict[str, Any]:
+def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
     """Everything the template shows."""
     methods = group(runs)
     audited = [entry for method in methods for entry in method.entries]
@@ -99,7 +99,7 @@ def _pictures(methods: Sequence[Method], best: Mapping[str, float], warned: Mapp
     }
 
 
-def _figures(runs: Sequence[RunView], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
+def _figures(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
     colors = {run.label: method.color for method in methods for run in method.runs}
     order = [colors[run.label] for run in runs]
     return {
@@ -118,7 +118,7 @@ def run_name(method: Method) -> str:
     return method.name if method.several else method.runs[0].label
 
 
-def _tables(runs: Sequence[RunView], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
+def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
     """Every table, and all of them as files for the page's script; ``cells`` are those of ``--csv``."""
     plans = [entry.audit.plan for entry in audited]
     mixed = len({(plan.suite, plan.suite_version, repr(plan.threat)) for plan in plans}) > 1
@@ -184,11 +184,11 @@ def marked(key: str, /, **values: Any) -> Markup:
     return escape(pattern(key)).format(**values)
 
 
-def _warnings(runs: Sequence[RunView], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
+def _warnings(runs: Sequence[JudgedRun], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
     """The warnings of each run that has any, under its label."""
     found = []
     for run in runs:
-        dataset = run.audits[0].subject.dataset if run.audits else ""
+        dataset = run.results[0].subject.dataset if run.results else ""
         found.append((run.label, health.run_warnings(run, best.get(dataset))))
     return [(label, texts) for label, texts in found if texts]
 
@@ -199,8 +199,8 @@ def _probes(audits: Sequence[AuditResult]) -> list[str]:
     return [method for method in found if has_text(f"report.reading.probe.{method}")]
 
 
-def _settings(run: RunView) -> list[str]:
-    return [*wording.describe_run(run), *(wording.describe_audit(audit) for audit in run.audits)]
+def _settings(run: JudgedRun) -> list[str]:
+    return [*wording.describe_run(run), *(wording.describe_audit(audit) for audit in run.results)]
 
 
 def _threats(audited: Sequence[Entry]) -> dict[str, str]:

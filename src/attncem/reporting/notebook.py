@@ -21,14 +21,14 @@ from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.campaign_folder import PLANNED
 from attncem.records.files import read_if_there, write_atomic
+from attncem.records.study.runs import JudgedRun, load_runs
 from attncem.reporting import figures
 from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign.page import campaign_figures
 from attncem.reporting.campaign.plots import PAPER, Ink, Plot
 from attncem.reporting.html import run_name
 from attncem.reporting.runs import gallery
-from attncem.reporting.runs.load import Entry, RunView, load_runs
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.runs.trade_off import trade_offs
 
@@ -151,7 +151,7 @@ def _of_runs(paths: Sequence[Path]) -> list[Figure]:
     return [*shown, *map(_of_plot, picture_plots([entry for method in methods for entry in method.entries[:1]]))]
 
 
-def _curves(runs: Sequence[RunView], methods: Sequence[Method]) -> list[figures.Drawing]:
+def _curves(runs: Sequence[JudgedRun], methods: Sequence[Method]) -> list[figures.Drawing]:
     colors = {run.label: method.color for method in methods for run in method.runs}
     order = [colors[run.label] for run in runs]
     return [*figures.training_curves(runs, order), *figures.health_curves(runs, order)]

@@ -12,9 +12,10 @@ from attncem.base.texts.titles import row_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import NO_LABEL, AuditResult, Row
 from attncem.records.bounds import Bound
+from attncem.records.study.runs import SHORT, JudgedRun
 from attncem.reporting.runs import units
 from attncem.reporting.runs.health import is_collapsed, is_near_chance, is_useless
-from attncem.reporting.runs.load import SHORT, Entry, RunView
+from attncem.reporting.runs.methods import Entry
 
 MISSING = "–"
 
@@ -83,7 +84,7 @@ def _yes(fact: bool) -> str:
     return "yes" if fact else "no"
 
 
-def describe_run(run: RunView) -> list[str]:
+def describe_run(run: JudgedRun) -> list[str]:
     """Status, device, versions and split of a run, as its manifest has them; without a run that there is none."""
     if run.config is None:
         return [text("report.settings.alone")]

@@ -61,7 +61,7 @@ def _suites_help() -> str:
 
 
 def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    from attncem.config.loading.load import parse_cli_overrides
+    from attncem.config.loading.overrides import parse_cli_overrides
     from attncem.config.options.suites import load_suite, override_tree
     from attncem.judging.conditions import parse_conditions
 

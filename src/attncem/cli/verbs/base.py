@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -95,12 +96,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:
     """Words of a command about many runs as overrides: options of the root, or of a run."""
-    from attncem.config.loading.load import parse_cli_overrides
-    from attncem.config.loading.suggest import option_tree
+    from attncem.config.loading.overrides import parse_cli_overrides
+    from attncem.config.loading.tree import option_tree
     from attncem.config.options.run import RunConfig
 
     own, runs = option_tree(root), option_tree(RunConfig)
-    return parse_cli_overrides(rest, {**own, "properties": {**runs["properties"], **own["properties"]}})
+    return parse_cli_overrides(rest, replace(own, keys={**runs.keys, **own.keys}))
 
 
 def complain(line: str) -> int:

@@ -26,7 +26,7 @@ def add(verbs: Verbs) -> None:
 
 def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.campaigns.demonstration import run_demo
-    from attncem.config.loading.load import parse_cli_overrides
+    from attncem.config.loading.overrides import parse_cli_overrides
     from attncem.reporting import print_summary
 
     demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)

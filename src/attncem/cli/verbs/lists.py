@@ -72,16 +72,12 @@ def _accuracy(line: RunLine) -> str:
 
 
 def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.config.loading.load import (
-        config_schema,
-        dump_config,
-        load_config,
-        packaged_configs,
-        parse_cli_overrides,
-    )
+    from attncem.config.loading.load import dump_config, load_config, packaged_configs
+    from attncem.config.loading.overrides import parse_cli_overrides
+    from attncem.config.options.run import RunConfig
 
     if known.schema:
-        print(json.dumps(config_schema(), indent=1))  # noqa: T201
+        print(json.dumps(RunConfig.model_json_schema(), indent=1))  # noqa: T201
     elif known.list:
         print(listed(packaged_configs()), end="")  # noqa: T201
     else:

@@ -23,7 +23,8 @@ def add(verbs: Verbs) -> None:
 
 
 def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
-    from attncem.config.loading.load import load_config, parse_cli_overrides
+    from attncem.config.loading.load import load_config
+    from attncem.config.loading.overrides import parse_cli_overrides
 
     short = [f"training.fast={known.fast}"] if known.fast else []
     short += ["training.track=tensorboard"] if known.track else []

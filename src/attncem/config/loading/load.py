@@ -12,45 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.overrides import (
-    Override,
-    apply_overrides,
-    complete,
-    parse_cli_overrides,
-    parse_overrides,
-    plain,
-)
-from attncem.config.loading.suggest import (
-    Schema,
-    alternatives,
-    children,
-    did_you_mean,
-    fail,
-    must_be,
-    nearest,
-    object_schema,
-    option_tree,
-    problem_lines,
-    show,
-    union_members,
-)
+from attncem.config.loading.flat import plain, show
+from attncem.config.loading.overrides import Override, apply_overrides, complete, parse_overrides
+from attncem.config.loading.suggest import did_you_mean, fail, nearest, problem_lines
+from attncem.config.loading.tree import Node, merged, option_tree
 from attncem.config.loading.yaml_text import LONGEST, dump_yaml, parse_yaml
 from attncem.config.options.base import Options
 from attncem.config.options.run import RunConfig
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
-
-__all__ = [
-    "Loaded",
-    "config_schema",
-    "dump_config",
-    "load",
-    "load_config",
-    "packaged_configs",
-    "parse_cli_overrides",
-    "resolve",
-]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LARGEST = 1e30
@@ -67,9 +38,6 @@ _NAMES_NO_METHOD = (RunConfig().name, "own-pictures")
 """Names that say nothing of how a model was trained: the folder's is enough."""
 _LONGEST_FOLDER = 50
 """Letters of a folder's name that a run is called by."""
-
-PACKAGED: dict[type[Options], str] = {RunConfig: "runs"}
-"""Folder of the packaged YAMLs of each root that has some; the module of a root adds its own."""
 
 RootT = TypeVar("RootT", bound=Options)
 Source = str | Path | Mapping[str, Any] | Options | None
@@ -108,7 +76,7 @@ def resolve(
     data = complete(_Reader(tree, folder or packaged_folder(root)).read(source), tree)
     data, notes = apply_overrides(data, overrides, tree)
     data = complete(data, tree)
-    problems = list(_impossible(data, tree, ""))
+    problems = list(_impossible(data))
     if problems:
         raise fail(problems, tree)
     try:
@@ -117,17 +85,11 @@ def resolve(
         raise fail(problem_lines(error, tree), tree) from None
 
 
-def _impossible(value: Any, schema: Schema, key: str) -> Iterator[str]:
-    """A line for every value that no option can have, whatever its class says: validators need not expect them."""
-    kinds = alternatives(schema) if schema else []
+def _impossible(value: Any, key: str = "") -> Iterator[str]:
+    """A line for every number that no option can have, whatever its class says: validators need not expect them."""
     if isinstance(value, dict | list):
-        if kinds and all({"enum", "const"} & kind.keys() for kind in kinds):
-            yield f"{key}={show(value)}: {must_be(schema)}"
-            return
-        concrete = object_schema(schema, value) if isinstance(value, dict) else schema
         for part, item in value.items() if isinstance(value, dict) else enumerate(value):
-            below = next(iter(children(concrete, part if isinstance(value, list) else str(part))), {})
-            yield from _impossible(item, below, f"{key}.{part}" if key else str(part))
+            yield from _impossible(item, f"{key}.{part}" if key else str(part))
     elif isinstance(value, int) and value not in _INTEGERS:
         yield f"{key}={show(value)}: whole numbers have at most 64 bits"
     elif isinstance(value, float) and abs(value) > _LARGEST and value - value == 0:
@@ -152,10 +114,10 @@ def load_config(
 
 def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> bool:
     """Whether the run has its name from an override, a mapping, or a file of the user's own."""
-    if any(given.path == ("name",) for given in parse_overrides(overrides, option_tree(RunConfig))):
+    if any(override.path == ("name",) for override in parse_overrides(overrides, option_tree(RunConfig))):
         return True
     if isinstance(source, str | Path):
-        return _is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
+        return is_path(source) and "name" in _parse_file(Path(source).expanduser(), str(source))
     return source is not None
 
 
@@ -176,11 +138,6 @@ def dump_config(config: Options, *, ascii_only: bool = False) -> str:
     return dump_yaml(plain(config), plain=ascii_only)
 
 
-def config_schema() -> dict[str, Any]:
-    """JSON schema of RunConfig, for editors."""
-    return RunConfig.model_json_schema()
-
-
 def packaged_configs(folder: Traversable | None = None) -> dict[str, str]:
     """Names of the packaged run configurations, each with the first comment line that is not a command."""
     return packaged_names(folder or packaged_folder(RunConfig))
@@ -198,22 +155,23 @@ def packaged_names(folder: Traversable | None) -> dict[str, str]:
 
 def _headline(text: str) -> str:
     comments = [line.lstrip("# ").strip() for line in text.splitlines() if line.lstrip().startswith("#")]
-    said = [line for line in comments if line]
-    return next((line for line in said if not line.lstrip("$ ").startswith("attncem ")), said[0] if said else "")
+    written = [line for line in comments if line]
+    sentences = [line for line in written if not line.lstrip("$ ").startswith("attncem ")]
+    return next(iter(sentences or written), "")
 
 
 def packaged_folder(root: type[Options]) -> Traversable | None:
     """The folder of a root's packaged YAMLs; None where it has none."""
     from importlib.resources import files
 
-    return files("attncem").joinpath("config", "packaged", PACKAGED[root]) if root in PACKAGED else None
+    return files("attncem").joinpath("config", "packaged", root.packaged) if root.packaged else None
 
 
 @dataclass(frozen=True)
 class _Reader:
     """Reads sources for the root of ``tree``; packaged names are looked up in ``folder``."""
 
-    tree: Schema
+    tree: Node
     folder: Traversable | None
 
     def read(self, source: Source) -> dict[str, Any]:
@@ -229,7 +187,7 @@ class _Reader:
     def _find(self, source: str | Path, relative_to: Path) -> Traversable:
         """The file of a packaged name or of a path."""
         text = str(source)
-        if _is_path(source):
+        if is_path(source):
             with _readable(text):
                 return relative_to / Path(source).expanduser()
         if self.folder is not None and _NAME.fullmatch(text):
@@ -240,7 +198,7 @@ class _Reader:
         allowed = f"one of: {', '.join(names)}" if names else "there are none"
         guess = did_you_mean(nearest(text, names)) or "."
         raise ConfigError(
-            f"{show(text)}: no packaged {self.tree['word']} of this name ({allowed}){guess} A file must end in .yaml"
+            f"{show(text)}: no packaged {self.tree.word} of this name ({allowed}){guess} A file must end in .yaml"
         )
 
     def _read_file(self, file: Traversable, chain: tuple[str, ...]) -> dict[str, Any]:
@@ -271,10 +229,10 @@ class _Reader:
             there = file.is_file()
         if not there:
             raise ConfigError(f"{where}: extends {base}: no such file: {file}")
-        return _merge(complete(self._read_file(file, chain), self.tree), data, self.tree)
+        return merged(complete(self._read_file(file, chain), self.tree), data, self.tree)
 
 
-def _is_path(source: str | Path) -> bool:
+def is_path(source: str | Path) -> bool:
     """Whether a source is a file's path, and no packaged name."""
     text = str(source)
     return isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
@@ -307,16 +265,3 @@ def _readable(where: str) -> Iterator[None]:
         raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"{shown}: cannot be read ({str(error).partition(' from ')[0]})") from None
-
-
-def _merge(base: dict[str, Any], child: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """The child over the base, key by key; another ``name`` in a union of options drops the base's."""
-    changed = union_members(schema) and child.get("name", base.get("name")) != base.get("name")
-    merged = {} if changed else dict(base)
-    concrete = object_schema(schema, {**merged, **child})
-    for key, value in child.items():
-        below = merged.get(key)
-        if isinstance(below, dict) and isinstance(value, dict):
-            value = _merge(below, value, next(iter(children(concrete, key)), {}))  # noqa: PLW2901
-        merged[key] = value
-    return merged

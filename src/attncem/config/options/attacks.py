@@ -181,16 +181,11 @@ class GanOptions(SeeingOptions):
     """Weight of the MSE beside the critic's answer."""
 
 
-class FamilyOptions(BudgetOptions):
-    """Global decoders of several widths on several parts of the own images (AdamW); the best one recovers."""
+class GlobalDecoderOptions(BudgetOptions):
+    """What attacks share that train global decoders (AdamW)."""
 
-    name: Literal["family"] = "family"
-    widths: tuple[PositiveInt, ...] = Field((32, 64, 96), min_length=1)
-    """Channels of the decoders."""
-    fractions: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field((0.01, 0.1, 0.3, 1.0), min_length=1)
-    """Parts of the own images that each width learns from."""
     epochs: float = Field(10.0, gt=0)
-    """First budget of each decoder."""
+    """First budget of each decoder, and of the flow around it."""
     max_epochs: float = Field(40.0, gt=0)
     """Largest budget of each."""
     lr: float = Field(1.5e-3, gt=0)
@@ -205,7 +200,17 @@ class FamilyOptions(BudgetOptions):
     """Weight decay."""
 
 
-class InformedOptions(BudgetOptions):
+class FamilyOptions(GlobalDecoderOptions):
+    """Global decoders of several widths on several parts of the own images (AdamW); the best one recovers."""
+
+    name: Literal["family"] = "family"
+    widths: tuple[PositiveInt, ...] = Field((32, 64, 96), min_length=1)
+    """Channels of the decoders."""
+    fractions: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field((0.01, 0.1, 0.3, 1.0), min_length=1)
+    """Parts of the own images that each width learns from."""
+
+
+class InformedOptions(GlobalDecoderOptions):
     """A global decoder that knows the client's front end: a copy of it is inside (AdamW)."""
 
     name: Literal["informed"] = "informed"
@@ -213,35 +218,21 @@ class InformedOptions(BudgetOptions):
     """First budget."""
     max_epochs: float = Field(100.0, gt=0)
     """Largest budget."""
-    lr: float = Field(1.5e-3, gt=0)
-    """Highest learning rate."""
+    least_steps: int = Field(75, ge=1)
+    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
     picture: float = Field(0.01, ge=0)
     """Weight of the error of the picture that the encoder has seen, in parts of that picture's own power."""
     mirror: bool = True
     """Whether it also has its images released mirrored, left to right: each is met as often so as as it is."""
-    batch_size: int = Field(256, ge=1)
-    """Images per step."""
-    least_steps: int = Field(75, ge=1)
-    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
-    precision: Literal["32-true", "bf16-mixed"] = "bf16-mixed"
-    """Numbers that it is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
-    weight_decay: float = Field(1e-3, ge=0)
-    """Weight decay."""
 
 
-class FlowOptions(BudgetOptions):
+class FlowOptions(GlobalDecoderOptions):
     """A conditional flow around the mean of a global decoder (AdamW): samples of p(x | release), and their mean.
 
     Decoder and flow have the same budgets, one after the other.
     """
 
     name: Literal["flow"] = "flow"
-    epochs: float = Field(10.0, gt=0)
-    """First budget of the decoder, and of the flow around it."""
-    max_epochs: float = Field(40.0, gt=0)
-    """Largest budget of either."""
-    lr: float = Field(1.5e-3, gt=0)
-    """Highest learning rate."""
     width: int = Field(64, ge=8)
     """Channels of the flow at half the image's resolution; twice as many at a quarter."""
     blocks: int = Field(2, ge=1)
@@ -250,14 +241,6 @@ class FlowOptions(BudgetOptions):
     """Samples of every evaluation image."""
     steps: int = Field(10, ge=1)
     """Steps of Heun's method from noise to a sample."""
-    batch_size: int = Field(256, ge=1)
-    """Images per step."""
-    least_steps: int = Field(150, ge=1)
-    """Steps an epoch has at least: with few images, batches are made smaller than batch_size."""
-    precision: Literal["32-true", "bf16-mixed"] = "bf16-mixed"
-    """Numbers that it is trained in on a GPU; on a CPU, and when it is used, always 32-true."""
-    weight_decay: float = Field(1e-3, ge=0)
-    """Weight decay."""
 
 
 class RewhiteningOptions(SeeingOptions):

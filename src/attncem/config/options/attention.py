@@ -1,9 +1,9 @@
-"""Options of the attention surrogates: gated, slot and hybrid, with the source documents' presets."""
+"""Options of the attention surrogates: gated, slot and hybrid."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ class AttentionOptions(VariantOptions):
 
     if TYPE_CHECKING:
         statistic: str
+        variance_space: str
         softness: float | None
         own_optimizer: Literal["adam", "main"]
         variance_floor: VarianceFloorOption
@@ -37,9 +38,13 @@ class AttentionOptions(VariantOptions):
         return self.own_optimizer == "main"
 
     @model_validator(mode="after")
-    def _refuse_softness_without_use(self) -> Self:
+    def _refuse_invalid_statistic(self) -> Self:
         if self.softness is not None and self.statistic != "difference":
             raise ValueError(f"softness={self.softness:g} needs statistic=difference: the others have no use for it")
+        if self.statistic == "capacity" and self.variance_space != "raw":
+            raise ValueError(
+                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
+            )
         return self
 
     def relative_floor_key(self) -> str | None:
@@ -49,46 +54,9 @@ class AttentionOptions(VariantOptions):
         return relative_floor(self.variance_floor)
 
 
-GATED_VARIANTS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "000": {
-        "statistic": "hinge",
-        "variance_space": "raw",
-        "small_sample_correction": False,
-        "learn": "penalty",
-        "weights_gradient": "through",
-        "attention_loss_scale": 0.25,
-        "attention_warmup_epochs": 5,
-    },
-    "002": {
-        "statistic": "softplus",
-        "variance_space": "layernorm",
-        "small_sample_correction": False,
-        "learn": "penalty",
-        "weights_gradient": "through",
-        "dimension_gate": True,
-        "snr_gate": True,
-        "class_gate": True,
-        "attention_loss_scale": 0.1,
-        "attention_warmup_epochs": 5,
-    },
-    "004": {
-        "statistic": "hinge",
-        "variance_space": "raw",
-        "scalar_variance": True,
-        "small_sample_correction": False,
-        "variance_floor": 0.02,
-        "learn": "penalty",
-        "weights_gradient": "through",
-    },
-}
-"""What each named variant of ``gated`` sets; an option given beside it wins."""
-
-
 class GatedOptions(AttentionOptions):
     """Gated attention pooling over the samples of a class (Ilse et al. 2018)."""
 
-    variants = GATED_VARIANTS
     name: Literal["gated"] = "gated"
     variant: Literal["ours", "000", "002", "004"] = "ours"
     """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
@@ -164,10 +132,6 @@ class GatedOptions(AttentionOptions):
 
     @model_validator(mode="after")
     def _refuse_invalid_combinations(self) -> GatedOptions:
-        if self.statistic == "capacity" and self.variance_space != "raw":
-            raise ValueError(
-                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
-            )
         if self.statistic == "capacity" and self.scalar_variance:
             raise ValueError("statistic=capacity needs one variance per dimension: scalar_variance=false")
         if self.scalar_variance and (self.dimension_gate or self.snr_gate):
@@ -175,39 +139,6 @@ class GatedOptions(AttentionOptions):
         if self.learn == "worst_case" and self.uniform_mix == 0:
             raise ValueError("learn=worst_case needs uniform_mix above 0: without it nothing bounds the weights")
         return self
-
-
-SLOT_VARIANTS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "001": {
-        "statistic": "softplus",
-        "variance_space": "enhanced",
-        "learn": "penalty",
-        "rounds_gradient": "all",
-        "weights_gradient": "through",
-        "renormalise": False,
-        "small_slot_correction": False,
-        "slot_power": 2.0,
-        "dimension_gate": True,
-        "snr_gate": True,
-        "class_gate": True,
-        "learnable_scalars": True,
-        "early_shut_off": True,
-        "attention_loss_scale": 0.25,
-        "attention_warmup_epochs": 3,
-    },
-    "003": {
-        "moments": "class",
-        "statistic": "hinge",
-        "variance_space": "enhanced",
-        "learn": "frozen",
-        "rounds_gradient": "all",
-        "weights_gradient": "through",
-        "small_slot_correction": False,
-        "divide_by_processed": True,
-    },
-}
-"""What each named variant of ``slot`` sets; an option given beside it wins."""
 
 
 SLOT_POWER = {
@@ -220,7 +151,6 @@ SLOT_POWER = {
 class SlotOptions(AttentionOptions):
     """Slot attention over the samples of a class, then gated cross attention (Locatello 2020, Flamingo 2022)."""
 
-    variants = SLOT_VARIANTS
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
     """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
@@ -327,10 +257,6 @@ class SlotOptions(AttentionOptions):
     def _refuse_invalid_combinations(self) -> SlotOptions:
         if self.slot_dim % self.num_heads:
             raise ValueError(f"slot_dim={self.slot_dim} must be a multiple of num_heads={self.num_heads}")
-        if self.statistic == "capacity" and self.variance_space != "raw":
-            raise ValueError(
-                "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
-            )
         if self.variance_space == "enhanced" and self.learn in ("fit", "worst_case"):
             raise ValueError(
                 f"learn={self.learn} needs variance_space=raw: a learned map could inflate or cancel the enhanced "
@@ -355,24 +281,9 @@ class SlotOptions(AttentionOptions):
         return self.slot_dim
 
 
-HYBRID_VARIANTS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "000": {
-        "gated": {"variant": "000"},
-        "slot": {"variant": "001", "renormalise": True},
-    },
-}
-"""What each named variant of ``hybrid`` sets; an option given beside it wins.
-
-000's slots are those of 001, whose formulas it shortens, but for what 000 says of them itself: attention is normalised
-again after ε is added.
-"""
-
-
 class HybridOptions(VariantOptions):
     """Gated pooling on every class, slots on the classes at high risk (planned in 000)."""
 
-    variants = HYBRID_VARIANTS
     name: Literal["hybrid"] = "hybrid"
     variant: Literal["ours", "000"] = "ours"
     """Preset whose values fill the options not given: 000's plan with the documents' two parts, or ours."""

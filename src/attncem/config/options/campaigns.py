@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import PACKAGED, load, packaged_folder, packaged_names
-from attncem.config.loading.overrides import plain
+from attncem.config.loading.flat import dotted, plain
+from attncem.config.loading.load import is_path, load, packaged_folder, packaged_names
 from attncem.config.loading.suggest import known
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
@@ -25,19 +25,8 @@ _OWN = ("name", "seed")
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
-def _flat(given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """One entry for every dotted key; what stands later wins."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        below = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
-        for key, item in below.items():
-            found.pop(key, None)
-            found[key] = item
-    return found
-
-
-def _flattened(given: Any) -> Any:
-    return _flat(given) if isinstance(given, Mapping) else given
+def _flattened(settings: Any) -> Any:
+    return dict(dotted(settings)) if isinstance(settings, Mapping) else settings
 
 
 def _without_own(keys: dict[str, Any]) -> dict[str, Any]:
@@ -102,6 +91,7 @@ class Campaign(Options):
     """Arms × the points of their grids × seeds, each trained and audited."""
 
     model_config = ConfigDict(title="campaign")
+    packaged = "campaigns"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the campaign, used for its folder and in its report."""
@@ -156,9 +146,6 @@ class Campaign(Options):
         return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
 
 
-PACKAGED[Campaign] = "campaigns"
-
-
 def packaged_campaigns() -> dict[str, str]:
     """Names of the packaged campaigns, each with its first comment line."""
     return packaged_names(packaged_folder(Campaign))
@@ -176,7 +163,7 @@ def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: 
 
 def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | None = None) -> Campaign:
     """The campaign with its files found beside the one it is from, if it is from one, and settings for every arm."""
-    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and _is_file(str(source)) else Path()
+    beside = Path(source).expanduser().parent if isinstance(source, str | Path) and is_path(source) else Path()
     arms = {n: _with(arm, settings or {}, config=_beside(arm.config, beside)) for n, arm in campaign.arms.items()}
     audits = [_taken_in(audit, beside) for audit in campaign.audits]
     changes = {"config": _beside(campaign.config, beside), "arms": arms, "audits": audits}
@@ -195,22 +182,18 @@ def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list
 
 
 def _with(arm: ArmOptions, settings: Mapping[str, Any], **changes: Any) -> ArmOptions:
-    return arm.model_copy(update={"set": _flat({**arm.set, **settings}), **changes})
-
-
-def _is_file(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
+    return arm.model_copy(update={"set": dict(dotted({**arm.set, **settings})), **changes})
 
 
 def _beside(config: str | None, folder: Path) -> str | None:
     """The absolute path of a file that stands beside the campaign's; packaged names stay."""
-    return config if config is None or not _is_file(config) else str((folder / Path(config).expanduser()).resolve())
+    return config if config is None or not is_path(config) else str((folder / Path(config).expanduser()).resolve())
 
 
 def _taken_in(audit: CampaignAudit, beside: Path) -> CampaignAudit:
     """The audit with its suite as data where that was a file: the campaign needs the file no more."""
     suite = audit.suite
-    if isinstance(suite, str) and _is_file(suite):
+    if isinstance(suite, str) and is_path(suite):
         suite = plain(load_suite(_beside(suite, beside) or suite).suite)
     made = audit.model_copy(update={"suite": suite})
     made.rows()

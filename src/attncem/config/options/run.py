@@ -19,6 +19,7 @@ from attncem.config.options.training import TrainingOptions
 class RunConfig(Options):
     """One training run. The same object lies in the run folder, the checkpoint and the report."""
 
+    packaged = "runs"
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the run, used for its folder and in reports."""
     seed: int = Field(0, ge=0)
@@ -133,19 +134,19 @@ class RunConfig(Options):
     def defence(self) -> str:
         """The surrogate with its variant, and what defends beside it: front end, penalties, layers; in a few words."""
         variant = getattr(self.surrogate, "variant", None)
-        own = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
+        surrogate = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
         further: list[str] = [] if self.model.front_end.name == "none" else [self.model.front_end.name]
         further += [penalty.name for penalty in self.penalties]
         further += [name for name in ("sparse_coding", "pruning") if getattr(self.model, name) is not None]
-        return " + ".join([own, *(name.replace("_", " ") for name in further)])
+        return " + ".join([surrogate, *(name.replace("_", " ") for name in further)])
 
     @property
     def channel_order(self) -> str:
         """The channel's stages as they are carried out, and the documents' order where that is another."""
         placed = [stage for stage in self.channel if stage.place is not None]
         usual = sorted(placed, key=lambda stage: stage.place or 0)
-        given = " → ".join(stage.name for stage in self.channel)
-        return given if usual == placed else f"{given}; the documents: {' → '.join(stage.name for stage in usual)}"
+        order = " → ".join(stage.name for stage in self.channel)
+        return order if usual == placed else f"{order}; the documents: {' → '.join(stage.name for stage in usual)}"
 
     def _missing_noise(self) -> str:
         """What a relative floor lacks when noise_std is 0, and what to give."""
@@ -158,5 +159,5 @@ class RunConfig(Options):
     @property
     def warmup_epochs(self) -> int:
         """Epochs without penalty: as given, else the surrogate's default."""
-        given = self.training.warmup_epochs
-        return self.surrogate.default_warmup_epochs if given is None else given
+        epochs = self.training.warmup_epochs
+        return self.surrogate.default_warmup_epochs if epochs is None else epochs

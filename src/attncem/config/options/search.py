@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import PACKAGED, load, packaged_folder, packaged_names
-from attncem.config.loading.overrides import plain
+from attncem.config.loading.flat import plain
+from attncem.config.loading.load import load, packaged_folder, packaged_names
 from attncem.config.options.base import Options
 from attncem.config.options.campaigns import Campaign, CampaignAudit, Settings, located, split_overrides
 
@@ -77,6 +77,7 @@ class Search(Options):
     """Accuracy and the error of attacks, both as large as can be, for each method, on validation images."""
 
     model_config = ConfigDict(title="search")
+    packaged = "searches"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the search, used for its folder."""
@@ -145,9 +146,6 @@ class Search(Options):
             "portraits": False,
         }
         return load(Campaign, asked).config
-
-
-PACKAGED[Search] = "searches"
 
 
 def packaged_searches() -> dict[str, str]:

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, field_validator
 
 from attncem.base.types import ConfigError
-from attncem.config.loading.load import PACKAGED, load, packaged_folder, packaged_names, resolve
-from attncem.config.loading.overrides import Override, parse_overrides, plain
-from attncem.config.loading.suggest import Schema, did_you_mean, nearest, option_tree, union_members
+from attncem.config.loading.flat import plain
+from attncem.config.loading.load import load, packaged_folder, packaged_names, resolve
+from attncem.config.loading.overrides import Override, parse_overrides
+from attncem.config.loading.suggest import did_you_mean, nearest
+from attncem.config.loading.tree import Node, option_tree
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.attacks import AttackOptions
 from attncem.config.options.base import Options
@@ -31,6 +33,7 @@ class Suite(Options):
     """A fixed, versioned list of attacks: results are comparable only within one version."""
 
     model_config = ConfigDict(title="suite")
+    packaged = "suites"
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the suite, used for the files of its audits."""
@@ -55,9 +58,6 @@ class Suite(Options):
                 raise ValueError(f"{taken[file]!r} and {row!r} would have the same file, {file}")
             taken[file] = row
         return rows
-
-
-PACKAGED[Suite] = "suites"
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,18 @@ def select_rows(suite: Suite, only: Sequence[str] = (), skip: Sequence[str] = ()
     wanted = _chosen(suite, "only", only) if only else set(suite.rows)
     rows = [row for row in suite.rows if row in wanted - _chosen(suite, "skip", skip)]
     if not rows:
-        given = [f"{word}={', '.join(names)}" for word, names in (("only", only), ("skip", skip)) if names]
-        raise ConfigError(f"{' with '.join(given)} leaves no row of the suite {suite.name}; {_rows_and_methods(suite)}")
+        chosen = [f"{word}={', '.join(names)}" for word, names in (("only", only), ("skip", skip)) if names]
+        raise ConfigError(
+            f"{' with '.join(chosen)} leaves no row of the suite {suite.name}; {_rows_and_methods(suite)}"
+        )
     return rows
 
 
-def override_tree(suite: Suite) -> Schema:
+def override_tree(suite: Suite) -> Node:
     """The tree of all keys that overrides of a suite may have, e.g. for ``parse_cli_overrides``."""
-    members = union_members(option_tree(Suite)["properties"]["rows"]["additionalProperties"])
-    keys = {key: members[suite.rows[rows[0]].name] for key, rows in _addresses(suite).items()}
-    return {"properties": keys, "word": "suite", "allowed": _rows_and_methods(suite)}
+    rows = option_tree(Suite).keys["rows"].below("")
+    keys = {word: rows.chosen({"name": suite.rows[named[0]].name}) for word, named in _addresses(suite).items()}
+    return Node(keys=keys, word="suite", allowed=_rows_and_methods(suite))
 
 
 def _addresses(suite: Suite) -> dict[str, list[str]]:
@@ -139,18 +141,16 @@ def _chosen(suite: Suite, word: str, names: Sequence[str]) -> set[str]:
     return {row for name in names for row in rows_of[name]}
 
 
-def _row_overrides(suite: Suite, given: Sequence[str] | Mapping[str, Any]) -> list[Override]:
+def _row_overrides(suite: Suite, overrides: Sequence[str] | Mapping[str, Any]) -> list[Override]:
     """One override for every row that is meant: first those by method, then those by a row's own name."""
     tree, rows_of = override_tree(suite), _addresses(suite)
-    if isinstance(given, Mapping):
-        parsed = parse_overrides({_by_file(str(key), suite): value for key, value in given.items()}, tree)
+    if isinstance(overrides, Mapping):
+        parsed = parse_overrides({_by_file(str(key), suite): value for key, value in overrides.items()}, tree)
     else:
-        parsed = parse_overrides([_by_file(text, suite) for text in given], tree)
+        parsed = parse_overrides([_by_file(text, suite) for text in overrides], tree)
     files = {row_file(row) for row in suite.rows}
     return [
-        Override(
-            ("rows", row, *override.path[1:]), plain(override.value), frozenset(step + 1 for step in override.implied)
-        )
+        Override(("rows", row, *override.path[1:]), plain(override.value))
         for override in sorted(parsed, key=lambda override: override.path[0] in files)
         for row in rows_of[str(override.path[0])]
     ]
@@ -169,13 +169,13 @@ def _by_file(text: str, suite: Suite) -> str:
 
 def _differences(base: Suite, suite: Suite) -> list[str]:
     """What the second suite has otherwise than the first, as overrides that lead from one to the other."""
-    found = []
+    differences = []
     for row, options in suite.rows.items():
         before = plain(base.rows[row]) if options.name == base.rows[row].name else {}
         after = sorted(plain(options).items(), key=lambda item: item[0] != "name")  # the method before its options
         changed = {key: value for key, value in after if key not in before or before[key] != value}
-        found += [f"{row}.{key}={_typed(value)}" for key, value in changed.items()]
-    return found
+        differences += [f"{row}.{key}={_typed(value)}" for key, value in changed.items()]
+    return differences
 
 
 def _typed(value: Any) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from functools import cache, reduce
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from attncem.config.loading.flat import dotted, show
+from attncem.config.loading.tree import merged
+from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
 
 
@@ -58,31 +61,42 @@ OURS = "ours"
 """The variant of the defaults."""
 
 
+@cache
+def presets(surrogate: str) -> dict[str, dict[str, Any]]:
+    """What each variant of a surrogate sets, by the packaged YAML."""
+    file = files("attncem").joinpath("config", "packaged", "variants", f"{surrogate}.yaml")
+    return dict(parse_yaml(file.read_text(encoding="utf-8"), surrogate))
+
+
 class VariantOptions(SurrogateOptions):
-    """Options with named presets: what ``variant`` names fills the options not given; one given beside it wins.
+    """Options with named presets: what ``variant`` names fills the options not given; one given with it wins.
 
     A name of which nothing is left is refused: where all values are written out, as in a run's config.yaml, another
     name alone would change nothing but the label.
     """
 
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     if TYPE_CHECKING:
         variant: Any
+
+    @classmethod
+    def variants(cls) -> dict[str, dict[str, Any]]:
+        """The presets by name."""
+        return presets(cls.model_fields["name"].default)
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_variant(cls, data: Any) -> Any:
-        variant = data.get("variant", OURS) if isinstance(data, dict) else OURS
-        preset = cls.variants.get(variant, {}) if isinstance(variant, str) else {}
-        return _laid_over(preset, data) if preset else data
+        variant = data.get("variant") if isinstance(data, dict) else None
+        preset = cls.variants().get(variant) if isinstance(variant, str) else None
+        return merged(preset, data) if preset else data
 
     @model_validator(mode="after")
     def _refuse_a_name_alone(self) -> Self:
-        for other in self.variants:
+        for other in self.variants():
             if apart := self._set_apart_only_by_name(other):
-                told = ", ".join(f"{key}={_shown(self._value(key))}, not {_shown(own)}" for key, own in apart.items())
+                values = ", ".join(f"{key}={show(_value(self, key))}, not {show(mine)}" for key, mine in apart.items())
                 raise ValueError(
-                    f"variant={self.variant} is only a name here, the values are those of variant {other} ({told}): "
+                    f"variant={self.variant} is only a name here, the values are those of variant {other} ({values}): "
                     f"set variant={other}, or leave these values out or give them as {self.variant} has them"
                 )
         return self
@@ -94,50 +108,23 @@ class VariantOptions(SurrogateOptions):
         """
         mine, theirs = self._documented(self.variant), self._documented(other)
         apart = {key: mine[key] for key in mine if mine[key] != theirs[key]}
-        taken = [key for key in apart if self._value(key) == theirs[key]]
-        if not taken or any(self._value(key) == own for key, own in apart.items()):
+        taken = [key for key in apart if _value(self, key) == theirs[key]]
+        if not taken or any(_value(self, key) == named for key, named in apart.items()):
             return {}
         return apart if self.variant != OURS or len(taken) == len(apart) else {}
 
     @classmethod
+    @cache
     def _documented(cls, variant: str) -> dict[str, Any]:
         """Every option that any variant sets, dotted, as this variant has it."""
-        keys = dict.fromkeys(key for preset in cls.variants.values() for key in _flat(preset))
-        preset = _flat(cls.variants[variant])
-        return {key: preset.get(key, _default(cls, key)) for key in keys}
-
-    def _value(self, key: str) -> Any:
-        """The value of a dotted option."""
-        return reduce(getattr, key.split("."), self)
+        keys = [key for preset in cls.variants().values() for key, _ in dotted(preset)]
+        defaults = cls.model_construct(variant=OURS)
+        return {**{key: _value(defaults, key) for key in keys}, **dict(dotted(cls.variants()[variant]))}
 
 
-def _shown(value: Any) -> str:
-    """A value as people write it in YAML."""
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-
-
-def _flat(preset: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The values of a preset by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in preset.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
-    return found
-
-
-def _default(options: type[Options], key: str) -> Any:
-    """The default of a dotted option."""
-    first, *rest = key.split(".")
-    return reduce(getattr, rest, options.model_fields[first].default)
-
-
-def _laid_over(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given over what the preset says, key by key in nested options too."""
-    nested = {
-        key: _laid_over(preset[key], value)
-        for key, value in given.items()
-        if isinstance(value, Mapping) and isinstance(preset.get(key), Mapping)
-    }
-    return {**preset, **given, **nested}
+def _value(options: Options, key: str) -> Any:
+    """The value of a dotted option."""
+    return reduce(getattr, key.split("."), options)
 
 
 class ScheduledFloorOptions(Options):

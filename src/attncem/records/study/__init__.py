@@ -5,7 +5,19 @@ Reports, campaign pages, comparisons, cards, notebooks and docs/results.md read 
 
 from __future__ import annotations
 
-from attncem.records.study.arms import Arm, Cell, Effect, Spread, Study, spread_of
+from attncem.records.study.arms import Arm, Cell, Effect, RunFacts, Spread, Study, spread_of
 from attncem.records.study.keys import ACCURACY, AuditKey, AuditKind, newest
 
-__all__ = ["ACCURACY", "Arm", "AuditKey", "AuditKind", "Cell", "Effect", "Spread", "Study", "newest", "spread_of"]
+__all__ = [
+    "ACCURACY",
+    "Arm",
+    "AuditKey",
+    "AuditKind",
+    "Cell",
+    "Effect",
+    "RunFacts",
+    "Spread",
+    "Study",
+    "newest",
+    "spread_of",
+]

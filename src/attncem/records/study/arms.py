@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from attncem.base.types import AttncemError
+from attncem.base.types import AttncemError, RunError
 from attncem.config.options.run import RunConfig
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
@@ -54,8 +54,28 @@ A = TypeVar("A", bound=Audited)
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What the folder of a run says. ``config`` is None, and there is no manifest, where audits stand without a run.
+
+    ``left_out`` names audits that are not shown, each with the reason.
+    """
+
+    path: Path = Path()
+    label: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    config: RunConfig | None = None
+    config_text: str = ""
+    metrics: Sequence[Mapping[str, Any]] = ()
+    left_out: Sequence[str] = ()
+
+    def records(self, kind: str) -> list[Mapping[str, Any]]:
+        """The lines of metrics.jsonl of one kind, such as `train` or `validation`, in order."""
+        return [record for record in self.metrics if record.get("kind") == kind]
+
+
+@dataclass(frozen=True)
 class Cell(Generic[A]):
-    """A run and what judged it. ``manifest`` is empty, and ``path`` too, where there is no folder.
+    """A run and what judged it. ``run`` is empty where there is no folder.
 
     ``state`` and ``reason`` say how far a campaign's cell is; ``collapsed``: it ended near chance.
     """
@@ -63,11 +83,25 @@ class Cell(Generic[A]):
     id: str
     seed: int
     audits: Mapping[AuditKind, A] = field(default_factory=dict)
-    path: Path = Path()
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    run: RunFacts = field(default_factory=RunFacts)
     state: State = "done"
     reason: str = ""
     collapsed: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The folder of its run."""
+        return self.run.path
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest of its run; empty where there is none."""
+        return self.run.manifest
+
+    @property
+    def results(self) -> list[A]:
+        """Its audits, in order."""
+        return list(self.audits.values())
 
     def audit(self, kind: AuditKind | None = None) -> A | None:
         """The audit of a kind, the first one where none is named; None where there is none."""
@@ -85,12 +119,26 @@ class Cell(Generic[A]):
         return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 
     @property
+    def label(self) -> str:
+        """What it is called on a page."""
+        return self.run.label or self.id
+
+    @property
     def config(self) -> RunConfig | None:
-        """The configuration of its run; None where it cannot be read."""
+        """The configuration of its run; None where there is no run, or it cannot be read."""
+        if self.run.config is not None or not self.manifest:
+            return self.run.config
         try:
             return RunDirectory.open(self.path).config
         except AttncemError:
             return None
+
+    @property
+    def settings(self) -> RunConfig:
+        """The configuration; RunError where audits stand without their run."""
+        if self.run.config is None:
+            raise RunError(f"{self.path} holds audits without their run: only runs can be compared")
+        return self.run.config
 
     def records(self) -> list[dict[str, Any]]:
         """The lines of its metrics.jsonl; none where it cannot be read."""

@@ -10,7 +10,7 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.runs import RunDirectory
-from attncem.records.study.arms import A, Arm, Cell, Study
+from attncem.records.study.arms import A, Arm, Cell, RunFacts, Study
 from attncem.records.study.keys import AuditKind, newest
 
 
@@ -43,7 +43,8 @@ def _cell(view: CellView, problems: list[str]) -> Cell[AuditResult]:
             audits = newest(view.audits(), lambda audit: audit.plan)
     except AttncemError as error:
         problems.append(text("arms.problem", cell=view.cell.id, reason=str(error)))
-    return Cell(view.cell.id, view.cell.seed, audits, view.path, manifest, view.state, view.reason)
+    run = RunFacts(view.path, view.cell.id, manifest)
+    return Cell(view.cell.id, view.cell.seed, audits, run, view.state, view.reason)
 
 
 def labels(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from attncem.records.audit import PERFECT
 from attncem.records.campaign_table import CellAudit
 from attncem.records.comparison import Comparison
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import METRICS, PERFECT
 from attncem.records.statistics import adjust, common_slope, compare_arms, ratio_interval
 from attncem.records.study.arms import Arm, Cell
 

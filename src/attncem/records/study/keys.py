@@ -41,15 +41,15 @@ class AuditKey(NamedTuple):
 class AuditKind:
     """The same question asked of several runs: what the seeds of an arm share, and one column of a page.
 
-    ``number`` counts audits of one run that differ only in the attacks' seed. An old file of results has no suite, and
-    may have no threat model.
+    ``number`` counts audits of one run that differ only in the attacks' seed. ``suite`` is empty where an old
+    file of results does not name it.
     """
 
     suite: str
     version: int | None
     changed: tuple[str, ...]
     evaluation: str
-    threat: ThreatModel | None = field(hash=False)
+    threat: ThreatModel = field(hash=False)
     number: int = 1
 
     @classmethod
@@ -58,9 +58,9 @@ class AuditKind:
         return cls(plan.suite, plan.suite_version, tuple(plan.changed), plan.evaluation, plan.threat)
 
     def __str__(self) -> str:
-        name, releases = (self.threat.name, self.threat.releases_per_input) if self.threat else ("", 1)
+        releases = self.threat.releases_per_input
         asked = [text("arms.kind.releases", count=releases)] if releases > 1 else []
-        return " · ".join(filter(None, [self.suite, name, self.evaluation, *asked, *self.changed]))
+        return " · ".join(filter(None, [self.suite, self.threat.name, self.evaluation, *asked, *self.changed]))
 
 
 def numbered(kinds: Iterable[AuditKind]) -> list[AuditKind]:

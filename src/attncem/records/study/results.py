@@ -24,7 +24,7 @@ def study_of_results(table: CampaignTable, *, balanced: bool = False) -> Study[C
 
 
 def _cells(table: CampaignTable, *, balanced: bool) -> Iterator[tuple[str, Mapping[str, Any], Cell[CellAudit]]]:
-    kinds = numbered(_kind(asked) for asked in table.audits)
+    kinds = numbered(_kind(table, asked) for asked in table.audits)
     for cell in table.cells:
         audits = [_balanced(table, cell, audit) for audit in cell.audits] if balanced else cell.audits
         by_kind = dict(zip(kinds, audits, strict=False))
@@ -36,9 +36,12 @@ def _name(table: CampaignTable, cell: CellResult) -> str:
     return f"{table.campaign}: {cell.arm} with seed {cell.seed}"
 
 
-def _kind(asked: AskedAudit) -> AuditKind:
+def _kind(table: CampaignTable, asked: AskedAudit) -> AuditKind:
+    """Files that do not name the adversary are from the time when there was one."""
     suite, _, version = (asked.suite or "").partition(" v")
-    threat = THREATS.get(asked.threat or "")
+    threat = THREATS.get(asked.threat or "train")
+    if threat is None:
+        raise RunError(f"{table.campaign}: the adversary {asked.threat} is unknown; known are {', '.join(THREATS)}")
     return AuditKind(suite, int(version) if version else None, (), asked.evaluation or "", threat)
 
 

@@ -12,11 +12,12 @@ from attncem.records.audit import AuditResult
 from attncem.records.campaign import CampaignPlan
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import read_record
+from attncem.records.metrics import shown_in
 from attncem.records.portrait import PORTRAIT, Portrait
 from attncem.records.study import ACCURACY, Arm, Cell, Study
 from attncem.records.study.campaign import study_of_campaign
 
-ERRORS = ("mse", "structure", "ssim")
+ERRORS = shown_in("compared")
 """Measures of the strongest attack that arms are compared by; the first one ranks attacks."""
 MEASURES = (ACCURACY, *ERRORS)
 Judged = Study[AuditResult]

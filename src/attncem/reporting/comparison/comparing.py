@@ -21,21 +21,23 @@ from attncem.records.audit import AuditResult, Row, Score
 from attncem.records.comparison import Comparison
 from attncem.records.findings import Finding, finding
 from attncem.records.ledger import Ledger
+from attncem.records.metrics import shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
-from attncem.reporting.runs import grouping, health
-from attncem.reporting.runs.grouping import Arm
-from attncem.reporting.runs.load import RunView, load_runs
+from attncem.records.study import AuditKind, grouping
+from attncem.records.study.grouping import JudgedArm
+from attncem.records.study.runs import JudgedRun, load_runs
+from attncem.reporting.runs import health
 
-STRONGEST = ("mse", "ssim", "structure")
+STRONGEST = tuple(sorted(shown_in("compared")))
 """Measures of the strongest attack that are compared; of the other rows the first alone is."""
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
-Views = Mapping[str, RunView]
+Views = Mapping[str, JudgedRun]
 Audits = Mapping[str, AuditResult]
 """By label."""
 
 
-def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsComparison, list[RunView]]:
+def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsComparison, list[JudgedRun]]:
     """The comparison, and the runs as they were read."""
     runs = load_runs([path.resolve() for path in paths])
     _refuse_itself([run.path for run in runs])
@@ -48,7 +50,7 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
     read = _reader(views, audits)
     told, notes = _tests(arms, shown, read, audits) if shown else ([], [])
     found = RunsComparison(
-        runs=[_run(run, arm.name, audits, shown, read) for arm in arms for run in arm.runs],
+        runs=[_run(run, arm.name, audits, shown, read) for arm in arms for run in arm.cells],
         groups=[_group(arm, shown, read) for arm in arms],
         by=list(by),
         differences=grouping.differences(arms),
@@ -68,13 +70,13 @@ def _refuse_itself(places: Sequence[Path]) -> None:
         raise RunError("compare needs at least two run folders")
 
 
-def _status(runs: Sequence[RunView]) -> list[Finding]:
+def _status(runs: Sequence[JudgedRun]) -> list[Finding]:
     """Runs whose training did not end."""
     open_runs = [(run.label, str(run.manifest.get("status"))) for run in runs]
     return [finding("run_status", label, status=status) for label, status in open_runs if status != "finished"]
 
 
-def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
+def _same_data(runs: Sequence[JudgedRun]) -> tuple[bool, list[Finding]]:
     """Whether all runs have the same images in the same parts."""
     hashes = [str((run.manifest.get("split") or {}).get("sha256") or "") for run in runs]
     names = [run.settings.data.name for run in runs]
@@ -89,17 +91,19 @@ def _same_data(runs: Sequence[RunView]) -> tuple[bool, list[Finding]]:
 # audits
 
 
-def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None, list[Finding]]:
+def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | None, list[Finding]]:
     """The audit of one kind that every run has, the one with the most attacks, by label; why there is none."""
-    bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.audits]
+    bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.results]
     if bare:
         return {}, None, bare
-    kinds = [{_kind(audit): audit for audit in sorted(run.audits, key=_made)} for run in runs]
-    shared = set.intersection(*(set(found) for found in kinds))
+    kinds = [{(kind, it.subject.data_sha256): it for kind, it in run.audits.items()} for run in runs]
+    shared = set.intersection(*(set(audits) for audits in kinds))
     if not shared:
-        told = "; ".join(f"{run.label}: {', '.join(_named(a) for a in run.audits)}" for run in runs)
+        told = "; ".join(f"{run.label}: {', '.join(_named(a) for a in run.results)}" for run in runs)
         return {}, None, [finding("compare_no_common_audit", audits=told)]
-    chosen = max(sorted(shared), key=lambda kind: min((len(it[kind].attacks), _made(it[kind])) for it in kinds))
+    chosen = max(
+        sorted(shared, key=_order), key=lambda kind: min((len(it[kind].attacks), _made(it[kind])) for it in kinds)
+    )
     audits = {run.label: found[chosen] for run, found in zip(runs, kinds, strict=True)}
     plan = kinds[0][chosen].plan
     common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))
@@ -108,10 +112,9 @@ def _common_audits(runs: Sequence[RunView]) -> tuple[Audits, CommonAudit | None,
     return audits, common, [*notes, *_leaders(audits), *_doubts(audits)]
 
 
-def _kind(audit: AuditResult) -> tuple[str, int, str, str, str]:
-    """What must be the same for rows to be comparable."""
-    plan = audit.plan
-    return plan.suite, plan.suite_version, repr(plan.changed), repr(plan.threat), plan.subject.data_sha256
+def _order(place: tuple[AuditKind, str]) -> tuple[object, ...]:
+    kind, images = place
+    return kind.suite, kind.version, kind.changed, repr(kind.threat), images, kind.number
 
 
 def _made(audit: AuditResult) -> str:
@@ -208,7 +211,7 @@ def _row(audit: AuditResult, quantity: Quantity) -> Row:
     return audit.row(quantity.row) if quantity.row else audit.strongest_attack
 
 
-def _best_accuracy(run: RunView) -> float | None:
+def _best_accuracy(run: JudgedRun) -> float | None:
     best = run.manifest.get("best") or {}
     value = best.get("validation_accuracy")
     return None if value is None else float(value)
@@ -218,12 +221,12 @@ def _best_accuracy(run: RunView) -> float | None:
 
 
 def _tests(
-    arms: Sequence[Arm], shown: Sequence[Quantity], read: Reader, audits: Audits
+    arms: Sequence[JudgedArm], shown: Sequence[Quantity], read: Reader, audits: Audits
 ) -> tuple[list[Comparison], list[Finding]]:
     """Every arm beside the first: over seeds where any arm has several, else over images."""
     if len(arms) < 2:
         return [], [finding("compare_one_group")]
-    if any(len(arm.runs) > 1 for arm in arms):
+    if any(len(arm.cells) > 1 for arm in arms):
         return adjust([_over_seeds(arm, arms[0], it, read) for it in shown for arm in arms[1:]]), []
     if not audits:
         return [], [finding("compare_one_seed")]
@@ -233,13 +236,13 @@ def _tests(
     return tested, [finding("compare_one_seed"), *notes]
 
 
-def _over_seeds(a: Arm, b: Arm, quantity: Quantity, read: Reader) -> Comparison:
-    first, second = ([read(run.label, quantity) for run in arm.runs] for arm in (a, b))
+def _over_seeds(a: JudgedArm, b: JudgedArm, quantity: Quantity, read: Reader) -> Comparison:
+    first, second = ([read(run.label, quantity) for run in arm.cells] for arm in (a, b))
     return compare_arms(first, second, a=a.name, b=b.name, measure=quantity.title)
 
 
-def _over_images(a: Arm, b: Arm, quantity: Quantity, audits: Audits) -> Comparison:
-    own, other = audits[a.runs[0].label], audits[b.runs[0].label]
+def _over_images(a: JudgedArm, b: JudgedArm, quantity: Quantity, audits: Audits) -> Comparison:
+    own, other = audits[a.cells[0].label], audits[b.cells[0].label]
     pairs = _pairs(own, other, quantity)
     if pairs is not None:
         return compare_images(*pairs, a=a.name, b=b.name, measure=quantity.title)
@@ -291,7 +294,7 @@ def _by_image(audit: AuditResult, quantity: Quantity) -> _ByImage | None:
 # runs and groups as they are shown
 
 
-def _run(run: RunView, group: str, audits: Audits, shown: Sequence[Quantity], read: Reader) -> ComparedRun:
+def _run(run: JudgedRun, group: str, audits: Audits, shown: Sequence[Quantity], read: Reader) -> ComparedRun:
     audit, seconds = audits.get(run.label), run.manifest.get("training_seconds")
     return ComparedRun(
         label=run.label,
@@ -308,9 +311,12 @@ def _run(run: RunView, group: str, audits: Audits, shown: Sequence[Quantity], re
     )
 
 
-def _along(run: RunView) -> list[float | None]:
+def _along(run: JudgedRun) -> list[float | None]:
     """Validation accuracy at the quarters of the training: the last one measured by then."""
-    epochs, measured = run.settings.training.epochs, [(line["epoch"], line["accuracy"]) for line in run.validation]
+    epochs, measured = (
+        run.settings.training.epochs,
+        [(line["epoch"], line["accuracy"]) for line in run.run.records("validation")],
+    )
     end = max((epoch for epoch, _ in measured), default=0)
     marks = [part * epochs for part in _QUARTERS]
     return [_last_by(measured, mark) if mark <= end else None for mark in marks]
@@ -321,6 +327,6 @@ def _last_by(measured: Sequence[tuple[Any, Any]], mark: float) -> float | None:
     return values[-1] if values else None
 
 
-def _group(arm: Arm, shown: Sequence[Quantity], read: Reader) -> Group:
-    numbers = {it.key: seed_summary([read(run.label, it) for run in arm.runs]) for it in shown}
-    return Group(arm.name, [run.label for run in arm.runs], numbers)
+def _group(arm: JudgedArm, shown: Sequence[Quantity], read: Reader) -> Group:
+    numbers = {it.key: seed_summary([read(run.label, it) for run in arm.cells]) for it in shown}
+    return Group(arm.name, [run.label for run in arm.cells], numbers)

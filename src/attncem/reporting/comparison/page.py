@@ -21,8 +21,8 @@ from attncem.base.texts import text
 from attncem.records.comparison import LEVEL, Comparison, SeedSummary
 from attncem.records.metrics import METRICS
 from attncem.records.run_comparison import Difference, Quantity, RunsComparison
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting import figures, html, wording
-from attncem.reporting.runs.load import RunView
 
 GENERATOR = "attncem-compare"
 _SHOWN = 3
@@ -212,7 +212,7 @@ def tested(found: RunsComparison) -> Iterator[tuple[Quantity, Comparison]]:
 # the page
 
 
-def write_comparison(found: RunsComparison, runs: Sequence[RunView], out: Path, *, now: datetime) -> Path:
+def write_comparison(found: RunsComparison, runs: Sequence[JudgedRun], out: Path, *, now: datetime) -> Path:
     """Draw the page and put it in place; a file that is not an older comparison is left alone."""
     html.refuse_foreign(out, f'content="{GENERATOR} ')
     places = [group.name for group in found.groups]

@@ -10,7 +10,7 @@ from attncem.base.texts import has_text, joined, text
 from attncem.records.audit import AuditResult, Row
 from attncem.reporting import figures, wording
 from attncem.reporting.hover import Spot
-from attncem.reporting.runs.load import Entry
+from attncem.reporting.runs.methods import Entry
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from attncem.config.loading.load import packaged_folder, packaged_names
 from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditPlan, AuditResult
-from attncem.reporting.runs.load import RunView
+from attncem.records.study.runs import JudgedRun
 
 
-def run_commands(run: RunView) -> list[str]:
+def run_commands(run: JudgedRun) -> list[str]:
     """What makes a run and its audits again, beside the old one, in the folder that holds it.
 
     Of audits without their run nothing is known.
@@ -23,12 +23,12 @@ def run_commands(run: RunView) -> list[str]:
         return []
     again = f"{run.path.name}-again"
     trained = _line("train", "--config", f"{run.path.name}/config.yaml", "--out", again)
-    return [trained, *(_audit(audit, run, again) for audit in run.audits)]
+    return [trained, *(_audit(audit, run, again) for audit in run.results)]
 
 
-def own_names(runs: Sequence[RunView]) -> str:
+def own_names(runs: Sequence[JudgedRun]) -> str:
     """That a suite or threat model is the user's own, of which audits know the name alone; empty where none is."""
-    plans = [audit.plan for run in runs if run.config is not None for audit in run.audits]
+    plans = [audit.plan for run in runs if run.config is not None for audit in run.results]
     named = dict.fromkeys(name for plan in plans for name in (plan.suite, _threat(plan)[0]))
     packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
     own = [name for name in named if name not in packaged]
@@ -40,7 +40,7 @@ def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
     return _line("report", *map(str, paths), "--out", str(out), *(["--csv"] if csv else []))
 
 
-def _audit(audit: AuditResult, run: RunView, again: str) -> str:
+def _audit(audit: AuditResult, run: JudgedRun, again: str) -> str:
     plan = audit.plan
     threat, releases = _threat(plan)
     words = ["audit", again, "--suite", plan.suite, "--threat", threat]

@@ -12,11 +12,11 @@ from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditResult, Picture
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting import wording
 from attncem.reporting.campaign.items import interval, mean_sd
 from attncem.reporting.runs.gallery import Album, Cell
-from attncem.reporting.runs.load import Entry, RunView
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method, defence_of
 
 FACTS = ("dataset", "network", "channel", "attacker")
 """What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""
@@ -100,7 +100,7 @@ def _row(
 
 
 def _accuracy(method: Method) -> Number | None:
-    found = spread_of(method.accuracies)
+    found = spread_of(method.scores(ACCURACY))
     if found is None:
         return None
     if found.seeds.sd is not None:
@@ -194,8 +194,8 @@ def _about(method: Method, differing: Sequence[str]) -> str:
     run = method.runs[0]
     facts = _fact_values(method)
     own = [text(f"report.first.{name}", value=facts[name]) for name in differing if facts[name]]
-    weight = run.audits[0].subject.penalty_weight if run.config is None else run.config.training.penalty_weight
-    defence = text("report.first.weight", defence=run.defence, weight=weight) if weight else run.defence
+    weight = run.results[0].subject.penalty_weight if run.config is None else run.config.training.penalty_weight
+    defence = text("report.first.weight", defence=defence_of(run), weight=weight) if weight else defence_of(run)
     seeds = [text("report.first.seeds", count=len(method.runs))] if method.several else []
     return " · ".join([defence, *seeds, *own])
 
@@ -218,7 +218,7 @@ def _of_audit(audit: AuditResult) -> tuple[str, str, str, str]:
     return subject.dataset, network, _channel(subject.channel), attacker
 
 
-def _of_config(run: RunView) -> tuple[str, str, str, str]:
+def _of_config(run: JudgedRun) -> tuple[str, str, str, str]:
     config = run.settings
     network = text("report.first.cut", network=config.model.name, cut=config.model.cut)
     return config.data.name, network, _channel(config.channel_options), ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attncem.records.audit import Picture, Role, Row
 from attncem.records.ledger import Ledger
-from attncem.reporting.runs.load import Entry
+from attncem.reporting.runs.methods import Entry
 from attncem.reporting.wording import class_name
 
 

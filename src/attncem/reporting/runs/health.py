@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from attncem.base.texts import text
 from attncem.records import joining
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding, finding, unique
-from attncem.reporting.runs.load import Entry, Record, RunView, name_audits
+from attncem.records.study.runs import JudgedRun
+from attncem.reporting.runs.methods import Entry, name_audits
 from attncem.training.health import spans
 
 COLLAPSED = joining.FAR_BELOW
 """Accuracy below this part of the best run's says that it was given up."""
 
 
-def run_warnings(run: RunView, best_accuracy: float | None = None) -> list[str]:
+def run_warnings(run: JudgedRun, best_accuracy: float | None = None) -> list[str]:
     """Everything a reader must know before trusting the numbers of one run, and which audits are left out."""
-    return [*(item.text for item in run_findings(run, best_accuracy)), *run.left_out]
+    return [*(item.text for item in run_findings(run, best_accuracy)), *run.run.left_out]
 
 
-def run_findings(run: RunView, best_accuracy: float | None = None) -> list[Finding]:
+def run_findings(run: JudgedRun, best_accuracy: float | None = None) -> list[Finding]:
     """The findings about a run: its status, its training, its audits; none twice."""
-    training = [span.finding for span in spans(run.metrics)]
+    training = [span.finding for span in spans(run.run.metrics)]
     told = {(item.code, item.about) for item in training}
-    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.audits]
-    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.audits)
+    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.results]
+    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.results)
     status = [] if any(item.code == "not_finished" for item in audited) else status_findings(run.manifest)
     return [*status, *training, *audited]
 
@@ -43,7 +45,7 @@ def _joined(name: str, item: Finding) -> str:
     return text("said.about", about=name, said=item.topic) if item.about else name
 
 
-def status_findings(manifest: Record) -> list[Finding]:
+def status_findings(manifest: Mapping[str, Any]) -> list[Finding]:
     """Say so when the training did not finish."""
     status = manifest.get("status", "finished")
     return [] if status == "finished" else [finding("run_status", status=status)]
@@ -69,7 +71,7 @@ def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
 
 def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
     """Say where no undefended accuracy is known to compare with: neither measured by us nor among these runs."""
-    shown = {_setting(entry) for entry in entries if entry.run.defence == "none"}
+    shown = {_setting(entry) for entry in entries if entry.defence == "none"}
     asked = dict.fromkeys(_setting(entry) for entry in entries if entry.audit.accuracy is not None)
     return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
 

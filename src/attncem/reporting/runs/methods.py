@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attncem.records.audit import AuditPlan, Score
-from attncem.reporting.runs import grouping
-from attncem.reporting.runs.grouping import Arm
-from attncem.reporting.runs.load import Entry, RunView, entries
+from attncem.base.texts import text
+from attncem.records.audit import AuditResult, Score
+from attncem.records.study import Arm, AuditKind
+from attncem.records.study.grouping import methods_of
+from attncem.records.study.runs import JudgedRun
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One audit with the run it belongs to; ``color`` is the place of the run, or of its method, in the palette.
+
+    ``label`` tells it from all other audits, ``name`` from those of the same suite and threat model.
+    """
+
+    run: JudgedRun
+    audit: AuditResult
+    label: str
+    color: int
+    name: str = ""
+
+    @property
+    def defence(self) -> str:
+        """What defends its run, in a few words."""
+        return defence_of(self.run)
+
+
+def defence_of(run: JudgedRun) -> str:
+    """What defends a run, in a few words, as its configuration has it, or else its audits."""
+    return run.results[0].subject.surrogate if run.config is None else run.config.defence
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs that differ in the seed alone, under one kind of audit; most often a single run with its audit.
+    """An arm under one kind of audit; most often a single run with its audit.
 
     ``entries`` are the audits in the order of the runs, none where there is none. ``label`` tells it from all others,
     ``name`` from those of the same suite and threat model; ``color`` is its place in the palette.
@@ -23,7 +47,7 @@ class Method:
     label: str
     name: str
     color: int
-    runs: Sequence[RunView]
+    runs: Sequence[JudgedRun]
     entries: Sequence[Entry]
 
     @property
@@ -31,44 +55,51 @@ class Method:
         """Whether it stands for more than one seed."""
         return len(self.runs) > 1
 
-    @property
-    def accuracies(self) -> list[Score]:
-        """The accuracy of each seed that has one."""
-        return [entry.audit.accuracy for entry in self.entries if entry.audit.accuracy is not None]
-
     def scores(self, measure: str) -> list[Score]:
-        """A measure of the strongest attack of each seed that has one."""
-        attacked = [entry.audit.strongest_attack for entry in self.entries if entry.audit.strongest]
-        return [row.scores[measure] for row in attacked if measure in row.scores]
+        """The accuracy, or a measure of the strongest attack, of each seed that has it."""
+        return [score for entry in self.entries if (score := entry.audit.score(measure)) is not None]
 
 
-def methods(runs: Sequence[RunView]) -> list[Method]:
+def methods(runs: Sequence[JudgedRun]) -> list[Method]:
     """The runs as methods, in the order given; a method has a row for each kind of audit."""
-    arms = grouping.methods(runs)
-    colors = {run.label: color for color, arm in enumerate(arms) for run in arm.runs}
-    audited = entries(runs, colors)
-    return [method for color, arm in enumerate(arms) for method in _of_arm(arm, color, audited)]
+    return [method for arm in methods_of(runs) for method in _of_arm(arm)]
 
 
-def _of_arm(arm: Arm, color: int, audited: Sequence[Entry]) -> list[Method]:
-    kinds: dict[tuple[object, ...], list[Entry]] = {}
-    for run in arm.runs:
-        seen: Counter[tuple[object, ...]] = Counter()
-        for entry in (entry for entry in audited if entry.run is run):
-            kind = _kind(entry.audit.plan)
-            seen[kind] += 1  # audits of one kind by several seeds of the attacks are told apart by their order
-            kinds.setdefault((*kind, seen[kind]), []).append(entry)
+def _of_arm(arm: Arm[AuditResult]) -> list[Method]:
+    kinds: dict[AuditKind, list[Entry]] = {}
+    for run in arm.cells:
+        for kind, entry in zip(run.audits, entries_of(run, arm.color), strict=True):
+            kinds.setdefault(kind, []).append(entry)
     if not kinds:
-        return [Method(arm.name, arm.name, color, arm.runs, [])]
-    return [_method(arm, color, own) for own in kinds.values()]
+        return [Method(arm.label, arm.label, arm.color, arm.cells, [])]
+    return [_method(arm, group) for group in kinds.values()]
 
 
-def _kind(plan: AuditPlan) -> tuple[object, ...]:
-    """What audits of several seeds must share to be one row."""
-    return plan.suite, plan.suite_version, repr(plan.threat), tuple(plan.changed)
+def _method(arm: Arm[AuditResult], group: Sequence[Entry]) -> Method:
+    first = group[0]
+    label, name = (arm.label + words.removeprefix(first.run.label) for words in (first.label, first.name))
+    return Method(label, name, arm.color, arm.cells, group)
 
 
-def _method(arm: Arm, color: int, own: Sequence[Entry]) -> Method:
-    first = own[0]
-    label, name = (arm.name + words.removeprefix(first.run.label) for words in (first.label, first.name))
-    return Method(label, name, color, arm.runs, own)
+def entries_of(run: JudgedRun, color: int) -> list[Entry]:
+    """All audits of a run, in order, each with a label of its own."""
+    found = []
+    for audit, longer, shorter in zip(run.results, *name_audits(run.results), strict=True):
+        label, name = (f"{run.label} · {words}" if words else run.label for words in (longer, shorter))
+        found.append(Entry(run, audit, label, color, name))
+    return found
+
+
+def name_audits(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
+    """What tells each audit from the others, with suite and threat model and without; empty for an only one."""
+    plans = [audit.plan for audit in audits]
+    seeds = len({plan.seed for plan in plans}) > 1
+    changes = len({tuple(plan.changed) for plan in plans}) > 1
+    marks = [
+        [*([text("report.seed", seed=plan.seed)] if seeds else []), *(plan.changed if changes else [])]
+        for plan in plans
+    ]
+    if len(plans) == 1:
+        return [""], [""]
+    longer = [" · ".join([plan.suite, plan.threat.name, *mark]) for plan, mark in zip(plans, marks, strict=True)]
+    return longer, [" · ".join(mark) for mark in marks]

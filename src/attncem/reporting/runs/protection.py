@@ -12,7 +12,7 @@ from attncem.records.audit import AuditResult, Remaining
 from attncem.records.metrics import METRICS
 from attncem.reporting import wording
 from attncem.reporting.runs.health import is_useless
-from attncem.reporting.runs.load import Entry
+from attncem.reporting.runs.methods import Entry
 
 Level = Literal["open", "part", "kept"]
 

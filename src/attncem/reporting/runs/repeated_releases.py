@@ -10,7 +10,7 @@ from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, Row
 from attncem.records.averaging import Averaging
 from attncem.reporting import wording
-from attncem.reporting.runs.load import Entry
+from attncem.reporting.runs.methods import Entry
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,18 @@ from markupsafe import Markup
 from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row, Score
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import METRICS, shown_in
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
 from attncem.reporting.campaign.items import SPREAD, mean_sd, number, row_item, said, spread_item, word
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs.load import Entry
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
 from attncem.reporting.table_formats import Column, Item, Table
 
-MAIN = ("mse", "structure", "ssim", "psnr")
+MAIN = shown_in("table")
 """Measures that are always shown; the others are folded."""
 FOLDED = ("mse", "ssim")
 """Measures that stay in the line that is left of an attack where a narrow screen folds it."""
@@ -106,7 +105,7 @@ def _headline_row(method: Method, cells: Sequence[Cells], mixed: bool) -> list[I
     return [
         Item(method.name, method.name, color=method.color),
         *asked,
-        spread_item(ACCURACY, spread_of(method.accuracies)),
+        spread_item(ACCURACY, spread_of(method.scores(ACCURACY))),
         _strongest(method, first),
         *(spread_item(name, spread_of(method.scores(name))) for name in MAIN),
         _over_seeds("mse", exposed),

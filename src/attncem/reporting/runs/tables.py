@@ -12,27 +12,28 @@ from typing import Any
 from attncem.base.texts import has_text, text, written
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import METRICS, shown_in
+from attncem.records.study.runs import JudgedRun
 from attncem.reporting import wording
 from attncem.reporting.runs import units
-from attncem.reporting.runs.load import Entry, RunView
-from attncem.reporting.runs.methods import Method
+from attncem.reporting.runs.methods import Entry, Method
 
 Cells = dict[str, Any]
 
-HEADLINE = ("mse", "ssim", "psnr")
+HEADLINE = shown_in("terminal")
 """Measures of the headline table; the first one ranks attacks and has an interval."""
 SAMPLED = ("mse", "ssim", "edges")
 """Measures of a sample, where an attack gives several for each release."""
-CSV_COLUMNS = (
+_FIRST_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
     "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "structure", "edges",
     "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
     "client_parameters", "server_parameters", "bytes_per_query", "reliable",
 )  # fmt: skip
+CSV_COLUMNS = (*_FIRST_COLUMNS, *(name for name in METRICS if name not in _FIRST_COLUMNS))
+"""The columns of version 0.2 in their order, then all further measures."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
 """How a file that we wrote begins, whichever version did."""
-_MEASURES = tuple(name for name in METRICS if name in CSV_COLUMNS)
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
 
 
@@ -114,8 +115,8 @@ def _floor_row(guess: Guess, label: str, row: Row) -> Cells:
 def _attack_cells(row: Row | None) -> Cells:
     if row is None:
         keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable")
-        return dict.fromkeys((*keys, *_MEASURES))
-    means = {name: row.scores[name].mean if name in row.scores else None for name in _MEASURES}
+        return dict.fromkeys((*keys, *METRICS))
+    means = {name: row.scores[name].mean if name in row.scores else None for name in METRICS}
     return means | {
         "attack": row.name,
         "attack_kind": row.kind,
@@ -126,7 +127,7 @@ def _attack_cells(row: Row | None) -> Cells:
     }
 
 
-def unaudited_row(run: RunView) -> Cells:
+def unaudited_row(run: JudgedRun) -> Cells:
     """Headline row of a run without an audit: what its config and manifest know."""
     assert run.config is not None
     known = {
@@ -141,12 +142,12 @@ def unaudited_row(run: RunView) -> Cells:
     return dict.fromkeys(CSV_COLUMNS) | {key: run.manifest.get(key) for key in _COSTS} | known
 
 
-def headline(runs: Sequence[RunView], entries: Sequence[Entry]) -> list[Cells]:
+def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]:
     """The headline table: runs in the order given, audited or not, each with its ``label``, then the blind guesses."""
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.run.defence, "label": entry.label}
+        row |= {"surrogate": entry.defence, "label": entry.label}
         by_run.setdefault(entry.run.label, []).append(row)
     rows: list[Cells] = []
     for run in runs:

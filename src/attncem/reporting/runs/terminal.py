@@ -18,7 +18,7 @@ from attncem.reporting import wording
 from attncem.reporting.runs import protection, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.health import best_accuracy
-from attncem.reporting.runs.load import name_audits
+from attncem.reporting.runs.methods import name_audits
 from attncem.reporting.runs.tables import HEADLINE, other_numbers, summary_table
 
 _NAME_WIDTH = 17

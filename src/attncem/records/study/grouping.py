@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import flat_options
-from attncem.config.loading.suggest import did_you_mean, nearest_key, option_tree
+from attncem.config.loading.suggest import did_you_mean, nearest_key
+from attncem.config.loading.tree import option_tree
 from attncem.config.options.run import RunConfig
+from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding, finding
 from attncem.records.run_comparison import Difference
-from attncem.reporting.runs.load import RunView
+from attncem.records.study.arms import Arm
+from attncem.records.study.runs import JudgedRun
 
+JudgedArm = Arm[AuditResult]
 ASIDE = ("name", "training.track", "device", "threads")
 """Options that make no other method of a run."""
 SEED = "seed"
 
 
-@dataclass(frozen=True)
-class Arm:
-    """Runs that count as one: one run each of several seeds."""
-
-    name: str
-    runs: list[RunView]
-
-
-def arms(runs: Sequence[RunView], by: Sequence[str] = ()) -> tuple[list[Arm], list[Finding]]:
+def arms(runs: Sequence[JudgedRun], by: Sequence[str] = ()) -> tuple[list[JudgedArm], list[Finding]]:
     """The runs in groups, in the order given: by these options, or by all but the seed.
 
     Of runs with one configuration and one seed the first alone counts: the others are the same result. Two runs are two
@@ -36,29 +31,29 @@ def arms(runs: Sequence[RunView], by: Sequence[str] = ()) -> tuple[list[Arm], li
     """
     _check_keys(runs, by)
     options = {run.label: flat_options(run.settings) for run in runs}
-    groups: dict[str, list[RunView]] = {}
+    groups: dict[str, list[JudgedRun]] = {}
     for run in runs:
         own = options[run.label]
         marks = {key: own.get(key) for key in by} if by else _method(own)
         groups.setdefault(repr(marks), []).append(run)
     if not by and len(runs) == 2:
-        return [Arm(run.label, [run]) for run in runs], []
+        return _arms([run.label for run in runs], [[run] for run in runs]), []
     kept, findings = [], list[Finding]()
     for members in groups.values():
         unique, found = _unique(members, options)
         kept.append(unique)
         findings += found
-    named = [Arm(name, members) for name, members in zip(_names(kept, by, options), kept, strict=True)]
+    named = _arms(_names(kept, by, options), kept)
     return named, [*findings, *(_mixed(named, options) if by else [])]
 
 
-def methods(runs: Sequence[RunView]) -> list[Arm]:
+def methods_of(runs: Sequence[JudgedRun]) -> list[JudgedArm]:
     """Each run with those that differ from it in the seed alone, in the order given.
 
     A second run of the same seed stays alone, as do audits without a run.
     """
     options = {run.label: flat_options(run.settings) for run in runs if run.config is not None}
-    groups: dict[tuple[str, str], list[RunView]] = {}
+    groups: dict[tuple[str, str], list[JudgedRun]] = {}
     for run in runs:
         key = ("alone", run.label)
         if run.config is not None:
@@ -68,14 +63,19 @@ def methods(runs: Sequence[RunView]) -> list[Arm]:
         groups.setdefault(key, []).append(run)
     configured = [members for members in groups.values() if members[0].config is not None]
     names = dict(zip((members[0].label for members in configured), _names(configured, (), options), strict=True))
-    return [Arm(names.get(members[0].label, members[0].label), members) for members in groups.values()]
+    labels = [names.get(members[0].label, members[0].label) for members in groups.values()]
+    return _arms(labels, list(groups.values()))
+
+
+def _arms(names: Sequence[str], groups: Sequence[Sequence[JudgedRun]]) -> list[JudgedArm]:
+    return [Arm(name, name, color, cells) for color, (name, cells) in enumerate(zip(names, groups, strict=True))]
 
 
 def _method(own: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key not in (*ASIDE, SEED)}
 
 
-def _check_keys(runs: Sequence[RunView], by: Sequence[str]) -> None:
+def _check_keys(runs: Sequence[JudgedRun], by: Sequence[str]) -> None:
     """ConfigError for a key that no run has."""
     known = {key for run in runs for key in flat_options(run.settings)}
     for key in by:
@@ -84,9 +84,9 @@ def _check_keys(runs: Sequence[RunView], by: Sequence[str]) -> None:
             raise ConfigError(f"--by {key}: none of the runs has this option{did_you_mean(guess)}")
 
 
-def _unique(members: Sequence[RunView], options: dict[str, dict[str, Any]]) -> tuple[list[RunView], list[Finding]]:
+def _unique(members: Sequence[JudgedRun], options: dict[str, dict[str, Any]]) -> tuple[list[JudgedRun], list[Finding]]:
     """The runs of different seeds or options, and what was said of the others."""
-    kept: dict[str, RunView] = {}
+    kept: dict[str, JudgedRun] = {}
     findings = []
     for run in members:
         own = {**_method(options[run.label]), SEED: run.settings.seed}
@@ -96,7 +96,7 @@ def _unique(members: Sequence[RunView], options: dict[str, dict[str, Any]]) -> t
     return list(kept.values()), findings
 
 
-def _names(groups: Sequence[Sequence[RunView]], by: Sequence[str], options: dict[str, dict[str, Any]]) -> list[str]:
+def _names(groups: Sequence[Sequence[JudgedRun]], by: Sequence[str], options: dict[str, dict[str, Any]]) -> list[str]:
     """What the groups are called: by their options, a run's label, or the name that their runs share."""
     if by:
         firsts = [options[members[0].label] for members in groups]
@@ -113,7 +113,7 @@ def _names(groups: Sequence[Sequence[RunView]], by: Sequence[str], options: dict
     ]
 
 
-def _by_difference(run: RunView, groups: Sequence[Sequence[RunView]], options: dict[str, dict[str, Any]]) -> str:
+def _by_difference(run: JudgedRun, groups: Sequence[Sequence[JudgedRun]], options: dict[str, dict[str, Any]]) -> str:
     """The options that tell a group from the others, as far as all have them; else its first run's label."""
     firsts = [_method(options[members[0].label]) for members in groups]
     shared = [key for key in firsts[0] if all(key in first for first in firsts)]
@@ -122,11 +122,11 @@ def _by_difference(run: RunView, groups: Sequence[Sequence[RunView]], options: d
     return ", ".join(f"{key}={own[key]}" for key in told) or run.label
 
 
-def _mixed(named: Sequence[Arm], options: dict[str, dict[str, Any]]) -> list[Finding]:
+def _mixed(named: Sequence[JudgedArm], options: dict[str, dict[str, Any]]) -> list[Finding]:
     """Say where runs of one group differ in more than the seed."""
     findings = []
     for arm in named:
-        keys = _differing([_method(options[run.label]) for run in arm.runs])
+        keys = _differing([_method(options[run.label]) for run in arm.cells])
         if keys:
             findings.append(finding("compare_mixed", arm.name, keys=", ".join(keys)))
     return findings
@@ -137,9 +137,9 @@ def _differing(many: Sequence[dict[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(own.get(key)) for own in many}) > 1]
 
 
-def differences(arms: Sequence[Arm]) -> list[Difference]:
+def differences(arms: Sequence[JudgedArm]) -> list[Difference]:
     """The options that differ between the groups, with the values in each, section by section."""
-    found = {arm.name: [flat_options(run.settings) for run in arm.runs] for arm in arms}
+    found = {arm.name: [flat_options(run.settings) for run in arm.cells] for arm in arms}
     keys = [key for key in _differing([own for many in found.values() for own in many]) if key != "name"]
     sections = list(dict.fromkeys(map(_section, keys)))
     every = [
