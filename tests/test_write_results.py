@@ -236,7 +236,7 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     folder(tmp_path, made("claim-cifar10", honest, noise=0.5), made("claim-selection-cifar10", along, noise=0.0))
     source = script.source.Source(tmp_path)
     found = script.claim.find(source, script.write_results.CLAIM)
-    as_measured, equal = found.over(found.arms)["c", "a"]["mse"], found.over(found.equal)["c", "a"]["mse"]
+    as_measured, equal = found.measured["c", "a"]["mse"], found.corrected["c", "a"]["mse"]
     assert as_measured.comparison.ratio == pytest.approx(1.2, abs=0.01) and as_measured.answer == "more_private"
     assert equal.comparison.ratio == pytest.approx(1.0, abs=0.02) and equal.answer == "no_difference_shown"
     assert np.std(found.equal["c"].values("mse")) > np.std(found.arms["c"].values("mse")), "accuracies spread too"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,7 +26,6 @@ from evidence.words import (
     seeds_of,
     spread,
     table,
-    table_of,
     title,
     unfinished,
 )
@@ -46,6 +45,9 @@ FARTHEST = 2.0
 """Largest correction, as a multiple of the largest accuracy change that λ caused in one setting."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
 """b over a: effect of the front end; c over b: of attention; d over c: of the thin client."""
+SHARES = {"the front end": ("b", "a"), "attention": ("c", "b"), "the thin client": ("d", "c")}
+Effects = dict[tuple[str, str], dict[str, PairEffect]]
+"""One part over another, in every measure."""
 
 
 @dataclass(frozen=True)
@@ -115,21 +117,32 @@ class Found:
         """Whether every part of the claim has a run."""
         return self.arms.keys() >= self.claim.parts.keys()
 
-    @property
+    @cached_property
     def equal(self) -> dict[str, Setting]:
         """The arms corrected to the mean accuracy of a, without those that are too far away to correct."""
         at, along = self.arms["a"].accuracy, self.slope.lines
         near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
         return {part: moved(arm, at, along) for part, arm in near.items()}
 
-    def over(self, arms: Mapping[str, Setting]) -> dict[tuple[str, str], dict[str, PairEffect]]:
-        """Every measured pair of parts, by measure."""
-        pairs = [(one, other) for one, other in PAIRS if one in arms and other in arms]
-        return dict(zip(pairs, effects([(arms[one], arms[other]) for one, other in pairs]), strict=True))
+    @cached_property
+    def measured(self) -> Effects:
+        """Every pair of parts as measured."""
+        return over(self.arms)
+
+    @cached_property
+    def corrected(self) -> Effects:
+        """Every pair of parts at equal accuracy."""
+        return over(self.equal)
 
     def judged(self, one: str, other: str) -> dict[str, PairEffect]:
         """One part over another in every measure, at equal accuracy where that is known."""
-        return self.over(self.arms)[one, other] | self.over(self.equal).get((one, other), {})
+        return self.measured[one, other] | self.corrected.get((one, other), {})
+
+
+def over(arms: Mapping[str, Setting]) -> Effects:
+    """The pairs of parts that are measured."""
+    pairs = [(one, other) for one, other in PAIRS if one in arms and other in arms]
+    return dict(zip(pairs, effects([(arms[one], arms[other]) for one, other in pairs]), strict=True))
 
 
 def find(source: Source, claim: Claim) -> Found | None:
@@ -166,16 +179,13 @@ def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
 
 def _arms(found: Found) -> str:
     files = ", ".join(dict.fromkeys(link(arm.campaign) for arm in found.arms.values()))
-    columns: dict[str, Callable[[tuple[str, RunConfig]], str]] = {
-        "arm": lambda row: f"**{row[0]}**",
-        "network": lambda row: row[1].model.name,
-        "front end": lambda row: front_end(row[1]),
-        "surrogate": lambda row: method(row[1]),
-        "σ": lambda row: f"{row[1].noise_std:g}",
-    }
-    configs = [(part, arm.config) for part, arm in found.arms.items()]
+    configs = {part: arm.config for part, arm in found.arms.items()}
+    lines = [
+        [f"**{part}**", config.model.name, front_end(config), method(config), f"{config.noise_std:g}"]
+        for part, config in configs.items()
+    ]
     told = f"{files}; {seeds_of(list(found.arms.values()))}. {conditions(found.table)}"
-    return f"{told}\n\n{table_of(configs, columns, left=4)}"
+    return f"{told}\n\n{table(['arm', 'network', 'front end', 'surrogate', 'σ'], lines, left=4)}"
 
 
 def _numbers(found: Found) -> str:
@@ -245,14 +255,13 @@ def _percent(known: Slope, measure: str) -> str:
 
 
 def _effects(found: Found) -> str:
-    measured, equal = found.over(found.arms), found.over(found.equal)
     lines = []
-    for (one, other), own in measured.items():
+    for pair, own in found.measured.items():
         for name, effect in own.items():
-            there = equal.get((one, other), {}).get(name)
+            there = found.corrected.get(pair, {}).get(name)
             judged = there or effect
             told = [ratio(effect), ratio(there), p_value(judged), ANSWERS[judged.answer]]
-            lines.append([f"{one} over {other}", title(name), *told])
+            lines.append([" over ".join(pair), title(name), *told])
     head = ["", "measure", "times, as measured", "times, at equal accuracy", "p", "answer"]
     return (
         "Ratios (95 % interval). p comes from the exact permutation test over seeds, adjusted for all comparisons of "
@@ -295,13 +304,8 @@ def _sure(effect: PairEffect) -> bool:
 
 def _goals(found: Found) -> str:
     lines = [f"- {'reached' if reached else '**not reached**'}: {said}" for said, reached in verdicts(found)]
-    parts = [f"- effect of {what}: {_part(found, *pair)}" for what, pair in _shares(found).items()]
+    parts = [f"- effect of {what}: {_part(found, *pair)}" for what, pair in SHARES.items() if pair in found.measured]
     return "\n".join([f"**The goals, c over a, at p ≤ {LEVEL:g}:**", "", *lines, *parts])
-
-
-def _shares(found: Found) -> dict[str, tuple[str, str]]:
-    parts = {"the front end": ("b", "a"), "attention": ("c", "b")}
-    return parts | ({"the thin client": ("d", "c")} if "d" in found.arms else {})
 
 
 def _part(found: Found, one: str, other: str) -> str:

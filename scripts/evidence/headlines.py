@@ -119,8 +119,8 @@ class Row:
     @property
     def effects(self) -> dict[str, PairEffect]:
         """Every measure, at equal accuracy where that is known and not extrapolated."""
-        measured = self.claim.over(self.claim.arms)[self.part, self.other]
-        return measured if self.as_measured else measured | self.claim.over(self.claim.equal)[self.part, self.other]
+        pair = self.part, self.other
+        return self.claim.measured[pair] if self.as_measured else self.claim.judged(*pair)
 
     @property
     def as_measured(self) -> bool:
