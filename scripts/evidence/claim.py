@@ -13,22 +13,8 @@ from attncem.records.campaign_table import CampaignTable
 from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY
 from attncem.records.study.equal import PairEffect, effects, moved, slopes
-from evidence.source import Setting, Source, link, not_measured
-from evidence.words import (
-    ANSWERS,
-    conditions,
-    counted,
-    doubtful,
-    front_end,
-    method,
-    p_value,
-    ratio,
-    seeds_of,
-    spread,
-    table,
-    title,
-    unfinished,
-)
+from evidence.source import Setting, Source
+from evidence.words import ANSWERS, p_value, ratio, title
 
 GOALS = {"mse": (1.6, 2.0), "structure": (1.3, 1.5)}
 """Required and desired ratio of arm c's error to the baseline's."""
@@ -65,11 +51,6 @@ class Slope:
     """Settings at several weights each: one slope for all of them."""
 
     curves: list[list[Setting]]
-
-    @property
-    def campaigns(self) -> list[str]:
-        """The campaigns that measured these settings."""
-        return list(dict.fromkeys(curve[0].campaign for curve in self.curves))
 
     @cached_property
     def lines(self) -> dict[str, float]:
@@ -124,6 +105,26 @@ class Found:
         near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
         return {part: moved(arm, at, along) for part, arm in near.items()}
 
+    @property
+    def measures(self) -> list[str]:
+        """The accuracy and the measures that all arms have."""
+        return [ACCURACY, *(name for name in METRICS if all(name in arm.measures() for arm in self.arms.values()))]
+
+    @property
+    def rows(self) -> list[str]:
+        """The attacks and floors that all arms have."""
+        return [row for row in self.arms["a"].rows if all(row in arm.rows for arm in self.arms.values())]
+
+    @property
+    def strongest(self) -> Counter[str]:
+        """In how many runs each attack is the strongest."""
+        return Counter(str(audit.strongest) for arm in self.arms.values() for audit in arm.audits())
+
+    @property
+    def away(self) -> dict[str, float]:
+        """The distance of the other arms' accuracies from that of a."""
+        return {part: arm.accuracy - self.arms["a"].accuracy for part, arm in self.arms.items() if part != "a"}
+
     @cached_property
     def measured(self) -> Effects:
         """Every pair of parts as measured."""
@@ -165,109 +166,12 @@ def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
     return Slope([curve for campaign in CURVES for curve in source.curves(campaign, like, balanced=balanced)])
 
 
-# the section
-
-
-def section(source: Source, claim: Claim, *, goals: bool = False) -> str:
-    """The claim's tables and sentences, or the command that measures it."""
-    found = find(source, claim)
-    if found is None:
-        return not_measured(claim.campaign)
-    parts = [_arms(found), _numbers(found), _rows(found), _accuracies(found), _effects(found)]
-    return unfinished(found.table) + "\n\n".join([*parts, *([_goals(found)] if goals and found.whole else [])])
-
-
-def _arms(found: Found) -> str:
-    files = ", ".join(dict.fromkeys(link(arm.campaign) for arm in found.arms.values()))
-    configs = {part: arm.config for part, arm in found.arms.items()}
-    lines = [
-        [f"**{part}**", config.model.name, front_end(config), method(config), f"{config.noise_std:g}"]
-        for part, config in configs.items()
-    ]
-    told = f"{files}; {seeds_of(list(found.arms.values()))}. {conditions(found.table)}"
-    return f"{told}\n\n{table(['arm', 'network', 'front end', 'surrogate', 'σ'], lines, left=4)}"
-
-
-def _numbers(found: Found) -> str:
-    arms = found.arms.values()
-    shown = [ACCURACY, *(name for name in METRICS if all(name in arm.measures() for arm in arms))]
-    lines = [[title(name, balanced=found.claim.balanced), *(spread(name, arm) for arm in arms)] for name in shown]
-    strongest = Counter(str(audit.strongest) for arm in arms for audit in arm.audits())
-    told = f"Strongest attack (runs): {counted(strongest)}. Mean ± standard deviation over seeds (95 % interval)."
-    return f"{told}{doubtful(arms)}\n\n{table(['', *(f'**{part}**' for part in found.arms)], lines)}"
-
-
-def _rows(found: Found) -> str:
-    """The MSE of every row; rows with several releases (x4, x16 …) see more than the adversary of the claim."""
-    arms = found.arms.values()
-    names = [name for name in found.arms["a"].rows if all(name in arm.rows for arm in arms)]
-    lines = [[name, *(spread("mse", arm, name) for arm in arms)] for name in names]
-    head = ["MSE ↑ of the row", *(f"**{part}**" for part in found.arms)]
-    return f"Every attack and floor; a row with xN sees N releases of each image:\n\n{table(head, lines)}"
-
-
-def _accuracies(found: Found) -> str:
-    """The differences in accuracy, and how they are corrected."""
-    at, lines = found.arms["a"].accuracy, []
-    for part, arm in found.arms.items():
-        if part == "a":
-            continue
-        away = arm.accuracy - at
-        within = "within" if abs(away) <= AGREE else "**not within**"
-        told = f"{part} differs from a by {100 * away:+.2f} points of accuracy: {within} {100 * AGREE:g}."
-        lines.append(f"- {told}{_beyond(found.slope, arm.accuracy, away)}")
-    nothing_corrected = found.equal.keys() == {"a"}
-    return "\n".join([*lines, *([] if nothing_corrected else ["", _how(found.slope)])])
-
-
-def _beyond(known: Slope, accuracy: float, away: float) -> str:
-    """A warning where the slope was not measured at this accuracy, or where it is too far away to correct."""
-    if known.lines and not known.corrects(away):
-        return f" λ changed accuracies by {100 * known.reach:.2f} points at most: **too little to correct this**."
-    if not known.curves or known.covers(accuracy):
-        return ""
-    ends = " to ".join(f"{100 * end:.1f}" for end in known.ends)
-    return f" The slope below was measured from {ends} %, so the correction is **extrapolated**; read both."
-
-
-def _how(known: Slope) -> str:
-    if not known.lines:
-        return "No setting was measured at several λ on these data, so there is no slope and no correction."
-    return f"Each seed is corrected to the mean accuracy of a: {worth(known)}; the intervals do not include its error."
-
-
-def worth(known: Slope) -> str:
-    """The change of the errors per point of accuracy, and the settings it was measured on."""
-    told = f"{_percent(known, 'mse')} of the MSE and {_percent(known, 'structure')} of the structure error"
-    files = ", ".join(map(link, known.campaigns))
-    return (
-        f"one point of accuracy changes them by {told}. This is one slope for {len(known.curves)} settings at several "
-        f"λ each ({files})"
-    )
-
-
-def _percent(known: Slope, measure: str) -> str:
+def percent(known: Slope, measure: str) -> str:
     """A slope per point of accuracy, and its range when one setting is left out."""
     each = [known.lines, *known.without_one]
     mean, *others = (f"{100 * (math.exp(own[measure] / 100) - 1):+.1f}" for own in each if measure in own)
     ends = sorted(others, key=float)
     return f"{mean} % ({ends[0]} to {ends[-1]} with one setting left out)" if ends else f"{mean} %"
-
-
-def _effects(found: Found) -> str:
-    lines = []
-    for pair, own in found.measured.items():
-        for name, effect in own.items():
-            there = found.corrected.get(pair, {}).get(name)
-            judged = there or effect
-            told = [ratio(effect), ratio(there), p_value(judged), ANSWERS[judged.answer]]
-            lines.append([" over ".join(pair), title(name), *told])
-    head = ["", "measure", "times, as measured", "times, at equal accuracy", "p", "answer"]
-    return (
-        "Ratios (95 % interval). p comes from the exact permutation test over seeds, adjusted for all comparisons of "
-        "this table (Benjamini and Hochberg). p and answer are at equal accuracy where that is known.\n\n"
-        + table(head, lines, left=2)
-    )
 
 
 # the goals
@@ -284,7 +188,7 @@ def verdicts(found: Found) -> list[tuple[str, bool]]:
     tested = all(one.answer != "too_few_seeds" for one in own.values())
     told = f"worse: {', '.join(worse)}" if worse else "none shown" if tested else "too few seeds to tell"
     lines.append((f"no measure worse; {told}", tested and not worse))
-    if "c" in found.equal or abs(found.arms["c"].accuracy - found.arms["a"].accuracy) <= AGREE:
+    if "c" in found.equal or abs(found.away["c"]) <= AGREE:
         return lines
     return [(f"{said} (at a different accuracy than a)", False) for said, _ in lines]
 
@@ -300,15 +204,3 @@ def _times(effect: PairEffect, least: float, better: float) -> tuple[str, bool]:
 def _sure(effect: PairEffect) -> bool:
     p = effect.comparison.adjusted_p
     return p is not None and p <= LEVEL
-
-
-def _goals(found: Found) -> str:
-    lines = [f"- {'reached' if reached else '**not reached**'}: {said}" for said, reached in verdicts(found)]
-    parts = [f"- effect of {what}: {_part(found, *pair)}" for what, pair in SHARES.items() if pair in found.measured]
-    return "\n".join([f"**The goals, c over a, at p ≤ {LEVEL:g}:**", "", *lines, *parts])
-
-
-def _part(found: Found, one: str, other: str) -> str:
-    own = found.judged(one, other)
-    told = [f"{title(name)} {ratio(own[name])} times, {ANSWERS[own[name].answer]}" for name in ("mse", "structure")]
-    return f"{one} over {other}, {'; '.join(told)}"

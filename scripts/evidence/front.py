@@ -12,10 +12,10 @@ from attncem.records.study import ACCURACY, Study
 from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from evidence.claim import Slope, slope, worth
+from evidence.claim import Slope, slope
 from evidence.drawing import accuracy_and_error, seeds
-from evidence.source import Setting, Source, not_measured, settings
-from evidence.words import front_end, method, number, spreads, table, table_of, title, whence
+from evidence.source import Setting, Source
+from evidence.words import front_end, method, number, spreads, table, table_of, title
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -27,22 +27,7 @@ AT = 0.88
 _STANDINGS = {"surely": "on it", "possibly": "perhaps", "not": "no"}
 
 
-def section(source: Source) -> str:
-    """The front's figure and tables, or the command that measures it."""
-    found = source.table(CAMPAIGN)
-    if found is None:
-        return not_measured(CAMPAIGN)
-    arms = settings(found)
-    told = (
-        f"{whence(found, arms)}\n\n"
-        f"![Accuracy against the MSE of the strongest attack]({FIGURE})\n\n"
-        "*Small points are single runs, large points their means. A line joins the two λ of a surrogate; the dashed "
-        "line joins the means that no other mean beats in both.*\n\n"
-    )
-    return told + "\n\n".join([*_at_equal_accuracy(source), _all(arms)])
-
-
-def _all(arms: Sequence[Setting]) -> str:
+def standings(arms: Sequence[Setting]) -> str:
     """Every arm at every point, the most accurate first."""
     places = Study(arms).front("mse")
     columns: dict[str, Callable[[Setting], str]] = {
@@ -51,11 +36,7 @@ def _all(arms: Sequence[Setting]) -> str:
         **spreads((ACCURACY, *SHOWN)),
         "on the front": lambda arm: f"{_STANDINGS[places[arm.label].standing]}, {100 * places[arm.label].share:.0f} %",
     }
-    return (
-        "All settings. *On the front* compares accuracy and MSE with their intervals; the percentage is the share of "
-        "seed resamples on the front ([Statistics](statistics.md#fronts)). Three seeds leave most answers open.\n\n"
-        + table_of(sorted(arms, key=lambda arm: -arm.accuracy), columns, left=2)
-    )
+    return table_of(sorted(arms, key=lambda arm: -arm.accuracy), columns, left=2)
 
 
 # at equal accuracy
@@ -73,6 +54,27 @@ class Sides:
         """Ratio of each surrogate's error behind the front end to that without one."""
         return [self.behind[name].mean(measure) / self.without[name].mean(measure) for name in self.without]
 
+    def range(self, measure: str) -> str:
+        """The smallest and the largest ratio of a measure."""
+        return f"{min(self.times(measure)):.2f} to {max(self.times(measure)):.2f}"
+
+    def ends(self, arms: Mapping[str, Setting]) -> str:
+        """The smallest and the largest MSE."""
+        errors = [arm.mean("mse") for arm in arms.values()]
+        return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
+
+    def table(self) -> str:
+        """Every surrogate without and behind the front end."""
+        measures = [title(name) for name in SHOWN]
+        head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
+        lines = [
+            [surrogate]
+            + [number(name, side[surrogate].mean(name)) for side in (self.without, self.behind) for name in SHOWN]
+            + [f"{mse:.2f}", f"{structure:.2f}"]
+            for surrogate, mse, structure in zip(self.without, self.times("mse"), self.times("structure"), strict=True)
+        ]
+        return table(head, lines)
+
 
 def sides(source: Source) -> Sides | None:
     """The surrogates that are known at that accuracy on both sides; None if there are none."""
@@ -85,28 +87,6 @@ def sides(source: Source) -> Sides | None:
     return Sides(known, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
 
 
-def _at_equal_accuracy(source: Source) -> list[str]:
-    """Every surrogate without and with a front end at one accuracy; empty where no slope is known."""
-    found = sides(source)
-    if found is None:
-        return []
-    times = [[f"{one:.2f}" for one in found.times(measure)] for measure in ("mse", "structure")]
-    lines = [
-        [name, *_numbers(found.without[name]), *_numbers(found.behind[name]), *own]
-        for name, *own in zip(found.without, *times, strict=True)
-    ]
-    measures = [title(name) for name in SHOWN]
-    head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
-    told = (
-        f"**At {100 * AT:g} % accuracy**, with the λ of each surrogate that leaves the larger error there: MSE "
-        f"{_ends(found.without)} without a front end, {_ends(found.behind)} behind it. Each of {len(found.without)} "
-        f"surrogates leaves {_range(found, 'mse')} times the MSE and {_range(found, 'structure')} times the structure "
-        f"error behind the front end. These are means; three seeds are too few for a test. Each seed is corrected to "
-        f"this accuracy: {worth(found.known)}."
-    )
-    return [told, table(head, lines)]
-
-
 def equal(arms: Sequence[Setting], known: Slope, *, behind: bool) -> dict[str, Setting]:
     """For each surrogate, with or without a front end, the weight with the largest error at that accuracy."""
     found: dict[str, Setting] = {}
@@ -116,22 +96,6 @@ def equal(arms: Sequence[Setting], known: Slope, *, behind: bool) -> dict[str, S
             there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
             found[name] = max(found.get(name, there), there, key=lambda one: one.error)
     return found
-
-
-def _numbers(arm: Setting) -> list[str]:
-    return [number(name, arm.mean(name)) for name in SHOWN]
-
-
-def _range(found: Sides, measure: str) -> str:
-    """The smallest and the largest ratio of a measure."""
-    times = found.times(measure)
-    return f"{min(times):.2f} to {max(times):.2f}"
-
-
-def _ends(arms: Mapping[str, Setting]) -> str:
-    """The smallest and the largest MSE."""
-    errors = [arm.mean("mse") for arm in arms.values()]
-    return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
 
 
 # the figure

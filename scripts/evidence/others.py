@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import Matched, Tried, error_of, match
 from attncem.config.options.channels import ShapedOptions
 from attncem.config.options.run import RunConfig
-from attncem.records.campaign_table import CampaignTable, CellAudit, Ends
+from attncem.records.campaign_table import Ends
 from attncem.records.study import ACCURACY
-from evidence.source import Setting, Source, link, not_measured, settings
-from evidence.words import (
-    conditions,
-    front_end,
-    method,
-    number,
-    over_images,
-    spreads,
-    table,
-    table_of,
-    title,
-    unfinished,
-    whence,
-)
+from attncem.records.study.equal import PairEffect, effects
+from evidence.source import Setting, Source
+from evidence.words import front_end, method, number, over_images, spreads, table_of
 
 BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
 WEIGHT = 2.0
@@ -32,7 +21,6 @@ WEIGHT = 2.0
 ATTENTION = ("gated", "slot", "hybrid")
 """Attention surrogates; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
-BASELINE_SHOWN = (ACCURACY, "mse", "ssim_zero_pad", "psnr")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
     ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
@@ -143,41 +131,7 @@ def told_choices(parts: Mapping[str, Choice]) -> list[str]:
     ]
 
 
-def selection_section(source: Source, selection: Selection, taken: Mapping[str, Choice]) -> str:
-    """Every setting tried for a claim, its λ at the accuracy of arm a, and the parts chosen."""
-    found, at = source.table(selection.campaign), reference_accuracy(source, selection)
-    if found is None or at is None:
-        return not_measured(selection.campaign)
-    parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
-    lines = [[*told_match(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
-    told = (
-        f"At the validation accuracy of arm a, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error, "
-        "and whether λ lies within the range tried."
-    )
-    shown = points(found, balanced=selection.balanced)
-    return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "chosen as"], lines)])
-
-
-def told_match(one: Choice) -> list[str]:
-    """A setting at the accuracy of arm a."""
-    own = one.matched
-    return [own.name, f"{own.weight:g}", f"{own.error:.4f}", "yes" if own.within else "no"]
-
-
 # single tables
-
-
-def points(found: CampaignTable, *, balanced: bool = False) -> str:
-    """Every arm at every point, with the file of the numbers."""
-    arms = settings(found, balanced=balanced)
-    collapsed = sum(len(arm.collapsed) for arm in arms)
-    told = (
-        f"\n\nRuns that ended near chance: {collapsed}; they are in the table, but no rule uses them."
-        if collapsed
-        else ""
-    )
-    columns = {**SETTING, **spreads(SHOWN, balanced=balanced)}
-    return f"{whence(found, arms)}\n\n{table_of(arms, columns, left=len(SETTING))}{told}"
 
 
 def named(config: RunConfig) -> str:
@@ -193,80 +147,41 @@ SETTING: dict[str, Callable[[Setting], str]] = {
     "surrogate": lambda arm: named(arm.config),
 }
 """The columns of a setting."""
+ARM: dict[str, Callable[[Setting], str]] = {"arm": lambda arm: arm.name}
 
 
-def baseline_section(source: Source) -> str:
-    """The baseline's own recipe under its own attack, and the published figures of others."""
-    published = table(["published by", "setting", "accuracy", "MSE"], PUBLISHED, left=2)
-    told = (
-        "**As published by others**, in other settings and under other attacks. We measured none of these, and none "
-        "is directly comparable with a number on this page:"
-    )
-    found = source.table(BASELINE)
-    own = not_measured(BASELINE) if found is None else _baseline(found)
-    return f"{own}\n\n{told}\n\n{published}"
+def arm_table(
+    arms: Sequence[Setting], columns: Mapping[str, Callable[[Setting], str]], *, balanced: bool = False
+) -> str:
+    """Every arm at every point: these columns, and the usual measures."""
+    return table_of(arms, {**columns, **spreads(SHOWN, balanced=balanced)}, left=len(columns))
 
 
-def _baseline(found: CampaignTable) -> str:
-    lines = []
-    for cell in found.cells:
-        for asked, audit in zip(found.audits, cell.audits, strict=True):
-            lines += _rows(asked.threat or "train", audit)
-    told = (
-        f"{link(BASELINE)}; one seed, the baseline's; trained in bf16, where the baseline trains in 32 bits; "
-        "95 % intervals over images."
-    )
-    told = " ".join([told, *(conditions(found, place) for place in range(len(found.audits)))])
-    head = ["adversary", "attack", "accuracy %", "MSE", "SSIM, zero-padded as published", "PSNR dB"]
-    return f"{unfinished(found)}{told}\n\n{table(head, lines, left=2)}"
+def over_base(base: Setting, others: Sequence[Setting]) -> list[tuple[Setting, dict[str, PairEffect]]]:
+    """Every other arm with its ratios to a reference arm."""
+    return list(zip(others, effects([(arm, base) for arm in others]), strict=True))
 
 
-def _rows(threat: str, audit: CellAudit) -> list[list[str]]:
-    return [[threat, row, *(_shown(audit, key, row) for key in BASELINE_SHOWN)] for row in audit.attacks or {}]
+def farthest(base: Setting, others: Sequence[Setting]) -> float:
+    """The largest difference of an accuracy to that of the reference arm."""
+    return max(abs(arm.accuracy - base.accuracy) for arm in others)
 
 
-def _shown(audit: CellAudit, measure: str, row: str = "") -> str:
-    score = audit.score(measure, row)
-    return over_images(measure, score) if score else ""
-
-
-def undefended_section(source: Source) -> str:
-    """Accuracy without a defence."""
-    found = source.table("undefended-cifar10")
-    if found is None:
-        return not_measured("undefended-cifar10")
-    told = f"accuracy {_shown(found.cells[0].audits[0], ACCURACY)} %, 95 % interval over the test images"
-    return f"CIFAR-10, VGG11-BN cut 4, nothing added to z, one seed: {told} ({link('undefended-cifar10')})."
-
-
-def demo_section(source: Source) -> str:
-    """The embedded images: the table that `attncem demo` prints, with its intervals."""
+def demo_rows(source: Source) -> list[dict[str, str]]:
+    """The table that `attncem demo` prints; empty if not measured yet."""
     file = source.folder / "demo.csv"
     if not file.is_file():
-        return "not measured yet: `attncem demo`"
+        return []
     with file.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
-    head = ["run", "defence", "strongest attack", title(ACCURACY), title("mse"), title("structure"), title("ssim")]
-    head += [f"{title('psnr')} dB", "training time, ratio"]
-    text = (
-        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo` and `attncem report --csv`; embedded "
-        "Fashion-MNIST subset, 2 CPU cores, one seed, so no method can win here; 95 % intervals over 1,000 test "
-        f"images. Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`. Front end, surrogate, noise and both "
-        "penalty weights were chosen on validation images (`results/demo_selection.json`, made by "
-        "`attncem campaign run demo-selection`)."
-    )
-    return f"{text}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
+        return list(csv.DictReader(opened))
 
 
-def _demo_run(row: Mapping[str, str]) -> list[str]:
-    """A run, or a floor, which has neither defence nor accuracy."""
-    scores = [_demo_score(row, "mse"), *(number(name, float(row[name])) for name in ("structure", "ssim", "psnr"))]
-    if row["kind"] == "floor":
-        return [f"floor: {row['run']}", "", "", "", *scores, ""]
-    attack = row["attack"] + ("" if row["reliable"] == "True" else " (not reliable)")
-    names = [row["run"], row["surrogate"], attack, _demo_score(row, ACCURACY)]
-    return [*names, *scores, f"{float(row['training_ratio']):.2f}"]
-
-
-def _demo_score(row: Mapping[str, str], measure: str) -> str:
+def demo_score(row: Mapping[str, str], measure: str) -> str:
+    """A measure of the demo with its interval."""
     return over_images(measure, Ends(*(float(row[f"{measure}{end}"]) for end in ("", "_low", "_high"))))
+
+
+def demo_scores(row: Mapping[str, str]) -> str:
+    """The measures of a run or of a floor."""
+    scores = [number(name, float(row[name])) for name in ("structure", "ssim", "psnr")]
+    return " | ".join([demo_score(row, "mse"), *scores])

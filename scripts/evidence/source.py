@@ -92,16 +92,6 @@ def stem(campaign: str) -> str:
     return campaign.replace("-", "_")
 
 
-def link(campaign: str) -> str:
-    """A link from docs/ to a campaign's result file."""
-    return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
-
-
-def not_measured(campaign: str) -> str:
-    """The line shown while a campaign has no results."""
-    return f"not measured yet: `attncem campaign run {campaign}`"
-
-
 def arms_by_cell(campaign: str) -> dict[str, str]:
     """The arm of every cell of a packaged campaign, by the cell's name."""
     return {one.cell.id: one.cell.arm for one in _cells(campaign)}

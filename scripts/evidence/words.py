@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attncem.base.texts import text
 from attncem.config.options.run import RunConfig
-from attncem.config.threats import THREATS, ThreatModel
-from attncem.records.campaign_table import AskedAudit, CampaignTable, Ends
+from attncem.records.campaign_table import CampaignTable, Ends
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY
 from attncem.records.study.equal import PairEffect
-from evidence.source import Setting, arms_by_cell, link
+from evidence.source import Setting, arms_by_cell, stem
 
 T = TypeVar("T")
 
@@ -25,7 +24,7 @@ ANSWERS = {
     "no_difference_shown": "no difference shown",
     "too_few_seeds": "too few seeds for a test",
 }
-_OWNED = {
+OWNED = {
     "train": "owns the training images",
     "held_out": "owns held-out images",
     "published_infer": "owns nine tenths of the test images and is evaluated on the rest",
@@ -56,7 +55,7 @@ def over_images(measure: str, score: Ends) -> str:
     return number(measure, score.mean) + interval
 
 
-def spread(measure: str, arm: Setting, row: str = "") -> str:
+def spread(arm: Setting, measure: str, row: str = "") -> str:
     """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
     own = seed_summary(arm.values(measure, row=row))
     if own.sd is None or own.low is None or own.high is None:
@@ -67,7 +66,7 @@ def spread(measure: str, arm: Setting, row: str = "") -> str:
 
 def spreads(measures: Iterable[str], *, balanced: bool = False) -> dict[str, Callable[[Setting], str]]:
     """The columns of these measures in a table of arms."""
-    return {title(name, balanced=balanced): partial(spread, name) for name in measures}
+    return {title(name, balanced=balanced): partial(spread, measure=name) for name in measures}
 
 
 def title(measure: str, *, balanced: bool = False) -> str:
@@ -110,7 +109,7 @@ def method(config: RunConfig) -> str:
     return f"{name}, λ = {weight:g}" if weight else name
 
 
-def seeds_of(arms: Sequence[Setting]) -> str:
+def seeds_of(arms: Iterable[Setting]) -> str:
     """How many seeds the arms have."""
     counts = sorted({len(arm.seeds) for arm in arms})
     if counts == [1]:
@@ -118,54 +117,25 @@ def seeds_of(arms: Sequence[Setting]) -> str:
     return f"{' or '.join(map(str, counts))} seeds per arm"
 
 
-def doubtful(arms: Iterable[Setting]) -> str:
-    """A warning where audits call the strongest attack unreliable; empty where none does."""
-    runs = sum(arm.unreliable() for arm in arms)
-    return (
-        f" **The audits of {runs} runs call their strongest attack unreliable**: these numbers look too good."
-        if runs
-        else ""
-    )
+def link(campaign: str) -> str:
+    """A link from docs/ to a campaign's result file."""
+    return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
 
 
-def conditions(found: CampaignTable, audit: int = 0) -> str:
-    """Adversary, images, weights and attacks of an audit, in a sentence or two."""
-    asked = found.audits[audit]
-    known = asked.threat or "train"
-    suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
-    rows = ", ".join(f"`{row}`{_budget(options)}" for row, options in asked.rows.items())
-    return f"{_adversary(THREATS[known])} Evaluated on {_images(asked)}. {suite}: {rows}."
+def not_measured(campaign: str) -> str:
+    """The line shown while a campaign has no results."""
+    return f"not measured yet: `attncem campaign run {campaign}`"
 
 
-def whence(found: CampaignTable, arms: Sequence[Setting]) -> str:
-    """What is missing, the file of the numbers, and how they were measured."""
-    told = f"{link(found.campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
-    return unfinished(found) + told + doubtful(arms)
+def files(arms: Iterable[Setting]) -> str:
+    """Links to the result files of these arms, each once."""
+    return ", ".join(map(link, dict.fromkeys(arm.campaign for arm in arms)))
 
 
-def _budget(options: Mapping[str, Any]) -> str:
-    return f" (at most {options['max_epochs']:g} epochs)" if "max_epochs" in options else ""
-
-
-def _adversary(threat: ThreatModel) -> str:
-    knows = "knows client and channel" if threat.knows_encoder and threat.knows_channel else "does not know the client"
-    count = threat.releases_per_input
-    releases = "one release" if count == 1 else f"{count} releases"
-    return f"Adversary `{threat.name}`: {knows}, {_OWNED[threat.auxiliary]}, sees {releases} of each image."
-
-
-def _images(asked: AskedAudit) -> str:
-    images = "validation images" if asked.evaluation == "validation" else "test images"
-    return f"{images}, {asked.weights or 'best'} weights"
-
-
-def unfinished(found: CampaignTable) -> str:
-    """A note where cells of a campaign are missing; empty where none is."""
-    if not found.unfinished:
-        return ""
-    arm = arms_by_cell(found.campaign)
-    arms = Counter(arm.get(cell, cell) for cell in found.unfinished)
-    return f"**Not complete**: {len(found.unfinished)} of the campaign's runs are missing: {counted(arms)}.\n\n"
+def missing_arms(found: CampaignTable) -> Counter[str]:
+    """How many runs of each arm have no result."""
+    arms = arms_by_cell(found.campaign)
+    return Counter(arms.get(cell, cell) for cell in found.unfinished)
 
 
 def counted(names: Mapping[str, int]) -> str:
