@@ -49,8 +49,10 @@ def number(measure: str, value: float) -> str:
     return f"{100 * value:.2f}" if measure == ACCURACY else f"{value:.{METRICS[measure].decimals}f}"
 
 
-def over_images(measure: str, score: Ends) -> str:
+def over_images(measure: str, score: Ends | None) -> str:
     """A measure of one run with its interval over images, where there is one."""
+    if score is None:
+        return ""
     interval = f" ({number(measure, score.low)} to {number(measure, score.high)})" if score.low < score.high else ""
     return number(measure, score.mean) + interval
 
