@@ -13,7 +13,7 @@ from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
 from evidence.claim import Slope, slope
-from evidence.drawing import accuracy_and_error, seeds
+from evidence.pareto import accuracy_and_error, seeds
 from evidence.source import Setting, Source
 from evidence.words import front_end, method, number, spreads, table, table_of, title
 
