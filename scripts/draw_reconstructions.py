@@ -1,4 +1,4 @@
-"""Draw what the strongest attack makes of the demo's images, without and with a defence: docs/reconstructions.png.
+"""Draw the strongest attack's reconstructions of the demo, without and with a defence: docs/reconstructions.png.
 
 attncem demo --out runs/demo
 python scripts/draw_reconstructions.py runs/demo docs/reconstructions.png

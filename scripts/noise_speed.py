@@ -1,4 +1,4 @@
-"""How long `noise.draw` takes beside torch's own generator, for one million numbers on one CPU core.
+"""Time of `noise.draw` relative to torch's generator, for one million numbers on one CPU core.
 
 python scripts/noise_speed.py results/noise_speed.json
 """

@@ -1,4 +1,4 @@
-"""How often intervals over few seeds hold the truth, and what the tests find: simulated, where the truth is known.
+"""Simulated coverage of intervals over few seeds, and error rates of the tests.
 
     python scripts/statistics_coverage.py results/statistics_coverage.json
     python scripts/statistics_coverage.py --page docs/statistics.md results/statistics_coverage.json
@@ -115,7 +115,7 @@ def discoveries(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def fronts(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
-    """How often standings are told, and the beaten arm surely on the front: by intervals, and by resamples alone."""
+    """Shares of decided standings and of wrong ones, by intervals and by resamples."""
     told, wrong = dict.fromkeys(("intervals", "resamples"), 0), dict.fromkeys(("intervals", "resamples"), 0)
     for _ in range(FAMILIES):
         values = {name: np.add(point, normal(rng, (seeds, 2))) for name, point in ARMS.items()}
@@ -181,9 +181,9 @@ def findings_table(found: dict[str, Any]) -> str:
 
 
 def families_table(found: dict[str, Any]) -> str:
-    """What part of the answers is false."""
+    """The share of false answers."""
     shares = found["families"]["false_share"]
-    lines = [_line(["differences that are told", "of these false"]), _rule(1)]
+    lines = [_line(["reported differences", "of these false"]), _rule(1)]
     titles = {"plain": "by p", "adjusted": "by p among all comparisons"}
     return "\n".join([*lines, *(_line([titles[key], f"{100 * shares[key]:.1f} %"]) for key in titles)])
 
@@ -191,7 +191,8 @@ def families_table(found: dict[str, Any]) -> str:
 def fronts_table(found: dict[str, Any]) -> str:
     """Seeds down, ways across."""
     columns = [(word, way) for way in ("intervals", "resamples") for word in ("told", "wrong")]
-    lines = [_line(["seeds", *(f"{word}, by {way}" for word, way in columns)]), _rule(len(columns))]
+    titles = {"told": "decided", "wrong": "wrong"}
+    lines = [_line(["seeds", *(f"{titles[word]}, by {way}" for word, way in columns)]), _rule(len(columns))]
     for row in found["fronts"]:
         cells = [f"{100 * row[f'{word}_by_{way}']:.1f} %" for word, way in columns]
         lines.append(_line([str(row["seeds"]), *cells]))
@@ -215,7 +216,7 @@ TABLES = {
 
 
 def renewed(page: str, found: dict[str, Any]) -> str:
-    """The page with its tables as the file has them."""
+    """The page with its tables from the file."""
     return TABLE.sub(lambda place: f"{place[1]}{TABLES[place[2]](found)}{place[3]}", page)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the option tables of docs/surrogates.md, docs/front-ends.md and docs/campaigns.md anew from the schema.
+"""Write the option tables of docs/surrogates.md, docs/front-ends.md and docs/campaigns.md from the schema.
 
-Each stands between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate's, or of
-ROOTS. A test compares the pages with what this would write.
+Each is between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate or a key of
+ROOTS. A test compares the pages with the output of this script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLE = re.compile(r"(<!-- options: (\S+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
 def renewed(text: str) -> str:
-    """The page with every table as the schema has it now."""
+    """The page with every table from the current schema."""
     return TABLE.sub(lambda found: f"{found[1]}{_table(found[2])}{found[3]}", text)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/front-ends.md and docs/audit.md anew from the results of their campaigns.
+"""Write the tables of docs/front-ends.md and docs/audit.md from the results of their campaigns.
 
-Each stands between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with what this would write.
+Each is between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with the output of this script.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")
 SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
 RECOMMENDED = ("light", "balanced")
-"""Levels whose configuration is what this selection chose; what was measured later took the place of the others."""
+"""Levels whose configuration comes from this selection; later measurements replaced the others."""
 TABLE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 Columns = dict[str, Callable[[Setting], str]]
 
@@ -93,7 +93,7 @@ SETTING: Columns = {"front end": lambda arm: front_end(arm.config), "surrogate, 
 
 
 def ladder_table() -> str:
-    """The MSE that every row leaves of each model, the strongest of one release in bold, and the time of the rows."""
+    """The MSE of every row on each model, the strongest with one release in bold, and the time of the rows."""
     arms = SOURCE.arms("ladder-cifar10")
     lines = [["accuracy %", *(mean(ACCURACY, arm) for arm in arms), ""]]
     strongest = _strongest(arms)
@@ -106,14 +106,14 @@ def ladder_table() -> str:
 
 
 def ladder_summary() -> str:
-    """By how much the baseline's row misses the strongest, what asking again takes off, how long the suite takes."""
+    """Distance of the baseline's row to the strongest, gain of repeated releases, time of the suite."""
     arms = SOURCE.arms("ladder-cifar10")
     strongest = _strongest(arms)
     told: Columns = {
         "strongest of `standard`": lambda arm: str(arm.audits()[0].strongest),
-        "the baseline's decoder leaves more than it by": lambda arm: _missed(arm, str(arm.audits()[0].strongest)),
-        "… and more than the strongest of all by": lambda arm: _missed(arm, strongest[arm.name]),
-        "16 releases take off a small decoder's error": _taken_off,
+        "error of the baseline's decoder above it": lambda arm: _missed(arm, str(arm.audits()[0].strongest)),
+        "… and above the strongest of all": lambda arm: _missed(arm, strongest[arm.name]),
+        "16 releases lower a small decoder's error by": _taken_off,
         "`standard` without white box, seconds": _suite_seconds,
     }
     return table(["", *map(_model, arms)], [[name, *map(of, arms)] for name, of in told.items()])
@@ -135,7 +135,7 @@ def _seconds(arm: Setting) -> dict[str, float]:
 
 
 def _strongest(arms: list[Setting]) -> dict[str, str]:
-    """By arm the row of all audits that leaves least of an image which it has seen once."""
+    """By arm the strongest row of all audits with one release per image."""
     asked = SOURCE.table("ladder-cifar10")
     often = {
         row for audit in (asked.audits if asked else ()) for row, options in audit.rows.items() if "releases" in options
@@ -165,7 +165,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder_table,
     "ladder_summary": ladder_summary,
 }
-"""Tables by the name that a page calls them."""
+"""Tables by their name on a page."""
 
 if __name__ == "__main__":
     for page in PAGES:

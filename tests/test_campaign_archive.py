@@ -17,10 +17,8 @@ from attncem.base.pictures import png
 from attncem.base.progress import silent
 from attncem.base.types import RunError
 from attncem.campaigns import run_campaign
-from attncem.campaigns import thinning as thinning_module
-from attncem.campaigns.archive import LISTING, export_campaign
+from attncem.campaigns.archive import LISTING, MOST_LINES, export_campaign, thinned_audit, thinned_metrics
 from attncem.campaigns.engines import ENGINES, EngineOptions
-from attncem.campaigns.thinning import MOST_LINES, thinned_metrics
 from attncem.campaigns.unpacking import import_campaign
 from attncem.records.campaign_folder import CampaignFolder, held
 from attncem.reporting import report
@@ -338,7 +336,7 @@ def test_a_hundred_runs_fit_into_16_mib(finished: Path, tmp_path: Path) -> None:
         folder = tmp_path / f"audit-{number}"
         shutil.copytree(source, folder)
         _grow(folder, draw)
-        files = thinning_module.thinned_audit(folder)
+        files = thinned_audit(folder)
         log = "".join(json.dumps(_line(step, draw)) + "\n" for step in range(4000)).encode()
         files["metrics.jsonl"] = thinned_metrics(log)
         with zipfile.ZipFile(tmp_path / f"{number}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:

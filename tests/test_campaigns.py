@@ -18,9 +18,8 @@ from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
 from attncem.campaigns import costs, plan_campaign, run_campaign, stop_campaign
 from attncem.campaigns import running as running_module
-from attncem.campaigns.cell import work
+from attncem.campaigns.cell import seconds_an_epoch, trial, work
 from attncem.campaigns.engines import ENGINES, Ended, EngineOptions
-from attncem.campaigns.equal_time import seconds_an_epoch, trial
 from attncem.campaigns.expansion import cell_id, expand, needs
 from attncem.campaigns.results import campaign_table, read_results, results_text
 from attncem.campaigns.running import CampaignResult
@@ -452,7 +451,7 @@ def test_equal_time_scales_the_epochs_once(
         manifest = CampaignFolder.open(tmp_path / "c").run_path("kmeans-s0") / "manifest.json"
         return float(json.loads(manifest.read_text())["training_seconds"]) / 4
 
-    monkeypatch.setattr("attncem.campaigns.equal_time.seconds_an_epoch", seconds)
+    monkeypatch.setattr("attncem.campaigns.cell.seconds_an_epoch", seconds)
     result = run(campaign(equal_time_to="kmeans", seeds=2), tmp_path / "c")
     assert result.done
     assert measured == ["none-s0"], "measured for the first seed alone"

@@ -62,7 +62,7 @@ def test_help_has_sections_members_and_every_key():
     text = format_help(100)
     for section in ("run", "data", "model", "channel", "surrogate", "training"):
         assert f"\n{section}: " in text
-    assert "with surrogate.name=kmeans: The baseline CEM" in text
+    assert "with surrogate.name=kmeans: The formula of the baseline CEM" in text
     assert "with surrogate.name=none: No penalty" in text
     assert all(f" {option.key}={option.default}" in text for option in OPTIONS)
 

@@ -43,7 +43,7 @@ def test_the_other_numbers_are_those_of_the_benchmark() -> None:
     steps = {row["decoder"]: row["captured_ms"] for row in rows("audits", "Step of a decoder")}
     assert all(f"{name} {steps[name]:.2f}" in " ".join(PAGE.split()) for name in ("small", "published", "strong"))
     baseline = rows("baseline", "The baseline's loop and ours")[0]["epoch_seconds"]
-    assert f"{baseline:.1f} s an epoch" in PAGE and f"{1000 * 240 * baseline / 3600:.0f} hours" in PAGE
+    assert f"{baseline:.1f} s per epoch" in PAGE and f"{1000 * 240 * baseline / 3600:.0f} hours" in PAGE
     count = 50 * (47_500 // 256 + 1)
     assert f"{count:,} steps, {count * steps['published'] / 1000:.0f} s" in " ".join(PAGE.split())
 

@@ -15,8 +15,8 @@ from attncem.base.progress import silent
 from attncem.base.types import ConfigError
 from attncem.campaigns import run_campaign
 from attncem.campaigns.engines import ENGINES, Ended, EngineOptions
-from attncem.campaigns.engines import polled as polling
-from attncem.campaigns.engines.polled import PolledEngine, needed
+from attncem.campaigns.engines import base as polling
+from attncem.campaigns.engines.base import PolledEngine, needed
 from attncem.campaigns.engines.slurm import JOBS, SlurmEngine
 from attncem.campaigns.expansion import expand
 from attncem.campaigns.running import default_options

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
-from attncem.cli.importing import import_commands, import_weights
+from attncem.cli.importing import import_commands
 from attncem.cli.importing.flags import flags_of, translate
 from attncem.cli.importing.shell import commands
+from attncem.cli.importing.weights import import_weights
 from attncem.cli.main import main
 from attncem.config.loading.load import load_config
 from attncem.judging.auditing import audit

@@ -14,7 +14,7 @@ ROOMS = ("base", "config", "records", "data", "models", "training", "judging", "
 """From the lowest to the highest."""
 WITHOUT_TORCH = (
     *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
-    *("base/__init__", "base/types", "base/seeding", "base/progress", "base/children", "base/working", "base/record"),
+    *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record"),
     *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
     *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
     *("data/inspect", "models/__init__", "models/noise", "training/__init__", "training/schedules"),

@@ -37,6 +37,21 @@ def test_paths_in_the_house_plan_exist() -> None:
         assert any((ROOT / place / path).exists() for place in ("", "src/attncem")), path
 
 
+def heading_anchors(page: Path) -> set[str]:
+    """The link targets of a page's headings, as GitHub builds them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for file, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", text):
+        target = page.parent / file if file else page
+        assert target.exists(), file
+        assert not anchor or anchor in heading_anchors(target), f"{file}#{anchor}"
+
+
 @pytest.mark.parametrize("readme", READMES)
 def test_a_readme_is_short(readme: str) -> None:
     text = (ROOT / readme).read_text(encoding="utf-8")

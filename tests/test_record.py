@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,13 +23,11 @@ from attncem.records.findings import Finding, finding, unique
 from attncem.records.run import DataFacts
 
 
-@dataclass(frozen=True)
 class Inner(Record):
     value: float
     word: Literal["a", "b"] = "a"
 
 
-@dataclass(frozen=True)
 class Outer(Record):
     name: str
     count: int
@@ -62,6 +60,11 @@ def test_a_record_comes_back_from_its_own_data(tmp_path: Path) -> None:
     assert record.later == [], "an older file lacks it"
     write_record(tmp_path / "x.json", record)
     assert read_record(Outer, tmp_path / "x.json") == record
+
+
+def test_a_record_is_frozen_without_a_decorator() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Inner(1).value = 2  # type: ignore[misc]
 
 
 def test_what_a_newer_version_wrote_is_kept(tmp_path: Path) -> None:

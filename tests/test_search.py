@@ -20,9 +20,9 @@ from attncem.base.types import ConfigError, RunError
 from attncem.campaigns.choosing import error_of
 from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigns.expansion import plan_cell
-from attncem.campaigns.search import concluding, searching
-from attncem.campaigns.search.searching import check_space, search
-from attncem.campaigns.search.tuning import JOURNAL, Tuner, open_journal
+from attncem.campaigns.searches import concluding, searching
+from attncem.campaigns.searches.searching import check_space, search
+from attncem.campaigns.searches.tuning import JOURNAL, Tuner, open_journal
 from attncem.cli.main import main
 from attncem.config.loading.load import load_config
 from attncem.config.options.search import (
@@ -182,9 +182,9 @@ def told(tuner: Tuner, count: int) -> list[Any]:
     found = []
     for _ in range(count):
         tried = tuner.ask()
-        x = tried.asked.values["x"]
-        tuner.tell(tried.asked.number, math.exp(-x), x)
-        found.append(tried.asked.values)
+        x = tried.values["x"]
+        tried.tell([math.exp(-x), x])
+        found.append(tried.values)
     return found
 
 
@@ -226,8 +226,8 @@ def test_a_study_of_several_methods_chooses_among_them(tmp_path: Path) -> None:
     tuner = Tuner(open_journal(tmp_path), "all", spaces, 0)
     told(tuner, 10)
     found = tuner.tried()
-    assert {tried.asked.method for tried in found} == {"kmeans", "gated"}
-    assert all(set(tried.asked.values) == set(spaces[tried.asked.method]) for tried in found)
+    assert {tried.method for tried in found} == {"kmeans", "gated"}
+    assert all(set(tried.values) == set(spaces[tried.method]) for tried in found)
     assert len({tried.cell_id for tried in found}) == 10
 
 

@@ -23,6 +23,7 @@ from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
 from attncem.judging.attacks.forecast import Seconds
 from attncem.judging.auditing import audit
+from attncem.judging.auditing.asked import Adversary, Compute
 from attncem.judging.auditing.forecasting import _beside
 from attncem.judging.auditing.workers import Brief, measured_beside
 from attncem.judging.opening import open_run
@@ -68,21 +69,23 @@ def test_the_numbers_are_those_of_one_process(small_run: Callable[..., Path], tm
 
 def brief_of(run: Path, **other: Any) -> Brief:
     subject = open_run(run).subject()
-    return replace(Brief(run, subject.weights, subject.fingerprint, THREATS["train"], "test", 0, 1, "cpu"), **other)
+    adversary, compute = Adversary(THREATS["train"], seed=0), Compute("cpu", threads=1, workers=2)
+    return replace(Brief(run, subject.weights, subject.fingerprint, adversary, compute), **other)
 
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_begin_says_why(small_run: Callable[..., Path]) -> None:
     brief = brief_of(small_run("demo"), fingerprint="another")
     with pytest.raises(RunError, match=r"could not begin: .* has changed since the audit began"):
-        list(measured_beside(brief, {"grey": GreyOptions()}, 2, silent))
+        list(measured_beside(brief, {"grey": GreyOptions()}, silent))
 
 
 @pytest.mark.slow
 @needs_proc
 def test_a_worker_that_is_killed_costs_its_row_alone(small_run: Callable[..., Path]) -> None:
     rows = {"grey": GreyOptions(), "long": DecoderOptions(epochs=1000, max_epochs=1000)}
-    found = measured_beside(brief_of(small_run("demo")), rows, 1, silent)
+    brief = brief_of(small_run("demo"), compute=Compute("cpu", threads=1, workers=1))
+    found = measured_beside(brief, rows, silent)
     assert next(found).row.name == "grey"
     (worker,) = children(os.getpid())
     os.kill(worker, signal.SIGKILL)

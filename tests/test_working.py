@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import threading
 import time
+from typing import Any
 
 import pytest
 
-from attncem.base.progress import silent
-from attncem.base.working import Workers
+import attncem.base.working
+from attncem.base.progress import Progress, silent
+from attncem.base.working import WorkerEnded, Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals are blocked by threads")
 
@@ -27,6 +31,28 @@ def used(spoil: bool) -> int:
         time.spoilt = True  # type: ignore[attr-defined]
         raise RuntimeError("an illegal memory access was encountered")
     return os.getpid()
+
+
+def stuck(progress: Progress) -> None:
+    """Inside C for years, with Python's lock: no thread of the process can end it."""
+    progress("stuck", 0, 1, {})
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def test_a_process_that_cannot_end_itself_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attncem.base.working, "_END_SECONDS", 0.5)
+    begun = threading.Event()
+
+    def report(*_: Any) -> None:
+        begun.set()
+
+    pool = Workers(1, report, "a test")
+    work = pool.submit(stuck, tells=True)
+    assert begun.wait(60)
+    time.sleep(0.5)  # until it is inside
+    pool.end()
+    with pytest.raises(WorkerEnded, match="SIGKILL"):
+        work.result()
 
 
 def test_a_failure_is_the_last_that_a_process_does() -> None:

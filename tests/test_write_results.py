@@ -213,14 +213,14 @@ def test_no_effect_is_said_to_be_none(script: Any, tmp_path: Path) -> None:
     own = part(page, "## The claim")
     assert "no difference shown" in own and "more private |" not in own
     assert own.count("**not reached**") >= 3
-    assert "no measure worse; none shown" in own
+    assert "no measure may be worse; shown to be worse: none" in own
     assert "effect of attention: c over b" in own
 
 
 def test_a_measure_that_is_worse_is_named(script: Any, tmp_path: Path) -> None:
     folder(tmp_path, made("claim-cifar10", planted(0.8)))
     own = part(script.write_results.page(script.source.Source(tmp_path)), "## The claim")
-    assert "**not reached**: no measure worse; worse: MSE ↑, SSIM ↓" in own
+    assert "**not reached**: no measure may be worse; shown to be worse: MSE ↑, SSIM ↓" in own
     assert "**less private**" in own
 
 
@@ -244,7 +244,7 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     own = part(script.write_results.page(source), "## The claim")
     assert re.search(r"c differs from a by -1\.\d\d points of accuracy: \*\*not within\*\* 0\.2\.", own)
     assert "results/claim_selection_cifar10.json" in own and "one slope for 14 settings at several λ each" in own
-    assert re.search(r"by -16\.7 % \(-16\.7 to -16\.7 with one setting left out\) of the MSE", own)
+    assert re.search(r"changes the MSE by -16\.7 % \(-16\.7 to -16\.7 with one setting left out\)", own)
     assert re.search(r"\*\*not reached\*\*: MSE ↑ at least 1\.6 times: (0\.99|1\.0\d) ", own)
 
 
@@ -368,7 +368,7 @@ def test_the_thin_client_is_told_at_equal_accuracy_where_that_is_not_extrapolate
         thin = made("claim-thin-cifar10", planted(1.8, accuracy=accuracy))
         folder(tmp_path, claim, thin, made("claim-selection-cifar10", along, noise=0.0))
         page = script.write_results.page(script.source.Source(tmp_path))
-        (row,) = (line for line in page.splitlines() if line.startswith("| the same behind a thin, deep client"))
+        (row,) = (line for line in page.splitlines() if line.startswith("| the same with a thin, deep client"))
         assert ("(accuracy not corrected)" not in row) == told
 
 

@@ -186,8 +186,8 @@ def verdicts(found: Found) -> list[tuple[str, bool]]:
     lines.append((f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
     worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
     tested = all(one.answer != "too_few_seeds" for one in own.values())
-    told = f"worse: {', '.join(worse)}" if worse else "none shown" if tested else "too few seeds to tell"
-    lines.append((f"no measure worse; {told}", tested and not worse))
+    told = f"shown to be worse: {', '.join(worse) or 'none'}" if tested else "too few seeds for a test"
+    lines.append((f"no measure may be worse; {told}", tested and not worse))
     if "c" in found.equal or abs(found.away["c"]) <= AGREE:
         return lines
     return [(f"{said} (at a different accuracy than a)", False) for said, _ in lines]

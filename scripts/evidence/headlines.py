@@ -32,7 +32,7 @@ TEXTS = {
         "columns": "compared with the CEM baseline (kmeans)|seeds|accuracy, points|MSE, times|structure, times|verdict",
         "claim-cifar10 c": "CIFAR-10, VGG11-BN: front end + attention",
         "claim-cifar10 c b": "the same, compared with front end + kmeans",
-        "claim-cifar10 d": "the same behind a thin, deep client of equal cost",
+        "claim-cifar10 d": "the same with a thin, deep client of equal cost",
         "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20: front end + {part}",
         "claim-lfw": "faces (LFW, balanced accuracy): front end + {part}",
         "claim-demo": "embedded images, no GPU, other σ: front end + {part}",

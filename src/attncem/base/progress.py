@@ -28,17 +28,15 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import number_title, stage_title
 
 Progress = Callable[[str, float, float, Mapping[str, float]], None]
-"""progress(stage, done, total, numbers): called often, must be cheap; a method ``line(text)`` of it gets warnings.
-
-Stages and the names of numbers are English, whatever language is spoken: who shows them says them in it.
-"""
+"""progress(stage, done, total, numbers): called often, must be cheap; its optional method ``line(text)`` gets warnings.
+Stages and names of numbers are always English; the display translates them."""
 
 _PLAIN_SECONDS = 5.0
 _NOTEBOOK_SECONDS = 0.3
-"""A bar in a notebook is drawn anew no more often than this."""
+"""Shortest time between two updates of a bar in a notebook."""
 _BAR_WIDTH = 8
 _IN_A_BAR = 3
-"""So many numbers stand beside a bar at most, the epoch of a training among them: it fits 80 columns."""
+"""Largest number of values in a bar, including the epoch of a training: it fits 80 columns."""
 _GAPS = 4
 """Columns between name, bar, count, time left and numbers."""
 _UNITS = {"hours": 3600.0, "minutes": 60.0}
@@ -52,7 +50,7 @@ def silent(stage: str, done: float, total: float, numbers: Mapping[str, float]) 
 
 @contextmanager
 def shown(progress: Progress | None) -> Iterator[Progress]:
-    """The given one, or one for the terminal."""
+    """The reporter, or one for the terminal if there is none."""
     if progress is not None:
         yield progress
         return
@@ -62,9 +60,9 @@ def shown(progress: Progress | None) -> Iterator[Progress]:
 
 @contextmanager
 def show_progress(console: Console | None = None) -> Iterator[Progress]:
-    """A reporter that draws one bar per stage, or prints a line every few seconds when not on a terminal.
+    """A reporter that draws one bar per stage, or prints a line every few seconds without a terminal.
 
-    In a notebook it is one bar, which is drawn anew in its place.
+    In a notebook it is one bar that updates in place.
     """
     console = console or open_console(stderr=True)
     if console.is_jupyter:
@@ -83,7 +81,7 @@ def show_progress(console: Console | None = None) -> Iterator[Progress]:
 
 
 def show_line(text: str, console: Console | None = None) -> None:
-    """One line for a person, on stderr, as it is; of the processes of torchrun the first one speaks."""
+    """Print one line on stderr; under torchrun only the first process prints."""
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
         return
     console = console or open_console(stderr=True)
@@ -91,14 +89,14 @@ def show_line(text: str, console: Console | None = None) -> None:
 
 
 def tell(progress: Progress, text: str) -> None:
-    """One line beside the progress, where the reporter has a place for it."""
+    """Show one line with the progress, if the reporter supports it."""
     line = getattr(progress, "line", None)
     if line is not None:
         line(text)
 
 
 def forget(progress: Progress, name: str) -> None:
-    """Take away the bars of what has this name and is over, where the reporter draws bars."""
+    """Remove the bars of a finished task with this name, if the reporter draws bars."""
     take_away = getattr(progress, "forget", None)
     if take_away is not None:
         take_away(name)
@@ -128,7 +126,7 @@ class _Course:
         self.began, self.first, self.done = time.monotonic(), done, done
 
     def reached(self, done: float, total: float) -> float:
-        """Note how far it says it is; how far it was at most."""
+        """Record the progress and return its maximum so far."""
         if done < total <= self.done or done <= self.first < self.done:
             self._begin(done)
         self.done = max(self.done, done)
@@ -140,7 +138,7 @@ class _Course:
         return text("progress.left", time=format_duration(seconds)) if seconds else ""
 
     def clock_width(self, total: float) -> int:
-        """Columns that the time left takes beside a bar."""
+        """Columns of the remaining time in a bar."""
         return len("1:00:00") if self._seconds_left(total) >= 3000 else len("00:00")
 
     def _seconds_left(self, total: float) -> float:
@@ -150,7 +148,7 @@ class _Course:
 
 
 def format_duration(seconds: float, digits: int = 2, least: float = 1.0) -> str:
-    """In the unit that fits, rounded as befits a guess; what was measured may have more digits, and be less."""
+    """A duration in a suitable unit, rounded as an estimate; a measured one may have more digits."""
     unit, size = next(((unit, size) for unit, size in _UNITS.items() if seconds >= 1.5 * size), ("seconds", 1.0))
     return text(f"amount.{unit}", value=float(f"{max(least, seconds / size):.{digits}g}"))
 
@@ -291,7 +289,7 @@ class _NotebookBar:
         self._draw()
 
     def close(self) -> None:
-        """Draw what was told last."""
+        """Draw the last state."""
         if self._said or self._lines:
             self._draw()
 
@@ -361,7 +359,7 @@ class Stream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush what was written."""
+        """Flush the output."""
         with self._forgiving():
             self._stream.flush()
 

@@ -1,7 +1,7 @@
 """One seed, many named streams: every random draw comes from a generator derived here.
 
-A stream is named by words and numbers, e.g. ("noise", epoch). Streams are re-derived at the start of
-every epoch, so a resumed run needs no generator state: it draws what the uninterrupted one would have.
+Words and numbers name a stream, e.g. ("noise", epoch). Streams are derived again at the start of every epoch, so a
+resumed run needs no generator state and draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations

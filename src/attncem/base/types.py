@@ -1,4 +1,4 @@
-"""What every floor shares: errors meant for people, facts of a data set, what a step hands on. No torch at run time."""
+"""Shared by all rooms: user errors, facts of a data set, outputs of a step. No torch at run time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AttncemError(Exception):
 
 
 class ConfigError(AttncemError, ValueError):
-    """A configuration that cannot be used: names the key, the value and what is allowed."""
+    """An invalid configuration: names the key, the value and the allowed values."""
 
 
 class DataError(AttncemError):
@@ -42,7 +42,7 @@ class DatasetSpec:
     """Facts of one data set; the only place for its normalisation constants.
 
     ``shape`` is (channels, height, width); ``mean`` and ``std`` are per channel on [0, 1] pixels. ``num_classes`` is 0
-    where the images have no labels: what stands in their place means nothing.
+    if the images have no labels; label values are then meaningless.
     """
 
     name: str
@@ -55,12 +55,12 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class SurrogateOutput:
-    """What a surrogate says about one batch.
+    """Output of a surrogate for one batch.
 
-    ``loss`` is the scalar ``rob_loss``; its gradient reaches z only, never the surrogate's own weights.
-    ``fit_loss`` is a scalar on detached z that trains the own weights; None: nothing to fit.
-    ``per_class`` is [num_classes], detached, nan where a class was skipped.
-    ``diagnostics`` are detached scalars (intra_mse, effective_samples, gate means, shut_off, skipped ...).
+    ``loss`` is the scalar ``rob_loss``; its gradient reaches only z, never the surrogate's weights. ``fit_loss`` is a
+    scalar on detached z that trains these weights; None: nothing to fit. ``per_class`` is [num_classes], detached, nan
+    for a skipped class. ``diagnostics`` are detached scalars (intra_mse, effective_samples, gate means, shut_off,
+    skipped ...).
     """
 
     loss: Tensor
@@ -71,7 +71,7 @@ class SurrogateOutput:
 
 @dataclass(frozen=True)
 class StepView:
-    """One training batch on its way through the model: what a penalty may look at."""
+    """One training batch in the model: the inputs of a penalty."""
 
     x: Tensor
     y: Tensor

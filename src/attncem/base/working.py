@@ -1,6 +1,6 @@
-"""Processes that take work, tell how far they are, and end with the process that started them, however that ends.
+"""Processes that take work, report their progress, and end with the process that started them, however that ends.
 
-Campaigns, the demo and audits have them. Never imports torch by itself.
+Audits, campaigns, the demo and trainings with several processes have them. Never imports torch by itself.
 """
 
 from __future__ import annotations
@@ -8,23 +8,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import shutil
+import signal
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import TracebackType
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, NoReturn, Self
 
-from attncem.base.children import how_ended, interrupts_held
 from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, RunError
 
 _END_SECONDS = 5.0
-"""How long it is waited for how a process has ended."""
+"""How long a process may take to end."""
 
 
 class WorkerEnded(RunError):
@@ -36,93 +38,96 @@ class WorkerEnded(RunError):
 
 
 class Workers:
-    """Processes that take work and tell `progress`. A context manager: an error inside ends them at once.
+    """Processes that take work and report to `progress`. A context manager: an error inside ends them at once.
 
     Each process is served by a thread of this one, which starts it when there is work, and again when it died or its
     work failed. It holds the reading end of a pipe whose writing end this process alone has: when that is closed, here
-    or by the death of this process in any way, it ends by itself.
+    or by the death of this process in any way, it removes the `scratch` folder and ends by itself.
     """
 
-    def __init__(self, count: int, progress: Progress, whose: str) -> None:
+    def __init__(self, count: int, progress: Progress, whose: str, scratch: Path | None = None) -> None:
         if count < 1:
             raise ConfigError(f"workers={count}: at least 1 process is needed")
         self._context = multiprocessing.get_context("spawn")
         self._watched, self._lifeline = self._context.Pipe(duplex=False)
         self._threads = ThreadPoolExecutor(count, "worker")
-        self._own, self._started = threading.local(), list[BaseProcess]()
-        self._progress, self._speaking, self._whose = progress, threading.Lock(), whose
+        self._local, self._started = threading.local(), list[BaseProcess]()
+        self._progress, self._reporting, self._whose, self._scratch = progress, threading.Lock(), whose, scratch
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             self._threads.shutdown()
         self.end()
 
     def submit(self, work: Callable[..., Any], *arguments: Any, tells: bool = False) -> Future[Any]:
-        """Have a function called in a process; with `tells` its `progress` is told to ours."""
-        return self._threads.submit(self._call, _Task(work, arguments, tells))
+        """Have a function called in a process; with `tells` its `progress` reports to ours."""
+        return self._threads.submit(self._call, work, arguments, tells)
 
     def end(self) -> None:
         """End all processes, whatever they are doing; may be called twice."""
         self._lifeline.close()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in self._started:
+            if not wait([process.sentinel], _END_SECONDS):
+                process.kill()
+        self._threads.shutdown()
         for process in self._started:
             process.join()
         self._watched.close()
 
-    def _call(self, task: _Task) -> Any:
+    def _call(self, *task: Any) -> Any:
         """In a thread: have its process do the task."""
         try:
             connection = self._process()[1]
             connection.send(task)
-            while isinstance(said := connection.recv(), _Told):
-                with self._speaking:
-                    said.to(self._progress)
+            while not isinstance(message := connection.recv(), _Outcome):
+                with self._reporting:
+                    tell(self._progress, message) if isinstance(message, str) else self._progress(*message)
         except (EOFError, OSError) as error:
-            ended, self._own.process = getattr(self._own, "process", None), None
-            raise WorkerEnded(self._whose, how_ended(ended[0], _END_SECONDS) if ended else str(error)) from error
-        if said.error is not None:  # its process ends
+            ended, self._local.process = getattr(self._local, "process", None), None
+            raise WorkerEnded(self._whose, _how_ended(ended[0]) if ended else str(error)) from error
+        if message.error is not None:  # its process ends
             connection.close()
-            self._own.process = None
-        return said.result()
+            self._local.process = None
+        return message.result()
 
     def _process(self) -> tuple[BaseProcess, Connection]:
         """The process of this thread, which is started where there is none, and the connection to it."""
-        if getattr(self._own, "process", None) is None:
+        if getattr(self._local, "process", None) is None:
             here, there = self._context.Pipe()
-            process = self._context.Process(target=_serve, args=(there, self._watched))
-            with interrupts_held():
+            arguments = there, self._watched, self._scratch
+            process = self._context.Process(target=_serve, args=arguments, name=self._whose)
+            with _interrupts_held():
                 process.start()
             there.close()  # when the process has ended, nobody holds that end any more
             self._started.append(process)
-            self._own.process = process, here
-        own: tuple[BaseProcess, Connection] = self._own.process
-        return own
+            self._local.process = process, here
+        served: tuple[BaseProcess, Connection] = self._local.process
+        return served
 
 
-@dataclass(frozen=True)
-class _Task:
-    work: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    tells: bool
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes started here, by this thread, never get Ctrl-C: the process that started them ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would let interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """A line, or the arguments of a progress."""
-
-    said: str | tuple[str, float, float, Mapping[str, float]]
-
-    def to(self, progress: Progress) -> None:
-        """Pass it on."""
-        if isinstance(self.said, str):
-            tell(progress, self.said)
-        else:
-            progress(*self.said)
+def _how_ended(process: BaseProcess) -> str:
+    """A signal's name or an exit code."""
+    process.join(_END_SECONDS)
+    code = process.exitcode
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
 @dataclass(frozen=True)
@@ -142,23 +147,27 @@ class _Outcome:
 # in a process
 
 
-def _serve(tasks: Connection, watched: Connection) -> None:
+def _serve(tasks: Connection, watched: Connection, scratch: Path | None) -> None:
     """Do one task after the other, until nobody has any more, or one fails.
 
     After an error of a GPU nothing works in a process any more: what failed takes no other task with it.
     """
-    threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
-    with suppress(EOFError, OSError):  # whoever asked has gone, in the middle of a word perhaps
+    watcher = threading.Thread(target=_end_with_parent, args=(watched, scratch), daemon=True)
+    watcher.start()
+    with suppress(EOFError, OSError):  # the parent has gone, perhaps in the middle of a message
         outcome = _Outcome()
         while outcome.error is None:
-            outcome = _do(tasks.recv(), _Teller(tasks))
+            outcome = _do(tasks.recv(), _Reporter(tasks, scratch))
             tasks.send(outcome)
+    if scratch is not None:  # the work may have failed because the parent was killed: the folder is still there
+        watcher.join(_END_SECONDS)
 
 
-def _do(task: _Task, teller: _Teller) -> _Outcome:
+def _do(task: tuple[Callable[..., Any], tuple[Any, ...], bool], reporter: _Reporter) -> _Outcome:
+    work, arguments, tells = task
     try:
-        return _Outcome(task.work(*task.arguments, **({"progress": teller} if task.tells else {})))
-    except Exception as error:  # it is raised again by who asked for the task
+        return _Outcome(work(*arguments, **({"progress": reporter} if tells else {})))
+    except Exception as error:  # it is raised again in the process that asked for the task
         trace = traceback.format_exc()
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
@@ -167,27 +176,34 @@ def _do(task: _Task, teller: _Teller) -> _Outcome:
         return _Outcome(error=error, trace=trace)
 
 
-def _end_with_parent(watched: Connection) -> None:
+def _end_with_parent(watched: Connection, scratch: Path | None) -> None:
     """End this process, in the middle of its work, once the pipe is closed."""
     with suppress(OSError, EOFError):
         watched.recv_bytes()
+    _leave(scratch)
+
+
+def _leave(scratch: Path | None) -> NoReturn:
+    """End this process at once, and remove the folder that it shares with its parent."""
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
 
 
-class _Teller:
-    """A reporter in a process: everything goes to the parent."""
+class _Reporter:
+    """The progress of a process: a line, or the four values of a progress, goes to the parent."""
 
-    def __init__(self, tasks: Connection) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Connection, scratch: Path | None) -> None:
+        self._tasks, self._scratch = tasks, scratch
 
     def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-        self._send(_Told((stage, done, total, dict(numbers))))
+        self._send((stage, done, total, dict(numbers)))
 
     def line(self, text: str) -> None:
-        self._send(_Told(text))
+        self._send(text)
 
-    def _send(self, told: _Told) -> None:
+    def _send(self, message: str | tuple[str, float, float, Mapping[str, float]]) -> None:
         try:
-            self._tasks.send(told)
+            self._tasks.send(message)
         except OSError:  # the parent has gone: that must not be taken for a failure of the work
-            os._exit(1)
+            _leave(self._scratch)

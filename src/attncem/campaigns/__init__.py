@@ -5,7 +5,7 @@ from __future__ import annotations
 from attncem.campaigns.planning import Outlook, plan_campaign
 from attncem.campaigns.results import campaign_table, write_results
 from attncem.campaigns.running import CampaignResult, run_campaign, stop_campaign
-from attncem.campaigns.search.searching import search
+from attncem.campaigns.searches.searching import search
 
 __all__ = [
     "CampaignResult",

@@ -12,15 +12,17 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from attncem.base.record import Record
 from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import needs
-from attncem.campaigns.thinning import thinned_audit, thinned_metrics
+from attncem.config.options.suites import row_file
+from attncem.records.audit import AuditResult, Picture, Row
 from attncem.records.campaign import ArchiveList, ArchiveMember
 from attncem.records.campaign_folder import (
     ASKED,
@@ -35,11 +37,13 @@ from attncem.records.files import (
     PARTIAL,
     explain_os_error,
     name_new,
+    parse_json,
     partial_path,
     read_bytes,
     read_record,
     sync_folder,
 )
+from attncem.records.ledger import JOINED, PICTURES, PLAN, joined
 from attncem.records.run_files import LEFT_BEHIND, Best
 from attncem.records.runs import KEY_FILE, RunDirectory
 
@@ -47,6 +51,10 @@ LISTING = "archive.json"
 _CHUNK = 2**20
 _RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl", PORTRAIT)
 """Files of a run that are results; audits come beside them."""
+MOST_LINES = 300
+"""Lines of training steps that are kept of a log; those of validations and warnings all are."""
+MOST_PICTURES = 48 * 2**10
+"""Bytes of pictures that are kept of an audit."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,9 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
     if campaign.is_running() or any(view.state == "running" for view in views):
         raise RunError(f"{folder} is running: attncem campaign stop {folder} ends it, and it can go on afterwards")
     begun = [view.cell.id for view in views if (view.state == "done" if results_only else view.state != "planned")]
-    whole = set() if results_only else _whole(campaign)
+    unfinished = [] if results_only else [view.cell for view in views if view.state != "done"]
+    needed = {name for cell in unfinished for name in needs(campaign.campaign, campaign.plan, cell)}
+    whole = {cell.id for cell in unfinished} | needed
     with explain_os_error(archive, "no archive was made; choose another place"):
         if os.path.lexists(archive):
             raise RunError(f"{archive} exists already and is left as it is; choose another name")
@@ -84,13 +94,6 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
         finally:
             temporary.unlink(missing_ok=True)
     return Exported(archive, len(begun), len(whole.intersection(begun)))
-
-
-def _whole(campaign: CampaignFolder) -> set[str]:
-    """The cells that must travel with their weights: those that are not done, and what they need."""
-    unfinished = [view.cell for view in campaign.views() if view.state != "done"]
-    needed = {name for cell in unfinished for name in needs(campaign.campaign, campaign.plan, cell)}
-    return {cell.id for cell in unfinished} | needed
 
 
 def _members(campaign: CampaignFolder, begun: Iterable[str], whole: set[str]) -> Iterator[tuple[str, Path | bytes]]:
@@ -115,20 +118,15 @@ def _files(root: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def _whole_run(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
     """All that going on needs: of checkpoints the newest and the best alone."""
-    kept = _kept_checkpoints(run)
+    kept = RunDirectory(run).checkpoints()[-1:]
+    if (run / "best.json").exists():
+        kept.append(read_record(Best, run / "best.json").checkpoint)
     for file in sorted(run.rglob("*")):
         inside = file.relative_to(run).parts
         left_out = inside[0] == "checkpoints" and inside[1:2] not in [(name,) for name in kept]
         hidden = any(part.startswith(PARTIAL) for part in inside) or inside[-1] in (KEY_FILE, ".lock")
         if not (left_out or hidden):
             yield from _files(root, [file])
-
-
-def _kept_checkpoints(run: Path) -> set[str]:
-    names = RunDirectory(run).checkpoints()[-1:]
-    if (run / "best.json").exists():
-        names.append(read_record(Best, run / "best.json").checkpoint)
-    return set(names)
 
 
 def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
@@ -165,16 +163,14 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
 
 
 def _facts(source: Path | bytes) -> tuple[int, str]:
-    digest, size = hashlib.sha256(), 0
+    """Size and SHA-256."""
     with _opened(source) as data:
-        while chunk := data.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return size, digest.hexdigest()
+        digest = hashlib.file_digest(data, "sha256").hexdigest()
+        return data.seek(0, io.SEEK_END), digest
 
 
 @contextmanager
-def _opened(source: Path | bytes) -> Iterator[IO[bytes]]:
+def _opened(source: Path | bytes) -> Iterator[io.BytesIO | io.BufferedReader]:
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as data:
         yield data
 
@@ -191,3 +187,72 @@ def copy_listed(source: IO[bytes], target: IO[bytes] | None, listed: ArchiveMemb
             target.write(chunk)
     if size != listed.bytes or digest.hexdigest() != listed.sha256:
         raise RunError(f"the archive is damaged: {listed.name} is not what its list says")
+
+
+# results made small: fewer lines of a log, fewer pictures of an audit; every number of every row stays
+
+
+def thinned_metrics(log: bytes) -> bytes:
+    """The log with its lines of training steps evenly thinned, first and last kept."""
+    lines = log.splitlines(keepends=True)
+    steps = [place for place, line in enumerate(lines) if _is_step(line)]
+    if len(steps) <= MOST_LINES:
+        return log
+    kept = {steps[round(place * (len(steps) - 1) / (MOST_LINES - 1))] for place in range(MOST_LINES)}
+    dropped = set(steps) - kept
+    return b"".join(line for place, line in enumerate(lines) if place not in dropped)
+
+
+def _is_step(line: bytes) -> bool:
+    try:
+        data = parse_json(line, in_log=True)
+    except (ValueError, RecursionError):  # not ours to judge here
+        return False
+    return isinstance(data, dict) and data.get("kind") == "train"
+
+
+def thinned_audit(folder: Path) -> dict[str, bytes]:
+    """The files of an audit that are results: its plan, rows, their join and pictures, by name.
+
+    Pictures are taken in turns: the strongest attack's first, then the next row's, as long as they are small enough
+    together; what is left out is taken out of the rows, so that nothing names a file that is not there.
+    """
+    result = joined(folder)
+    kept, files = _pictures(folder, result)
+    rows = [replace(row, pictures=[item for item in row.pictures if item.image in kept]) for row in result.rows]
+    records = {PLAN: read_bytes(folder / PLAN), JOINED: _packed(replace(result, rows=rows, folder=""))}
+    records |= {f"{row_file(row.name)}.json": _packed(row) for row in rows}
+    return records | {f"{PICTURES}/{name}": data for name, data in files.items()}
+
+
+def _pictures(folder: Path, result: AuditResult) -> tuple[set[str], Mapping[str, bytes]]:
+    """Names of the recovered images that are kept, and the files of these and their originals."""
+    kept: set[str] = set()
+    files: dict[str, bytes] = {}
+    for picture in _in_turns(result):
+        pair = {name: _read(folder, name) for name in (picture.original, picture.image) if name not in files}
+        if any(data is None for data in pair.values()):
+            continue
+        new = {name: data for name, data in pair.items() if data is not None}
+        if sum(map(len, [*files.values(), *new.values()])) > MOST_PICTURES:
+            break
+        files |= new
+        kept.add(picture.image)
+    return kept, files
+
+
+def _in_turns(result: AuditResult) -> list[Picture]:
+    """One fixed picture of every row, then the second of every row …; the strongest row first in each turn."""
+    rows: list[Row] = sorted(result.rows, key=lambda row: row.name not in (result.strongest, *result.leaders))
+    most = max((len(row.pictures) for row in rows), default=0)
+    return [row.pictures[turn] for turn in range(most) for row in rows if turn < len(row.pictures)]
+
+
+def _read(folder: Path, name: str) -> bytes | None:
+    file = folder / PICTURES / Path(name).name
+    return read_bytes(file) if file.is_file() and not file.is_symlink() else None
+
+
+def _packed(record: Record) -> bytes:
+    data = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -54,16 +54,12 @@ def run_demo(
     count = workers or min(len(configs), os.cpu_count() or 1)
     asked = CampaignAudit(suite=suite if isinstance(suite, str) else plain(suite))
     with shown(progress) as told:
-        tell(told, _start_line(configs, folder, asked, count))
+        names, data = ", ".join(config.name for config in configs), configs[0].data.name
+        called = suite if isinstance(suite, str) else suite.name
+        tell(told, text("command.start.demo", names=names, data=data, suite=called, workers=count, folder=folder))
         audits = _work(configs, folder, asked, count, told)
     runs = [folder / config.name for config in configs]
     return Demo(runs, audits, write_report(runs, folder / "report.html"))
-
-
-def _start_line(configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int) -> str:
-    suite = asked.suite if isinstance(asked.suite, str) else asked.suite["name"]
-    names, data = ", ".join(config.name for config in configs), configs[0].data.name
-    return text("command.start.demo", names=names, data=data, suite=suite, workers=workers, folder=folder)
 
 
 def _work(

@@ -111,12 +111,10 @@ def fit(folder: CampaignFolder, cells: list[PlannedCell]) -> list[PlannedCell]:
 
     A cell whose run was begun with another configuration keeps its name and its run; the new one gets a hash.
     """
-    return [_fitted(folder, planned) for planned in cells]
-
-
-def _fitted(folder: CampaignFolder, planned: PlannedCell) -> PlannedCell:
-    cell = planned.cell
-    if not folder.run_path(cell.id).exists() or folder.config(cell.id) == planned.config:
-        return planned
-    renamed = f"{cell.id}-{digest(planned.config)[:6]}"
-    return PlannedCell(replace(cell, id=renamed), load_config(planned.config, {"name": renamed}).config)
+    fitted = list(cells)
+    for place, planned in enumerate(cells):
+        cell = planned.cell
+        if folder.run_path(cell.id).exists() and folder.config(cell.id) != planned.config:
+            name = f"{cell.id}-{digest(planned.config)[:6]}"
+            fitted[place] = PlannedCell(replace(cell, id=name), load_config(planned.config, {"name": name}).config)
+    return fitted

@@ -80,7 +80,8 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     if not further:
         return table
     asked = {_key(cell): cell for cell in folder.plan.cells}
-    fits = _asked_alike(table, older) and all(
+    now, before = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
+    fits = now == before and all(
         key in asked and (older.sha256 == table.sha256 or there[key].config == _config_of(folder, asked[key].id))
         for key in further
     )
@@ -92,16 +93,10 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     both = {key: own.get(key) or there[key] for key in asked if key in own or key in there}
     unfinished = {cell.id: table.unfinished[cell.id] for key, cell in asked.items() if key not in both}
     audits = [
-        replace(now, devices=sorted({*(now.devices or ()), *(before.devices or ())}))
-        for now, before in zip(table.audits, older.audits, strict=True)
+        replace(one, devices=sorted({*(one.devices or ()), *(other.devices or ())}))
+        for one, other in zip(table.audits, older.audits, strict=True)
     ]
     return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
-
-
-def _asked_alike(table: CampaignTable, older: CampaignTable) -> bool:
-    """Whether both were judged by the same audits, on whatever devices."""
-    one, other = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
-    return one == other
 
 
 def _config_of(folder: CampaignFolder, cell_id: str) -> str:
@@ -145,7 +140,9 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
     known = {} if known is None else known
     for view in done:
         if view.cell.id not in known:
-            known[view.cell.id] = _read(folder, view)
+            there = folder.finished(view.cell.id).audits
+            audits = [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+            known[view.cell.id] = Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
     found = [known[view.cell.id] for view in done]
     name = folder.campaign.name
     verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
@@ -160,13 +157,6 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
         versions=dict(folder.plan.versions),
         unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
     )
-
-
-def _read(folder: CampaignFolder, view: CellView) -> Read:
-    """A finished cell with its audits, in the order in which the campaign asks for them."""
-    there = folder.finished(view.cell.id).audits
-    audits = [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
-    return Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
 
 
 def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
@@ -192,12 +182,13 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     manifest = run.manifest
     best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
     subject = audits[0].subject if audits else None
+    warned = {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
     return CellResult(
         arm=view.cell.arm,
         point=dict(view.cell.point),
         seed=view.cell.seed,
         audits=[_found(audit) for audit in audits],
-        warnings=sorted({item.code for audit in audits for item in audit.findings} | _warned(run)),
+        warnings=sorted({item.code for audit in audits for item in audit.findings} | warned),
         client_macs=subject.client_macs if subject else None,
         training_seconds=round(manifest["training_seconds"], 3),
         training_images=manifest["split"]["train"],
@@ -205,11 +196,6 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         steps=manifest.get("steps"),
         config=_config_of(folder, view.cell.id),
     )
-
-
-def _warned(run: RunDirectory) -> set[str]:
-    """Causes of warnings that began during the training."""
-    return {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
 
 
 def _found(audit: AuditResult) -> CellAudit:

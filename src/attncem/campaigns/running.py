@@ -22,7 +22,6 @@ from attncem.campaigns.expansion import needs
 from attncem.campaigns.planning import Asked, Source, find, look, standing
 from attncem.campaigns.results import Known, check_results_file, write_results
 from attncem.config.loading.suggest import known
-from attncem.records.campaign import Failure
 from attncem.records.campaign_folder import CampaignFolder, CellView, held
 from attncem.records.files import explain_os_error
 
@@ -77,7 +76,8 @@ def run_campaign(
     others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
     such as "slot-*", only those are worked on or tried again, in the order of the patterns, and what they need.
     `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
-    `within` so many minutes it ends; a cell that would not be done by then, be it as quick as any so far, is not begun.
+    `within` is a time limit in minutes; a cell that cannot finish in time, even as fast as the fastest so far, is not
+    started.
     """
     if within is not None and not within > 0:
         raise ConfigError(f"within={within:g}: more than 0 minutes are needed")
@@ -95,10 +95,10 @@ def run_campaign(
         folder = _settle(asked, told)
         folder.clear_stop()
         chosen = _with_needs(folder, named)
-        _forgive(folder, retry, chosen)
-        given = options or default_options(folder)
+        _clear_failures(folder, retry, chosen)
+        settings = options or default_options(folder)
         deadline = math.inf if within is None else time.monotonic() + 60 * within
-        return _Run(folder, kind, given, told, chosen, keep, deadline).to_its_end()
+        return _Run(folder, kind, settings, told, chosen, keep, deadline).run()
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
@@ -162,13 +162,13 @@ def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
 
 def _with_needs(folder: CampaignFolder, names: Sequence[str]) -> list[str]:
     """These cells and then all that must be done before them; all cells where none is named."""
-    found = list(names or (cell.id for cell in folder.plan.cells))
-    for name in found:  # it grows on the way
-        found += [other for other in needs(folder.campaign, folder.plan, folder.cell(name)) if other not in found]
-    return found
+    cells = list(names or (cell.id for cell in folder.plan.cells))
+    for name in cells:  # it grows on the way
+        cells += [other for other in needs(folder.campaign, folder.plan, folder.cell(name)) if other not in cells]
+    return cells
 
 
-def _forgive(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collection[str]) -> None:
+def _clear_failures(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collection[str]) -> None:
     """Have failed cells tried again: those that are named, or all that are to be worked on."""
     if retry is None:
         return
@@ -209,7 +209,7 @@ class _Run:
     """What cells have cost that an earlier go has begun; known where there is a deadline."""
     arms: dict[str, str] = field(default_factory=dict)
 
-    def to_its_end(self) -> CampaignResult:
+    def run(self) -> CampaignResult:
         """Until nothing is left that can be done, or somebody asks to stop."""
         views, campaign, plan = self.folder.views(), self.folder.campaign, self.folder.plan
         self.folder.mend_log()
@@ -291,7 +291,8 @@ class _Run:
             self._keep_results()
         else:
             self.failed.add(ended.cell_id)
-            failure = self._failure(ended)
+            written_down = self.folder.failure(ended.cell_id)  # None where its process could not write it
+            failure = written_down or self.folder.fail(ended.cell_id, "process", str(ended.error))
             self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
             stage = failed_at(failure.stage)
             tell(self.told, text("campaign.failed", cell=failure.id, stage=stage, reason=failure.reason))
@@ -307,20 +308,13 @@ class _Run:
         except RunError as error:
             tell(self.told, str(error))
 
-    def _failure(self, ended: Ended) -> Failure:
-        """What the cell wrote down itself, or that its process could not."""
-        return self.folder.failure(ended.cell_id) or self.folder.fail(ended.cell_id, "process", str(ended.error))
-
     def _say(self) -> None:
         """How far it is: done of those to work on, and how many run, have failed, and how long it may take."""
         numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
         if (left := self._minutes_left()) is not None:
             numbers["minutes left"] = left
-        self.told(self._stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
-
-    @property
-    def _stage(self) -> str:
-        return written("stage.campaign", name=self.folder.plan.name)
+        stage = written("stage.campaign", name=self.folder.plan.name)
+        self.told(stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
 
     def _minutes_left(self) -> float | None:
         """From cells that are done; of those at work half is taken to be left."""

@@ -65,7 +65,7 @@ def import_campaign(archive: Path, folder: Path) -> Imported:
         plan = _plan(archive, file, members)
         if not is_free(folder):
             return _add(archive, file, members, plan, CampaignFolder.open(folder))
-        return _new(archive, file, members, folder, plan)
+        return _new(file, members, folder, plan)
 
 
 @contextmanager
@@ -92,8 +92,15 @@ def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, Ar
     if total > free or any(not 0 <= member.bytes <= _LARGEST_MEMBER for member in listed.values()):
         raise RunError(f"{archive} would take {total >> 20} MiB, and {free >> 20} are free")
     for info in infos:
-        if info.filename != LISTING:
-            _check_member(archive, file, info, listed[info.filename])
+        name = info.filename
+        if name == LISTING:
+            continue
+        if not _is_safe(name):
+            raise RunError(f"{archive} is refused: it has a member {name!r}, which has no place in a campaign")
+        if not _is_plain(info):
+            raise RunError(f"{archive} is refused: {name!r} is a link, or packed as no campaign is")
+        with file.open(info) as data:
+            copy_listed(data, None, listed[name])
     return listed
 
 
@@ -112,15 +119,6 @@ def _is_plain(info: zipfile.ZipInfo) -> bool:
     kind_is_fine = stat.S_IFMT(mode) in (0, stat.S_IFREG)
     packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     return kind_is_fine and packed and not info.flag_bits & 1 and not info.is_dir()
-
-
-def _check_member(archive: Path, file: zipfile.ZipFile, info: zipfile.ZipInfo, listed: ArchiveMember) -> None:
-    if not _is_safe(info.filename):
-        raise RunError(f"{archive} is refused: it has a member {info.filename!r}, which has no place in a campaign")
-    if not _is_plain(info):
-        raise RunError(f"{archive} is refused: {info.filename!r} is a link, or packed as no campaign is")
-    with file.open(info) as data:
-        copy_listed(data, None, listed)
 
 
 def _is_safe(name: str) -> bool:
@@ -148,9 +146,7 @@ def _json(archive: Path, file: zipfile.ZipFile, name: str) -> Any:
         raise RunError(f"{archive} is damaged: {name}: {error}") from error
 
 
-def _new(
-    archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember], folder: Path, plan: CampaignPlan
-) -> Imported:
+def _new(file: zipfile.ZipFile, members: Mapping[str, ArchiveMember], folder: Path, plan: CampaignPlan) -> Imported:
     """A new folder, which gets its name when all of it is there."""
     with explain_os_error(folder, "nothing was taken in; choose another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -185,27 +181,24 @@ def _add(
     taken, left = [], []
     with held(there.path), explain_os_error(there.path, "what was taken in is whole: give the same command again"):
         for cell in plan.cells:
-            own = [member for name, member in members.items() if name.startswith(f"{RUNS}/{cell.id}/")]
-            if not own:
+            files = [member for name, member in members.items() if name.startswith(f"{RUNS}/{cell.id}/")]
+            if not files:
                 continue
-            same = there.plan.cell(cell.id) is not None and _same_cell(file, there, cell.id)
+            name = f"{CELLS}/{cell.id}.yaml"
+            is_planned = there.plan.cell(cell.id) is not None and name in file.namelist()
+            same = is_planned and file.read(name) == read_bytes(there.path / name)
             if not same or there.run_path(cell.id).exists():
                 left.append(cell.id)
                 continue
-            _add_cell(file, members, own, there, cell.id)
+            _add_cell(file, members, files, there, cell.id)
             taken.append(cell.id)
     return Imported(there, taken, left)
-
-
-def _same_cell(file: zipfile.ZipFile, there: CampaignFolder, cell_id: str) -> bool:
-    name = f"{CELLS}/{cell_id}.yaml"
-    return name in file.namelist() and file.read(name) == read_bytes(there.path / name)
 
 
 def _add_cell(
     file: zipfile.ZipFile,
     members: Mapping[str, ArchiveMember],
-    own: Iterable[ArchiveMember],
+    files: Iterable[ArchiveMember],
     there: CampaignFolder,
     cell_id: str,
 ) -> None:
@@ -213,7 +206,7 @@ def _add_cell(
     temporary = partial_path(there.path)
     try:
         (temporary / RUNS).mkdir(parents=True)
-        _extract(file, own, temporary)
+        _extract(file, files, temporary)
         _make_whole(temporary / RUNS)
         for name in (f"{CELLS}/{cell_id}.json", f"{FAILURES}/{cell_id}.json"):
             if name in members and not (there.path / name).exists():

@@ -40,7 +40,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser, verbs = _parser()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words and words[0] not in verbs and not words[0].startswith("-"):
-        raise ConfigError(_no_verb(words[0], verbs))
+        from attncem.config.loading.suggest import did_you_mean, nearest
+
+        guess = did_you_mean(nearest(words[0], verbs, 0.5)) or "."
+        raise ConfigError(text("command.no_verb", word=words[0], guess=guess, verbs=", ".join(verbs)))
     known, rest = parser.parse_known_args(words)
     if rest and not known.takes_overrides:
         parser.error(f"{known.verb}: unexpected {' '.join(rest)}")
@@ -60,14 +63,6 @@ def _go_on(verb: str, place: str) -> str:
     if verb in ("train", "audit"):
         return text(f"command.go_on.{verb}", run=shlex.quote(place))
     return text(f"command.goes_on.{verb}") if verb in ("campaign", "search") else ""
-
-
-def _no_verb(word: str, verbs: Sequence[str]) -> str:
-    from attncem.config.loading.suggest import did_you_mean, nearest
-
-    return text(
-        "command.no_verb", word=word, guess=did_you_mean(nearest(word, verbs, 0.5)) or ".", verbs=", ".join(verbs)
-    )
 
 
 def _is_about_memory(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from attncem.base.record import Record
@@ -15,7 +15,6 @@ the server's answers; noise of a generator whose seeds can be tried; the release
 labels of the images."""
 
 
-@dataclass(frozen=True)
 class ThreatModel(Record):
     """What an adversary knows, owns and sees.
 

@@ -1,8 +1,8 @@
-"""A further column of labels: attributes.csv, beside the images. No torch.
+"""Further labels of images: attributes.csv in the folder of the data set. No torch.
 
-Its first line names the columns. Sets of image files have the column ``file``, a path below the set's folder; the
-others ``part`` (train or test) and ``index``, the image's place in it, from 0. Every other column is an attribute, its
-cells are values as they stand, and an image without a line or with an empty cell has none.
+Its first line names the columns. Sets of image files have the column ``file``, a path relative to the set's folder; the
+others ``part`` (train or test) and ``index``, from 0. Every other column is an attribute with its values as text; an
+image without a line or with an empty cell has none.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from attncem.data.sources import find, locate
 
 Rows = list[dict[str, str]]
 Places = dict[tuple[str, ...], tuple[str, int]]
-"""Part and position of an image, by what the table calls it."""
+"""Part and position of an image, by its name in the table."""
 _PARTS = ("train", "test")
 MOST = 100
-"""Values of an attribute at most; a column with more is a number or a name, and no attribute."""
+"""Largest number of values of an attribute; a column with more is a number or a name."""
 
 
 def attributes_file(options: DataOptions, file: str | None = None) -> Path:
-    """The table: the file given, or attributes.csv in the set's folder."""
+    """The table: this file, or attributes.csv in the set's folder."""
     if file is not None:
         return Path(file)
     folder = find(options.name, options.root)
@@ -42,7 +42,7 @@ def attributes_file(options: DataOptions, file: str | None = None) -> Path:
 
 
 def attributes_hash(options: DataOptions, file: str | None = None) -> str:
-    """The SHA-256 of the table; empty where there is none to read."""
+    """The SHA-256 of the table; empty if there is none."""
     try:
         return hashlib.sha256(attributes_file(options, file).read_bytes()).hexdigest()
     except (OSError, DataError):

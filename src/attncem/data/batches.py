@@ -18,10 +18,10 @@ from attncem.config.options.training import BalancedOptions, Batches
 
 @dataclass(frozen=True)
 class Images:
-    """Images that are handed out in [0, 1] on a device, some at a time, and stored as bytes, or as floats, anywhere.
+    """Images in [0, 1] on a device, decoded in parts from bytes or floats in any memory.
 
-    Bytes take a quarter of the memory, and none of the device's where they lie in the host's. What is handed out is a
-    copy. ``mirrored``: left and right change places on the way.
+    Bytes take a quarter of the memory, and no device memory if they are on the host. Indexing returns a copy.
+    ``mirrored``: flips left and right.
     """
 
     stored: Tensor
@@ -30,7 +30,7 @@ class Images:
 
     @classmethod
     def of(cls, x: Tensor) -> Images:
-        """Images where they lie."""
+        """Images on their current device."""
         return cls(x, x.device)
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class Images:
 
     @property
     def shape(self) -> torch.Size:
-        """As that of all of them in one tensor."""
+        """The shape of all images as one tensor."""
         return self.stored.shape
 
     def __getitem__(self, index: Tensor | slice | int) -> Tensor:
@@ -48,15 +48,15 @@ class Images:
         return x.flip(-1) if self.mirrored else x
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """All of them in their order, so many at a time."""
+        """All images in order, ``size`` at a time."""
         return (self[start : start + size] for start in range(0, len(self), size))
 
 
 @dataclass(frozen=True)
 class DeviceData:
-    """Images uint8 [N, C, H, W] and labels [N]; the labels lie on the device for the whole run.
+    """Images uint8 [N, C, H, W] and labels [N], on the device for the whole run.
 
-    So do the images, unless there are too many: then they stay in the host's memory and batches are streamed.
+    If the images do not fit on the device, they stay in host memory and batches are streamed.
     """
 
     images: Tensor
@@ -87,7 +87,7 @@ class DeviceData:
         return self.in_parts[index], self.labels[index]
 
     def first(self, count: int) -> DeviceData:
-        """So many of them, where they lie."""
+        """The first images, in the same memory."""
         return replace(self, images=self.images[:count], labels=self.labels[:count])
 
     @property
@@ -110,9 +110,9 @@ class DeviceData:
             yield self.get(slice(start, start + batch_size))
 
     def epoch_order(self, batch_size: int, generator: torch.Generator, options: Batches) -> Tensor:
-        """An epoch's indices [steps, batch_size], drawn at once on the device: row by row for `get`.
+        """The indices of an epoch [steps, batch_size], drawn at once on the device; one row per call of `get`.
 
-        Either kind has len // batch_size steps. See the options for what each batch holds.
+        Both kinds have len // batch_size steps. The options describe the composition of a batch.
         """
         steps = len(self) // batch_size
         if isinstance(options, BalancedOptions):
@@ -124,9 +124,9 @@ class DeviceData:
 def balanced_order(labels: Tensor, steps: int, batch_size: int, samples: int, generator: torch.Generator) -> Tensor:
     """Indices [steps, batch_size] of batches with `samples` images of each of batch_size / samples classes.
 
-    No class stands twice in a batch, and over the epoch any two are drawn equally often but for two times. A class
-    gives its images in a random order and begins anew when they are used up: small classes are sampled again, and
-    one with fewer than `samples` images repeats them within a batch.
+    No class occurs twice in a batch, and over the epoch the counts of any two classes differ by at most two draws. The
+    images of a class come in a random order that restarts at its end: small classes repeat, and a class with fewer than
+    `samples` images repeats them within a batch.
     """
     order = torch.randperm(len(labels), generator=generator, device=labels.device)
     order = order[labels[order].argsort(stable=True)]

@@ -17,17 +17,17 @@ from attncem.data.decoding import require_file
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30
-"""Size of a file at most; the largest, train of CIFAR-100, has 155 million bytes."""
+"""Largest size of a file; train of CIFAR-100 has 155 million bytes."""
 MOST_STEPS = 10**7
-"""Steps of a pickle at most; some 200,000 are usual."""
+"""Largest number of pickle steps; about 200,000 are usual."""
 MOST_TUPLES = 1000
-"""Tuples in a pickle at most; some ten are usual."""
+"""Largest number of tuples in a pickle; about ten are usual."""
 PLAIN = frozenset(
     """INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE STRING BINSTRING
     SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 GLOBAL
     STACK_GLOBAL REDUCE""".split()  # noqa: SIM905  (a line each would be longer than its use)
 )
-"""Steps that leave text, a number or one of the stand-ins below: what a pickle may use again."""
+"""Steps that produce text, a number or a stand-in below; a pickle may reuse these."""
 KEEPING, ASKING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
 
 
@@ -49,7 +49,9 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle that holds only data; DataError for anything else. Nothing is executed."""
     require_file(path)
     try:
-        raw = _content(path)
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"is refused: it has more than {MOST_BYTES} bytes; get it again")
+        raw = path.read_bytes()
         _check_steps(raw)
         content = _DataUnpickler(io.BytesIO(raw), encoding="bytes").load()
     except DataError as error:
@@ -62,12 +64,6 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
         _text(key): getattr(value, "value", None) if isinstance(value, _ByteArray) else value
         for key, value in content.items()
     }
-
-
-def _content(path: Path) -> bytes:
-    if path.stat().st_size > MOST_BYTES:
-        raise DataError(f"is refused: it has more than {MOST_BYTES} bytes; get it again")
-    return path.read_bytes()
 
 
 def _check_steps(raw: bytes) -> None:

@@ -19,7 +19,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
 GREY = ("1", "L")
 MODES = (*GREY, "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 MOST_PIXELS = 89_478_485
-"""Pixels of a picture at most: 256 MiB of colours."""
+"""Largest number of pixels of a picture: 256 MiB of colours."""
 TURNS: dict[object, Image.Transpose] = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -44,7 +44,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Head:
-    """What is known of a picture before it is decoded: its mode, and (width, height) when it is upright."""
+    """Facts of a picture before decoding: its mode, and (width, height) after EXIF orientation."""
 
     mode: str
     size: tuple[int, int]
@@ -52,7 +52,7 @@ class Head:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Pillow's warnings are left out: what matters in them is checked here. Around threads, not inside them."""
+    """Silences Pillow's warnings, which are checked here. Use it around threads, not inside them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

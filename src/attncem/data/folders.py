@@ -27,12 +27,12 @@ TEST_FOLDERS = {"facescrub": ("validate",), "lfw_people": ("val",)}
 ANY_TEST_FOLDER = ("test", "val", "validation", "validate")
 IGNORED = ("Thumbs.db", "desktop.ini")
 SAMPLE = 4096
-"""At most so many training images, evenly spread, decide mean and deviation."""
+"""Largest number of evenly spread training images that determine mean and standard deviation."""
 CHUNK = 128
 TEST_EVERY = 5
 """Of undivided classes every fifth file, by name, is a test image; of smaller ones the last."""
 NAMED = 100
-"""Bad files that one error names; where there are more, reading stops."""
+"""Largest number of bad files in one error; reading stops after that."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def folder_spec(row: DatasetSpec, folder: Path, image_size: int | None = None) -> DatasetSpec:
-    """The facts of a set of folders: the classes found; shape, mean and std where the table has none."""
+    """The facts of a set of folders: its classes; shape, mean and std if the table has none."""
     listing = list_images(row.name, folder)
     if len(listing.classes) == 1:
         raise DataError(f"{folder / 'train'} has one class only; a classifier needs two or more")
@@ -228,7 +228,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 
 
 def read_folders(folder: Path, spec: DatasetSpec, *, resize: bool = False) -> Arrays:
-    """Every image of the set, decoded; `turned` is how many were turned as their EXIF data says."""
+    """Every image of the set, decoded; `turned` counts images with an EXIF rotation."""
     listing, turned = list_images(spec.name, folder), 0
     arrays: Arrays = {}
     for part, files in (("train", listing.train), ("test", listing.test)):

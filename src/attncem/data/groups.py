@@ -1,4 +1,4 @@
-"""Groups of the classes of known data sets: an attribute that needs no further column. No torch."""
+"""Groups of the classes of known data sets: an attribute without a table. No torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GROUPS: dict[str, Groups] = {
 
 
 def group_of_each(groups: Groups, classes: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each class's group, -1 for a class in none; ConfigError for a name that is no class."""
+    """The group number of each class, -1 for a class without a group; ConfigError for an unknown class."""
     found = np.full(len(classes), -1, dtype=np.int64)
     number = {name: label for label, name in enumerate(classes)}
     for group, (title, members) in enumerate(groups.items()):

@@ -19,7 +19,7 @@ from attncem.data.sources import IDX_FILES
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30
-"""Bytes of data in a file at most; the largest, 60,000 images of 28 px, has 47 million."""
+"""Largest number of data bytes in a file; 60,000 images of 28 px have 47 million."""
 KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 

@@ -1,4 +1,4 @@
-"""What data sets there are, where they lie and whether they are whole. No torch."""
+"""Available data sets, their folders and whether they are complete. No torch."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class DatasetState:
     ok: bool
     state: str
     note: str
-    """Where it lies or was looked for, what is wrong, and how to get it."""
+    """Its folder or the searched folders, its problem, and how to get it."""
 
 
 def inspect_datasets(root: str | None = None, *, verify: bool = False) -> list[DatasetState]:
-    """Look for every data set of the table; with `verify`, read and check what is found."""
+    """Search for every data set of the table; with `verify`, read and check it."""
     return [_inspect(name, root, verify=verify) for name in DATASETS]
 
 
@@ -72,7 +72,8 @@ def _read(name: str, root: str | None) -> DatasetState:
         if name in FOLDER_SETS and root is not None:
             mixed, notes = _mixed_sizes(name, Path(root)), listing_notes(name, Path(root))
         raw = read_dataset(name, root, MIXED_SIZE if mixed else None)
-        notes = [_verdict(raw, root), *([mixed] if mixed else []), *_turned(raw), *notes]
+        turned = [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
+        notes = [_verdict(raw, root), *([mixed] if mixed else []), *turned, *notes]
     except DataError as error:
         return _state(name, "damaged", str(error), ok=False)
     shape = f"{raw.spec.shape[0]}x{MIXED}" if mixed else "x".join(str(size) for size in raw.spec.shape)
@@ -88,10 +89,6 @@ def _mixed_sizes(name: str, folder: Path) -> str:
         return ""
     sizes = " to ".join(f"{width}x{height}" for width, height in (smallest, largest))
     return f"pictures of {sizes} px: training needs data.image_size=PIXELS, which scales them all"
-
-
-def _turned(raw: RawData) -> list[str]:
-    return [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
 
 
 def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState:

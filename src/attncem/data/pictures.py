@@ -1,4 +1,4 @@
-"""One picture of a user, of any size and colour, made into what a network was trained on. Pillow, no torch."""
+"""A user's picture of any size and colour, converted to the input of a network. Pillow, no torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attncem.base.types import DataError
-from attncem.data.decoding import GREY, MODES, Opened, as_pixels, open_picture, quiet
+from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
-"""Modes of grey pictures with 16 bits; `I` also holds larger numbers, which are refused."""
+"""Modes of grey pictures with 16 bits; `I` may also contain larger numbers, which are refused."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Pixels uint8 [C, H, W], what was done to the file's own, and its size in bytes."""
+    """Pixels uint8 [C, H, W], the conversions of the file's pixels, and its size in bytes."""
 
     pixels: NDArray[np.uint8]
     steps: list[str]
@@ -26,23 +26,19 @@ class Picture:
 
 
 def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = False) -> Picture:
-    """A picture file at the given shape; DataError names a file that cannot be used.
+    """A picture file with this shape; DataError names an unusable file.
 
-    A file that the data readers accept gets the same pixels: one decoder reads both.
-    ``squash`` scales the whole picture, as `data.image_size` does; otherwise its middle is cut out first.
+    A file that the data readers accept gets the same pixels from the same decoder. ``squash`` scales the whole picture,
+    like `data.image_size`; otherwise its centre is cropped first.
     """
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
         raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
     with quiet(), open_picture(path) as opened:
-        steps = _steps_before(opened)
+        steps = ["first of several frames taken"] if opened.animated else []
+        steps += ["turned as its EXIF data says"] if opened.turned else []
         picture = _sized(_coloured(opened.image, shape[0], steps), shape, steps, squash=squash)
         return Picture(as_pixels(picture, shape), steps, path.stat().st_size)
-
-
-def _steps_before(opened: Opened) -> list[str]:
-    """What the decoder did."""
-    return ["first of several frames taken"] * opened.animated + ["turned as its EXIF data says"] * opened.turned
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:

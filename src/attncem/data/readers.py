@@ -32,7 +32,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader is asked for: the folder given, the facts, and whether images are scaled to them."""
+    """The request to a reader: the folder, the facts, and whether images are scaled to them."""
 
     root: str | Path | None
     spec: DatasetSpec
@@ -40,7 +40,7 @@ class Request:
 
     @property
     def folder(self) -> Path:
-        """Where the data set lies."""
+        """The folder of the data set."""
         return locate(self.spec.name, self.root)
 
 
@@ -55,7 +55,7 @@ class RawData:
     test_labels: NDArray[np.int64]
     sha256: str
     turned: int = 0
-    """Pictures that were turned as their EXIF data says."""
+    """Number of pictures with an EXIF rotation."""
 
 
 def dataset_spec(options: DataOptions) -> DatasetSpec:
@@ -80,9 +80,9 @@ class _Kept:
 
 
 def keep_last_read() -> None:
-    """From here on the data set that this process read last stays in memory, and is read again only once it changed.
+    """Keep the last data set of this process in memory until a file changes.
 
-    For processes that work on one run after the other: to decode many pictures takes its time.
+    For processes that work on several runs, because decoding many pictures takes time.
     """
     _Kept.wanted = True
 
@@ -169,7 +169,7 @@ READERS: dict[str, Callable[[Request], Arrays]] = {
     "cifar100": lambda request: read_cifar100(request.folder, request.spec),
     **dict.fromkeys(FOLDER_SETS, lambda request: read_folders(request.folder, request.spec, resize=request.resize)),
 }
-"""Reader of each data set: what is asked for → train_images, train_labels, test_images, test_labels, maybe turned."""
+"""Reader of each data set: request → train_images, train_labels, test_images, test_labels, optionally turned."""
 
 
 def _load_npz(raw: bytes, name: str) -> Arrays:

@@ -21,14 +21,14 @@ class Source:
     folders: tuple[str, ...]
     """Names its folder may have below a place that is searched; the first is the standard one."""
     files: tuple[str, ...]
-    """What must lie in it: relative paths, `a|b` for either; a file may also be compressed as .gz."""
+    """Required files: relative paths, `a|b` for either; a file may also be compressed as .gz."""
     how: str
     """How to get it, in words."""
     train: int | None = None
     test: int | None = None
     """Published numbers of images; None: any."""
     sha256: str | None = None
-    """Hash of pixels and labels as read; None: not known."""
+    """Hash of pixels and labels as read; None: unknown."""
     md5: tuple[tuple[str, str], ...] = ()
     """Published MD5 sums of the original files."""
 
@@ -139,7 +139,7 @@ def lies_flat(folder: Path) -> bool:
 
 
 def flat_pictures(folder: Path) -> list[Path]:
-    """The pictures right in a folder, by name; what is not called as pictures are is passed over."""
+    """The pictures directly in a folder, by name; files with other names are ignored."""
     return sorted(path for path in folder.iterdir() if _is_picture(path))
 
 
@@ -165,7 +165,7 @@ def find(name: str, root: str | Path | None = None) -> Path | None:
 
 
 def locate(name: str, root: str | Path | None = None) -> Path:
-    """The data set's folder with every file it needs; DataError says what is missing and how to get it."""
+    """The folder of the data set with all its files; DataError names missing ones and how to get them."""
     folder = find(name, root)
     if folder is None:
         looked = ", ".join(str(place) for place in places(name, root)) or "no folder: data.root is not given"

@@ -52,8 +52,5 @@ DATASETS: dict[str, DatasetSpec] = {
     "lfw_people": DatasetSpec("lfw_people", (3, 64, 64), 158, (0.5379, 0.4287, 0.3573), (0.2587, 0.2237, 0.2168)),
     "image_folder": DatasetSpec("image_folder", (0, 0, 0), 0, (), ()),
 }
-"""Data sets by name; a reader of the same name lies in readers.py.
-
-For sets of image folders `readers.dataset_spec` puts in what the folder says: the classes found, and
-shape, mean and std where the row has zeros or nothing.
-"""
+"""Data sets by name; readers.py has a reader of the same name. For sets of image folders `readers.dataset_spec` adds
+the classes of the folder, and shape, mean and std if the row has zeros or nothing."""

@@ -18,9 +18,9 @@ Index = NDArray[np.int64]
 class Split:
     """Indices of each part.
 
-    train, validation and held_out (the `held_out` attacker's own images) index the training images;
-    test, infer_auxiliary and infer_evaluation index the test images. The last two divide the test
-    images 90 : 10 for the threat model `published_infer`.
+    train, validation and held_out (the images of the `held_out` attacker) index the training images; test,
+    infer_auxiliary and infer_evaluation index the test images. The last two divide the test images 90 : 10 for the
+    threat model `published_infer`.
     """
 
     train: Index

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import did_you_mean, nearest
-from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit import AuditResult, Score
 from attncem.records.findings import Finding, finding
 from attncem.records.metrics import METRICS
 
@@ -141,12 +141,9 @@ def _doubts(result: AuditResult) -> Iterator[Finding]:
     """Why the strongest row may not be the strongest that there is."""
     best = result.strongest_attack
     for row in result.attacks:
-        if row.releases == best.releases and not row.verdict.reliable and _may_lead(row, best):
+        gain = row.verdict.gain_of_doubling
+        may_lead = gain is None or row.mse.mean * (1 - max(gain, 0.0)) <= best.mse.mean
+        if row.releases == best.releases and not row.verdict.reliable and may_lead:
             yield finding("fails_unreliable", row.name)
         if best.method in row.must_beat:
             yield finding("fails_should_lead", row.name, other=best.name)
-
-
-def _may_lead(row: Row, best: Row) -> bool:
-    gain = row.verdict.gain_of_doubling
-    return gain is None or row.mse.mean * (1 - max(gain, 0.0)) <= best.mse.mean

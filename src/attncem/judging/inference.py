@@ -59,7 +59,9 @@ def predict(
         raise ConfigError("predict needs at least one image" if not wanted else f"top={top}: must be at least 1")
     known("save_as", save_as, ("safetensors", "npy"))
     opened = open_run(run, weights=weights, device=device, modules=modules)
-    _require_key(opened)
+    if opened.key_missing and opened.directory is not None:
+        file = opened.directory.path / KEY_FILE
+        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may leave")
     with limited_threads(opened.config.threads):
         inputs = [read_image(opened, image) for image in wanted]
         files = _new_files(Path(save), inputs, save_as) if save is not None else []
@@ -77,13 +79,6 @@ def predict(
         predictions=predictions,
         findings=list(opened.findings),
     )
-
-
-def _require_key(opened: OpenRun) -> None:
-    """What leaves a device must have the device's own noise."""
-    if opened.key_missing and opened.directory is not None:
-        file = opened.directory.path / KEY_FILE
-        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may leave")
 
 
 @dataclass(frozen=True)
@@ -125,6 +120,7 @@ def ask(opened: OpenRun, x: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
 def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *, top: int) -> Prediction:
     """One image's labels and release in plain numbers."""
     best = logits.softmax(0).topk(min(top, len(logits)))
+    picture = as_seen(opened.model.encoder, given.x.unsqueeze(0))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return Prediction(
         source=given.source,
@@ -133,14 +129,8 @@ def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *,
         true_name=None if given.label is None else opened.name_of(given.label),
         preparation=given.steps,
         release=_describe_release(opened, given, released),
-        seen=_seen(opened, given.x),
+        seen=None if picture is None else Seen(opened.config.front_end_options, png_text(picture[0])),
     )
-
-
-def _seen(opened: OpenRun, x: Tensor) -> Seen | None:
-    """The image x [C, H, W] behind the front end; None where there is none."""
-    picture = as_seen(opened.model.encoder, x.unsqueeze(0))
-    return None if picture is None else Seen(opened.config.front_end_options, png_text(picture[0]))
 
 
 def _with_files(row: Prediction, file: Path) -> Prediction:

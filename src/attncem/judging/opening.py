@@ -252,16 +252,12 @@ def _around(
     missing = config.keyed and key is None
     if config.keyed:
         _channel_of(model).bind(key or _stand_in(mark), mark)
-    notes = [*([finding("key_missing")] if missing else []), *_of_channel(config)]
+    notes = [finding("key_missing")] if missing else []
+    notes += [] if config.noise_std else [finding("no_noise")]
     known = {"noise_scheme": SCHEME, **facts}
     return OpenRun(
         config, read.spec, model, place, mark, lambda: read, facts=known, findings=notes, key_missing=missing
     )
-
-
-def _of_channel(config: RunConfig) -> list[Finding]:
-    """That no noise stands between the feature and the adversary."""
-    return [] if config.noise_std else [finding("no_noise")]
 
 
 def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:

@@ -58,10 +58,6 @@ def has_weak_noise(channel: nn.Module) -> bool:
     return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
 
 
-def _as_it_is(released: Tensor) -> Tensor:
-    return released
-
-
 class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
@@ -105,7 +101,7 @@ class Oracle:
         moved = bool(threat.jitter)
         self._features = None if moved else features
         self._fixed = fixed if threat.may_query and not moved else None
-        self._look: Callable[[Tensor], Tensor] = _as_it_is
+        self._look: Callable[[Tensor], Tensor] = lambda released: released
 
     def require(self, *needs: Need) -> None:
         """NotApplicable unless the adversary has all of it."""

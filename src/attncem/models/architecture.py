@@ -14,15 +14,15 @@ Stage = tuple[str, nn.Module, int]
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network as named stages; cut k lies after stage k, so the last stage stays with the server."""
+    """A network as named stages; cut k is after stage k, so the last stage always belongs to the server."""
 
     stages: tuple[Stage, ...]
     """(name, module, output channels)."""
     head: nn.Module
     features: Literal["map", "tokens"] = "map"
-    """What a stage gives: maps [B, C, H, W], narrowed by a convolution, or tokens [B, N, D], by a linear layer."""
+    """Output of a stage: maps [B, C, H, W], narrowed by a convolution, or tokens [B, N, D], by a linear layer."""
     initialise_client: Callable[[nn.Module], None] | None = None
-    """Applied to every module of the finished client, its bottleneck included; None: torch's own weights."""
+    """Applied to every module of the finished client, including its bottleneck; None: torch's initial weights."""
 
     def cut_names(self) -> list[str]:
         """Names of the stages after which the network can be cut."""

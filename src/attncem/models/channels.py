@@ -1,11 +1,9 @@
-"""Channels: what the client does to z before it leaves. One object serves training, accuracy, attack and server.
+"""Channels change z before it leaves the client. Training, accuracy, attack and server use one object.
 
-A channel works at inference as in training, with one difference: in training mode its draw is always fresh (a
-network trained on repeated noise would learn the noise), in evaluation mode `noise: keyed` derives it from a key
-and the input, so that asking again about the same input tells nothing new. docs/channels.md compares them.
-
-Training and audits draw by torch's fast generators, which are weak: what leaves a device is drawn by `noise`, keyed
-or with the source SYSTEM.
+A channel works at inference as in training, with one difference: in training mode its draw is always fresh (a network
+trained on repeated noise would learn the noise); in evaluation mode `noise: keyed` derives it from a key and the input,
+so repeated releases of one input reveal nothing new. docs/channels.md compares the channels. Training and audits use
+torch's fast generators, which are weak; noise that leaves a device comes from `noise`, keyed or with the source SYSTEM.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from attncem.config.options.channels import (
 
 
 class Secrets:
-    """Noise that leaves a device: every sample of a batch gets a secret of its own at every random stage."""
+    """Noise that leaves a device: every sample of a batch has its own secret at every random stage."""
 
     def fresh(self) -> bytes:
         """The next 256-bit secret, from the operating system."""
@@ -48,14 +46,14 @@ class Secrets:
 SYSTEM = Secrets()
 """The source of noise that leaves a device."""
 Source = torch.Generator | Secrets | None
-"""Where fresh noise comes from: a generator of torch, None for torch's own, or secrets."""
+"""Source of fresh noise: a torch generator, None for torch's global one, or secrets."""
 _MAPS = 4
 """Dimensions of a batch of maps, [B, C, H, W]."""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What keyed noise of one stage follows beside the input: a secret key, the model's fingerprint, the position."""
+    """What keyed noise of one stage depends on, with the input: a secret key, the model's fingerprint, the position."""
 
     key: bytes = field(repr=False)
     fingerprint: str
@@ -68,12 +66,12 @@ class Channel(nn.Module):
 
     options_type: ClassVar[type[ChannelOptions]]
     takes_context: ClassVar[bool] = True
-    """Whether `forward` takes x and a generator beside z; a foreign module does not."""
+    """Whether `forward` also takes x and a generator; a foreign module does not."""
     options: Any
     noise_std: float = 0.0
     """Standard deviation of the noise that is added to each feature."""
     bits_per_feature: int | None = None
-    """Bits that one release holds of each feature at most; None: no such bound."""
+    """Largest number of bits per feature in one release; None: no such bound."""
     reads_input: bool = False
     """Whether a release depends on x otherwise than through z, as keyed noise does."""
     draws_nothing: ClassVar[bool] = False
@@ -132,7 +130,7 @@ class Channel(nn.Module):
 
 
 class IdentityChannel(Channel):
-    """Releases z as it is, in training and at inference; gradient 1. Nothing to average: one release says all."""
+    """Releases z unchanged, in training and at inference; gradient 1. One release contains everything."""
 
     options_type = IdentityOptions
     draws_nothing = True
@@ -164,7 +162,7 @@ class RandomChannel(Channel):
         return numbers
 
     def strong_draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor | None:
-        """Float64 numbers shaped as z, on the CPU, a secret for each sample; None where torch draws instead."""
+        """Float64 numbers in the shape of z, on the CPU, with one secret per sample; None if torch draws instead."""
         binding = self._binding_in_use()
         if binding is not None and binding.scheme:
             key = (binding.key, binding.fingerprint, binding.position)
@@ -179,9 +177,9 @@ class RandomChannel(Channel):
 
 
 class GaussianChannel(RandomChannel):
-    """released = z + σ N(0, I), in training and at inference.
+    """released = z + σ N(0, I), in training and at inference. Gradient 1.
 
-    Gradient 1. The mean of k fresh releases has σ/√k; keyed, k releases of one input tell what one tells.
+    The mean of k fresh releases has σ/√k; keyed, k releases of one input reveal no more than one.
     """
 
     options_type: ClassVar[type[ChannelOptions]] = GaussianOptions
@@ -196,8 +194,9 @@ class GaussianChannel(RandomChannel):
 class ShapedChannel(GaussianChannel):
     """released = z + σ C⁻¹(g ∘ N(0, I)), C the cosine transform of each map, in training and at inference.
 
-    g ∝ (1 + f)^−tilt over the waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, k fresh releases
-    have σ/√k, and keyed, k releases of one input tell what one tells. Features that are no maps get white noise.
+    g ∝ (1 + f)^−tilt over the waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, the mean of k
+    fresh releases has σ/√k, and keyed, k releases of one input reveal no more than one. Tokens and vectors get white
+    noise.
     """
 
     options_type = ShapedOptions
@@ -230,10 +229,10 @@ class ShapedChannel(GaussianChannel):
 
 
 class LaplaceChannel(RandomChannel):
-    """released = z + Laplace(0, b), b = noise_std/√2, in training and at inference.
+    """released = z + Laplace(0, b), b = noise_std/√2, in training and at inference. Gradient 1.
 
-    Gradient 1. Of k fresh releases the mean has noise_std/√k and the median, the better guess, about b/√k;
-    keyed, k releases of one input tell what one tells.
+    The mean of k fresh releases has noise_std/√k, the median, a better estimate, about b/√k; keyed, k releases of one
+    input reveal no more than one.
     """
 
     options_type = LaplaceOptions
@@ -248,17 +247,17 @@ class LaplaceChannel(RandomChannel):
 class LocalDPChannel(GaussianChannel):
     """released = z min(1, C/‖z‖) + σ N(0, I), ‖·‖ over one sample, in training and at inference.
 
-    σ is the smallest for (ε, δ), less a slack, at sensitivity 2C (analytic Gaussian mechanism). What leaves a device is
-    computed in float64 and rounded to a grid, so that (ε, δ) hold for the numbers as they are drawn. Gradient: of the
-    clipping. k fresh releases spend what one with σ/√k does; keyed, k releases of one input tell what one tells, but
-    the (ε, δ) then holds only against those without the key.
+    σ is the smallest for (ε, δ), less a slack, at sensitivity 2C (analytic Gaussian mechanism). On a device the release
+    is computed in float64 and rounded to a grid, so (ε, δ) hold for the drawn numbers. Gradient: that of the clipping.
+    k fresh releases spend the ε of one with σ/√k; keyed, k releases of one input reveal no more than one, but (ε, δ)
+    then holds only against adversaries without the key.
     """
 
     options_type = LocalDPOptions
     options: LocalDPOptions
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
-        """Release z clipped and with noise; in at least float32, so that rounding comes after the noise."""
+        """Release z clipped and with noise, in at least float32, so rounding comes after the noise."""
         if problem := self.options.problem_with(z.shape[1:].numel()):
             raise ConfigError(f"channel local_dp: {problem}")
         clipped = clip_norm(z.to(torch.promote_types(z.dtype, torch.float32)), self.options.clip)
@@ -297,8 +296,8 @@ class DropoutChannel(RandomChannel):
 class TopKChannel(Channel):
     """released = z where it is among the round(keep · m) largest of the sample's m values, else 0; no randomness.
 
-    The same in training and at inference; of equal values the first are kept. Gradient 1 where kept, else 0. Nothing to
-    average: after random channels k releases are averaged as without it, except where values change places.
+    The same in training and at inference; of equal values the first are kept. Gradient 1 where kept, else 0. Several
+    releases add nothing; after random channels they average as without it, except where values change rank.
     """
 
     options_type = TopKOptions
@@ -341,7 +340,7 @@ class QuantiseChannel(Channel):
 
 
 class ChannelChain(Channel):
-    """Several channels in their given order, each with a draw of its own."""
+    """Several channels in order, each with its own draw."""
 
     def __init__(self, stages: Sequence[Channel]) -> None:
         super().__init__()
@@ -386,7 +385,7 @@ CHANNELS: dict[str, type[Channel]] = {
 
 
 def build_channel(options: Sequence[ChannelOptions]) -> Channel:
-    """The channel that a list of options describes; `bind` gives it the key of its keyed noise."""
+    """The channel for a list of options; `bind` sets the key of its keyed noise."""
     stages = [CHANNELS[stage.name](stage) for stage in options]
     return stages[0] if len(stages) == 1 else ChannelChain(stages)
 
@@ -406,7 +405,7 @@ def waves(
 
 
 def clip_norm(z: Tensor, limit: float) -> Tensor:
-    """Each sample scaled down to the L2 norm `limit` where it is longer."""
+    """Each sample, scaled down to the L2 norm `limit` if it is longer."""
     norm = torch.linalg.vector_norm(z.flatten(1), dim=1)
     factor: Tensor = limit / norm.clamp_min(limit)
     return z * factor.view(-1, *[1] * (z.ndim - 1))
@@ -435,7 +434,7 @@ def drawn(secrets: Sequence[bytes], law: noise.Law, shape: Sequence[int], stage:
 
 
 def pixels_of(x: Tensor) -> Iterator[bytes]:
-    """The pixels of each input as bytes, whatever its device."""
+    """The pixels of each input as bytes, from any device."""
     pixels = (x.detach().clamp(0, 1) * 255).round().to(torch.uint8).cpu()
     return (image.numpy().tobytes() for image in pixels)
 

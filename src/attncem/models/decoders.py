@@ -16,7 +16,7 @@ LARGEST_VIEW = 8192
 WHOLE_DROPOUT = 0.25
 """Part of the whole feature that a linear layer over it does not see in a training step."""
 SMALL_SIDE = 8
-"""Sides of the image that a linear layer makes of the whole feature."""
+"""Largest side of the image that a linear layer computes from the whole feature."""
 HALF, SECOND_WIDTH = 2, 48
 """How much coarser than the image the second stage of an informed decoder works, and its channels."""
 
@@ -103,10 +103,10 @@ class PixelShuffleDecoder(nn.Module):
 
 
 class WholeView(nn.Module):
-    """The whole feature as one vector [B, `length`], of at most `largest` entries.
+    """The whole feature as one vector [B, `length`] of at most `largest` entries.
 
-    A larger map is averaged over neighbouring positions until it fits, what is no map over neighbouring entries: a
-    linear layer behind it stays small, and the full map goes the way of the grid.
+    Larger maps are averaged over neighbouring positions until they fit, other features over neighbouring entries, so
+    the following linear layer stays small; the grid branch gets the full map.
     """
 
     def __init__(self, to_grid: ToGrid, feature_shape: tuple[int, ...], largest: int = LARGEST_VIEW) -> None:
@@ -175,7 +175,7 @@ class GlobalDecoder(nn.Module):
         return torch.sigmoid(level + F.softplus(strength) * pattern)
 
     def maps(self, released: Tensor) -> tuple[Tensor, Tensor]:
-        """What both branches say of every pixel, added in float32 in any precision; and the grid behind the blocks."""
+        """The sum of both branches for every pixel, in float32 for any precision, and the grid after the blocks."""
         whole = self.dropout(self.view(released))
         grid = self.blocks(self.stem(self.to_grid(released)) + self.everywhere(whole)[:, :, None, None])
         small = self.linear(whole).float().view(-1, *self.small_shape)
@@ -188,10 +188,10 @@ class GlobalDecoder(nn.Module):
 
 
 class InformedDecoder(GlobalDecoder):
-    """A global decoder that knows the client's front end, and has a copy of it inside.
+    """A global decoder that contains a copy of the client's front end.
 
-    It also says what picture the encoder has seen. A second stage, at half the image's resolution, corrects the image
-    by that picture, by what the front end leaves of the image, and by what the two differ in.
+    It also predicts the picture that the encoder saw. A second stage, at half the image's resolution, corrects the
+    image from that picture, from the front end's output for the image, and from their difference.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class FlowDecoder(nn.Module):
         return images.clamp(0, 1)
 
     def loss(self, released: Tensor, x: Tensor, time: Tensor, noise: Tensor) -> Tensor:
-        """Squared error of F for each image, [B]; `time` is [B] in [0, 1], `noise` is ε, and 0 where the time is."""
+        """Squared error of F for each image, [B]; `time` is [B] in [0, 1], `noise` is ε, and 0 where the time is 0."""
         with torch.no_grad():
             mean = self.mean(released)
         r, t = (x - mean) / self.scale, time.view(-1, 1, 1, 1)
@@ -113,7 +113,7 @@ class FlowNetwork(nn.Module):
 
 
 class ToldBlock(nn.Module):
-    """Pre-activation residual block, moved and scaled by what it is told; no statistics shared between images."""
+    """Pre-activation residual block, shifted and scaled by its condition; no statistics shared between images."""
 
     def __init__(self, width: int, told: int) -> None:
         super().__init__()

@@ -75,15 +75,17 @@ def foreign_architecture(spec: DatasetSpec, options: ModelOptions) -> Architectu
 
 
 def split_at(network: nn.Module, cut: str, *, name: str = "the network") -> tuple[nn.Module, nn.Module]:
-    """Client and server of any classifier: all that the module `cut` needs, it included, and all that follows.
+    """Client and server of any classifier: everything up to and including the module `cut`, and the rest.
 
-    server(client(x)) equals network(x), with the same weights. The forwards of the modules that hold `cut` are
-    traced by torch.fx. ConfigError where the cut cannot be: a module that is unknown, not called exactly once, gone
-    around by other features, or in whose holders training takes another way than evaluation.
+    server(client(x)) equals network(x), with the same weights. torch.fx traces the forward functions of the modules
+    that contain `cut`. ConfigError for an impossible cut: a module that is unknown, not called exactly once, bypassed
+    by other features, or whose parents behave differently in training.
     """
     modules = [path for path, _ in network.named_modules() if path]
     if cut not in modules:
-        raise ConfigError(_unknown_cut(cut, modules, name))
+        outer = ", ".join([path for path in modules if path.count(".") < 2][:_SHOWN])
+        guess = did_you_mean(nearest(cut, modules))
+        raise ConfigError(f"model.cut={cut}: {name} has no such module{guess} (some of them: {outer})")
     whole = _Whole(network)
     graph = _trace(whole, f"network.{cut}", name)
     called = [node for node in graph.nodes if node.op == "call_module" and node.target == f"network.{cut}"]
@@ -151,12 +153,6 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
             raise ConfigError(f"model.arguments.{key}: is set from the data")
         if key in _LOADING:
             raise ConfigError(f"model.arguments.{key}: no weights are downloaded or unpickled; see model.init_from")
-
-
-def _unknown_cut(cut: str, modules: list[str], name: str) -> str:
-    outer = [path for path in modules if path.count(".") < 2][:_SHOWN]
-    guess = did_you_mean(nearest(cut, modules))
-    return f"model.cut={cut}: {name} has no such module{guess} (some of them: {', '.join(outer)})"
 
 
 def _trace(whole: nn.Module, cut: str, name: str) -> fx.Graph:

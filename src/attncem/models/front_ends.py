@@ -1,8 +1,8 @@
-"""Front ends: what the client takes out of the picture before its first layer sees it.
+"""Front ends: what the client removes from the picture before its first layer.
 
-Every client of ours begins with one. It normalises images in [0, 1] by the data's mean and deviation, then takes out
-what the task hardly needs, in float32 whatever the precision of the networks. docs/front-ends.md shows what each does.
-`learned_contrast` has a few weights, which are the client's like those of its layers; the others have none.
+Every client of ours begins with one. It normalises images in [0, 1] with the data's mean and standard deviation, then
+removes what the task hardly needs, always in float32. docs/front-ends.md shows the effect of each. `learned_contrast`
+has a few weights, which belong to the client; the others have none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from attncem.models.full_precision import full_precision, product
 
 _BLOCK = 8
 _IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02
-"""Added to a mean square before its root: what is flat stays flat instead of growing into noise."""
+"""Added to a mean square before its root: flat areas stay flat instead of amplifying noise."""
 
 
 class FrontEnd(nn.Module):
@@ -55,12 +55,12 @@ class FrontEnd(nn.Module):
         self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise, and take out what the options say."""
+        """Normalise, then remove what the options select."""
         with full_precision(x.device.type):  # a blur takes small differences of large values
             return self.process((x - self.mean) / self.std)
 
     def process(self, x: Tensor) -> Tensor:
-        """The front end's own work on normalised images."""
+        """The front end on normalised images."""
         raise NotImplementedError
 
     @property
@@ -91,7 +91,7 @@ class Standardise(FrontEnd):
     options_type = StandardiseOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """Take the own mean colour and contrast out."""
+        """Remove the mean colour and contrast of each picture."""
         return _standardised(x - x.mean((2, 3), keepdim=True))
 
 
@@ -131,7 +131,7 @@ class HighPass(Blurred):
     options_type = HighPassOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """Keep what varies within a few pixels."""
+        """Keep variation within a few pixels."""
         return 2 * self.without_blur(x)
 
 
@@ -141,7 +141,7 @@ class HighPassStandardise(Blurred):
     options_type = HighPassStandardiseOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """Keep what varies within a few pixels, at one contrast."""
+        """Keep variation within a few pixels, at one contrast."""
         return _standardised(self.without_blur(x))
 
 
@@ -151,7 +151,7 @@ class LocalContrast(Blurred):
     options_type = LocalContrastOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """Keep what varies within a few pixels, at one contrast everywhere."""
+        """Keep variation within a few pixels, at the same contrast everywhere."""
         return _evened(self.without_blur(x), self.blur)
 
     @property
@@ -183,7 +183,7 @@ class LearnedContrast(FrontEnd):
         self.changes = nn.Parameter(torch.zeros(2, len(distances)))
 
     def process(self, x: Tensor) -> Tensor:
-        """Keep what varies within a few pixels, at one contrast everywhere."""
+        """Keep variation within a few pixels, at the same contrast everywhere."""
         shares = self._shares()
         down, across = _weighed(shares, self.along_columns), _weighed(shares, self.along_rows)
         h = x - (1 - self.options.a) * _blurred(x, down[0], across[0])
@@ -195,7 +195,7 @@ class LearnedContrast(FrontEnd):
 
     @torch.no_grad()
     def taps(self) -> Tensor:
-        """The weight of one pixel at each distance, from 0 on [2, reach + 1]: what is subtracted, the deviation."""
+        """The weight of a pixel at each distance from 0, [2, reach + 1]: of the blur, and of the deviation."""
         shares = self._shares()
         return shares / torch.tensor(_pixels_at(np.arange(shares.shape[1]))).to(shares)
 
@@ -275,13 +275,13 @@ def build_front_end(options: Any, spec: DatasetSpec) -> FrontEnd:
 
 
 def front_end_of(encoder: nn.Module) -> FrontEnd | None:
-    """The front end a client begins with, where it takes something out."""
+    """The front end of a client, if it removes something."""
     first = next((module for module in encoder.modules() if isinstance(module, FrontEnd)), None)
     return None if isinstance(first, NoFrontEnd) else first
 
 
 def described(front_end: FrontEnd) -> dict[str, Any]:
-    """All that makes a front end, as plain data; weights where it has learned any."""
+    """The full description of a front end as plain data, including learned weights."""
     constants = {name: getattr(front_end, name).flatten().tolist() for name in ("mean", "std")}
     learned = {name: weight.tolist() for name, weight in front_end.state_dict().items()}
     facts = {"options": front_end.options.model_dump(mode="json"), "shape": list(front_end.shape), **constants}
@@ -289,7 +289,7 @@ def described(front_end: FrontEnd) -> dict[str, Any]:
 
 
 def from_description(facts: Mapping[str, Any]) -> FrontEnd:
-    """The front end that `described` told of."""
+    """The front end of a description by `described`."""
     options: Any = TypeAdapter(FrontEndOptions).validate_python(facts["options"])
     spec = DatasetSpec("", tuple(facts["shape"]), 0, tuple(facts["mean"]), tuple(facts["std"]))
     front_end = build_front_end(options, spec)
@@ -299,7 +299,7 @@ def from_description(facts: Mapping[str, Any]) -> FrontEnd:
 
 @torch.no_grad()
 def as_seen(encoder: nn.Module, x: Tensor) -> Tensor | None:
-    """Images x as the first layer sees them, grey where nothing is left, as pictures in [0, 1]; None: as they are."""
+    """Images x as the first layer sees them, grey where nothing is left, as pictures in [0, 1]; None: unchanged."""
     front_end = front_end_of(encoder)
     if front_end is None:
         return None
@@ -319,9 +319,9 @@ def blur_taps(s: float) -> int:
 
 
 def blur_matrix(size: int, s: float) -> NDArray[np.float64]:
-    """A blur along one line [size, size]: row i holds the weights of the pixels that make pixel i.
+    """A blur along one line [size, size]: row i holds the weights for pixel i.
 
-    The line is reflected at both ends, without the last pixel twice, as often as the blur reaches beyond.
+    The line is reflected at both ends, without repeating the last pixel, as often as the blur reaches beyond.
     """
     radius = blur_radius(s)
     offsets = np.arange(-radius, radius + 1)

@@ -1,4 +1,4 @@
-"""Arithmetic that stays in float32 beside networks in bfloat16, forwards and backwards."""
+"""Arithmetic in float32 inside networks in bfloat16, forward and backward."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def restore_front_end(checkpoint: Checkpoint, client: nn.Module) -> None:
 
 
 def kept_halves(run: RunDirectory, checkpoint: Checkpoint, threads: int) -> tuple[OnnxNetwork, OnnxNetwork]:
-    """The halves of a checkpoint as they were kept; RunError says why there are none, and what to do."""
+    """The stored halves of a checkpoint; RunError gives the reason if there are none, and a remedy."""
     manifest = run.manifest
     again = "pass them again as modules=(encoder, server)"
     if problem := manifest.get("onnx_problem"):

@@ -75,10 +75,10 @@ def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
 
 
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
-    """Client and server half of the network cut as the options say.
+    """Client and server half of the network, cut by the options.
 
-    client: front end, stages up to the cut, bottleneck, sparse coding, sigmoid;
-    server: back to the width at the cut, the other stages, the head.
+    client: front end, stages up to the cut, bottleneck, sparse coding, sigmoid; server: back to the width at the cut,
+    the other stages, the head.
     """
     if options.extra_layer and options.name != "vgg11_bn":
         raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")

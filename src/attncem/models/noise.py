@@ -20,14 +20,14 @@ Numbers = NDArray[np.float64]
 Law = Literal["normal", "laplace", "uniform"]
 
 SCHEME = 1
-"""Number of the scheme of this file: whoever changes a draw gives it the next one."""
+"""Number of this file's scheme: increase it if any draw changes."""
 SECRET_BYTES = 32
 """Length of a secret and of a key."""
 LEAST = 2.0**-129
 """The smallest p that can be drawn; the largest normal number is −Φ⁻¹ of it, 13.11."""
 _BYTES_PER_NUMBER = 16
 _AT_ONCE = 1 << 14
-"""Numbers that are worked on together: what a core's cache holds."""
+"""Numbers per block: they fit into a core's cache."""
 _BELOW_HALF = float(np.nextafter(0.5, 0))
 _BELOW_ONE = float(np.nextafter(1.0, 0))
 
@@ -95,7 +95,7 @@ LAWS: dict[str, Callable[[NDArray[np.bool_], Numbers], Numbers]] = {
     "laplace": laplace,
     "uniform": uniform,
 }
-"""What each law makes of a fair bit and p in (0, ½)."""
+"""The number of each law from a fair bit and p in (0, ½)."""
 
 
 def normal_quantile(p: Numbers) -> Numbers:

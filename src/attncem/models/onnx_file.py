@@ -17,9 +17,9 @@ from attncem.base.types import ConfigError, RunError
 from attncem.config.loading.suggest import did_you_mean, nearest
 
 LARGEST = 2**31 - 1
-"""Bytes of a file with its weights at most: protobuf holds no more."""
+"""Largest number of bytes of a file with its weights: the limit of protobuf."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
-"""Whose operators are taken. Those of onnxruntime itself are not: one of them reads files."""
+"""Accepted operator domains, without onnxruntime's own: one of its operators reads files."""
 _NAMED = 40
 """Tensors that an error lists, evenly spread."""
 
@@ -43,7 +43,7 @@ class OnnxFile:
 
 
 def need(library: str) -> Any:
-    """A library of the extra; ConfigError says how to get it."""
+    """A library of the extra; ConfigError names the install command."""
     try:
         return importlib.import_module(library)
     except ImportError as error:
@@ -54,7 +54,7 @@ def need(library: str) -> Any:
 
 
 def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
-    """Read a file and cut it at a tensor, by default its only output; RunError says what is wrong with it."""
+    """Read a file and cut it at a tensor, by default its only output; RunError names the problem."""
     model, digest = _parsed(path)
     alone = digest.hexdigest()
     _refuse_custom(model, path)
@@ -85,14 +85,11 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     try:
         model = onnx.load_model_from_string(raw)
     except Exception as error:  # protobuf's errors have no common class of their own
-        raise RunError(f"{path} is not an ONNX file: {_first_line(error)}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError(f"{path} is not an ONNX file: {reason}") from error
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file: it holds no graph")
     return model, hashlib.sha256(raw)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _all_of(message: Any, kind: type) -> Iterator[Any]:

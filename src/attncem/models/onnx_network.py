@@ -16,7 +16,7 @@ from attncem.config.options.encoder import EncoderOptions
 from attncem.models.onnx_file import OnnxFile, need
 
 _AT_ONCE = 2**22
-"""Values of the input that are run at a time at most, where the file takes any number of images."""
+"""Largest number of input values per call, if the file takes any number of images."""
 TYPES = {"float": torch.float32, "float16": torch.float16, "double": torch.float64, "uint8": torch.uint8}
 """Types of images that a file may take; uint8 are the pixels themselves."""
 
@@ -39,7 +39,7 @@ class OnnxNetwork(nn.Module):
         self.register_buffer("identity", torch.tensor(list(bytes.fromhex(file.sha256)), dtype=torch.uint8))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the file makes of x; NotApplicable where a gradient is wanted: it would silently be none."""
+        """The output of the file for x; NotApplicable if a gradient is required, which would silently be missing."""
         if x.requires_grad and torch.is_grad_enabled():
             raise NotApplicable(written("subject.lacks.gradient"))
         given = np.ascontiguousarray(x.detach().cpu().numpy())
@@ -97,7 +97,7 @@ def _said(error: Exception) -> str:
 
 
 class ImageInput(nn.Module):
-    """Makes of images [B, C, H, W] in [0, 1] what a file takes: (x - mean) / std, axes in its order, its type."""
+    """Converts images [B, C, H, W] in [0, 1] to the input of a file: (x - mean) / std, its axis order, its type."""
 
     mean: Tensor
     std: Tensor
@@ -114,7 +114,7 @@ class ImageInput(nn.Module):
         self.register_buffer("order", torch.tensor([0, 2, 3, 1] if options.layout == "nhwc" else [0, 1, 2, 3]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Grey images are given to a file that takes colours as three equal channels."""
+        """A file that takes colours gets grey images as three equal channels."""
         x = x.expand(-1, self._channels, -1, -1)
         x = (x * 255).round() if self._type == torch.uint8 else (x - self.mean) / self.std
         return x.permute(*self.order.tolist()).to(self._type)
@@ -123,7 +123,7 @@ class ImageInput(nn.Module):
 def onnx_encoder(
     file: OnnxFile, options: EncoderOptions, image_shape: tuple[int, int, int], *, threads: int = 1
 ) -> nn.Sequential:
-    """The file as an encoder of images [B, C, H, W] in [0, 1]; refused where it does not take these."""
+    """The file as an encoder of images [B, C, H, W] in [0, 1]; refused if it cannot take them."""
     channels, size = input_of(file, options)
     C, H, W = image_shape
     if channels not in (None, C) and (C, channels) != (1, 3):
@@ -135,7 +135,7 @@ def onnx_encoder(
 
 
 def input_of(file: OnnxFile, options: EncoderOptions) -> tuple[int | None, tuple[int | None, int | None]]:
-    """Channels and (height, width) that a file fixes, None where any will do; ConfigError where it takes no images."""
+    """Channels and (height, width) that a file fixes, None if free; ConfigError if it does not take images."""
     if file.kind not in TYPES:
         raise ConfigError(f"{file.path} takes {file.kind}; images can be given as {', '.join(TYPES)}")
     if file.kind == "uint8" and options.scales:

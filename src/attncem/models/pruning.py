@@ -137,7 +137,7 @@ def _with_gates(client: nn.Module) -> Iterator[tuple[nn.Module, Tensor | None, T
 
 @torch.no_grad()
 def compact(client: nn.Module) -> nn.Module:
-    """A copy of the client without its pruned channels; the client itself where it has no masks."""
+    """A copy of the client without its pruned channels; the client itself if it has no masks."""
     if not masks_of(client):
         return client
     small = copy.deepcopy(client)

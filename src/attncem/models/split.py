@@ -1,4 +1,4 @@
-"""SplitModel: the single definition of what leaves the client."""
+"""SplitModel: the only definition of what leaves the client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SplitModel(nn.Module):
         return z
 
     def transmit(self, z: Tensor, x: Tensor | None = None, generator: Source = None) -> Tensor:
-        """What leaves the client for a clean feature: channel(z). `generator`: where its noise comes from."""
+        """What leaves the client for a clean feature: channel(z). `generator`: source of its noise."""
         if not getattr(self.channel, "takes_context", False):
             plain: Tensor = self.channel(z)
             return plain
@@ -62,7 +62,7 @@ class SplitModel(nn.Module):
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards every module's own mode again."""
+    """Evaluation mode; restores the mode of every module afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -89,7 +89,7 @@ def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tupl
 
 
 def passes_gradients(module: nn.Module) -> bool:
-    """Whether a gradient comes through all of it; not through what another library computes."""
+    """Whether a gradient passes all modules; it does not pass other libraries."""
     return all(getattr(part, "passes_gradients", True) for part in module.modules())
 
 

@@ -11,7 +11,7 @@ from attncem.models.architecture import Architecture, Stage
 from attncem.models.vgg import Halve, vgg11_bn
 
 REPLACED = 4
-"""Stages of VGG11-BN in whose place the client stands: two convolutions, two poolings."""
+"""Number of stages of VGG11-BN that the client replaces: two convolutions, two poolings."""
 BLOCKS = 17
 """Residual blocks where no other number is asked for. For wide networks those stages and the bottleneck take
 4608 w² multiply-accumulates at 32 px and width w, the client 256 w² (1 + blocks)."""
@@ -38,7 +38,7 @@ class Separable(nn.Module):
 
 
 def thin_vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
-    """Four stages of our own, then VGG11-BN's from its third convolution on: cut 4 differs in the client alone."""
+    """Four stages of ours, then VGG11-BN from its third convolution: at cut 4 only the client differs."""
     width = options.width or 64
     if width % 2:
         raise ConfigError(f"model.width={width}: thin_vgg11_bn begins with half of it, so it must be even")

@@ -10,14 +10,14 @@ from attncem.base.types import RunError
 TRIED = 6
 """Images that it is tried on."""
 LARGEST = 2**24
-"""Values of a feature at most: 64 MiB for each image."""
+"""Largest number of values of a feature: 64 MiB per image."""
 _ROUNDING = 1e-3
-"""How far features may be off, in units of their size, because sums are taken in another order."""
+"""Largest relative difference of features from a different order of summation."""
 
 
 @torch.no_grad()
 def try_encoder(encoder: nn.Module, x: Tensor) -> None:
-    """RunError unless it gives each image a finite feature that depends on this image alone, every time the same."""
+    """RunError unless the feature of each image is finite, repeatable and independent of other images."""
     z = encoder(x)
     if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x) or not z.is_floating_point():
         found = f"a tensor {list(z.shape)} of {z.dtype}" if isinstance(z, Tensor) else type(z).__name__

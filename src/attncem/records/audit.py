@@ -26,7 +26,6 @@ _NO_ERROR = 1e-9
 """An error below this is rounding."""
 
 
-@dataclass(frozen=True)
 class Score(Record):
     """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, each class's
     mean (None: no image of the class), the median (None: made before it was kept), and each class's 5th percentile.
@@ -48,7 +47,6 @@ class Score(Record):
         return sum(known) / len(known) if known else None
 
 
-@dataclass(frozen=True)
 class BudgetPoint(Record):
     """One point of an attack's learning curve: error on the attacker's own validation images."""
 
@@ -56,7 +54,6 @@ class BudgetPoint(Record):
     validation_error: float
 
 
-@dataclass(frozen=True)
 class FamilyPoint(Record):
     """One decoder of a family: its width, the part and the number of own images it learned from, and its error."""
 
@@ -66,7 +63,6 @@ class FamilyPoint(Record):
     validation_error: float
 
 
-@dataclass(frozen=True)
 class Verdict(Record):
     """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
 
@@ -84,7 +80,6 @@ class Verdict(Record):
     family: list[FamilyPoint] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
 class Picture(Record):
     """One evaluation image as a row recovered it; both are PNG files in the audit's folder.
 
@@ -103,7 +98,6 @@ _EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
 """Options that do not make another attack of it; whether a budget was enough is in the verdict."""
 
 
-@dataclass(frozen=True)
 class Row(Record):
     """One line of an audit: what judged, how it ended, and what came out.
 
@@ -194,7 +188,6 @@ class Risk:
     p05: float
 
 
-@dataclass(frozen=True)
 class Subject(Record):
     """What was judged: facts of the run, or of a foreign encoder with its channel and data.
 
@@ -234,7 +227,6 @@ class Subject(Record):
         return not self.weights
 
 
-@dataclass(frozen=True)
 class AuditPlan(Record):
     """What was asked for, written before the first row: the head of an audit's folder.
 
@@ -270,7 +262,6 @@ class AuditPlan(Record):
     __repr__ = Record.brief
 
 
-@dataclass(frozen=True)
 class AuditResult(Record):
     """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from attncem.base.record import Record
 
 HELPS = 0.01
 """Averaging helps where it takes off at least this part of the error, for sure; less is called flat."""
 
 
-@dataclass(frozen=True)
 class Averaging(Record):
     """What asking again gave a row, beside ``base``, the row that asks the same as often as the threat model says.
 

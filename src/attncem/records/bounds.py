@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from attncem.base.record import Record
@@ -11,7 +11,6 @@ About = Literal["leakage", "mse", "rank_1", "epsilon", "releases", "other"]
 """What a bound is of: nats about the image, its error, the right one of candidates coming first, (ε, δ), a count."""
 
 
-@dataclass(frozen=True)
 class Bound(Record):
     """What a certificate gives: a proven bound or an estimate, in a unit, with what it assumes.
 

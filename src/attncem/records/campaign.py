@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from attncem.base.record import Record
@@ -12,7 +12,6 @@ State = Literal["planned", "running", "interrupted", "trained", "done", "failed"
 """Of a cell: not begun, at work, begun and left, trained with audits missing, complete, given up until a retry."""
 
 
-@dataclass(frozen=True)
 class Cell(Record):
     """One run of a campaign: an arm at one point of the grid with one seed. ``id`` is the name of its run folder."""
 
@@ -22,7 +21,6 @@ class Cell(Record):
     point: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class CampaignPlan(Record):
     """What a campaign is: campaign.json. ``sha256`` is that of its campaign.yaml."""
 
@@ -56,7 +54,6 @@ class CampaignPlan(Record):
         return found[0] if len(found) == 1 else None
 
 
-@dataclass(frozen=True)
 class Failure(Record):
     """Why a cell failed: at which stage (train, audit, portray, process), in a sentence and with all details."""
 
@@ -68,7 +65,6 @@ class Failure(Record):
     when: str = ""
 
 
-@dataclass(frozen=True)
 class EqualTime(Record):
     """How the epochs of a cell were scaled, once, to the training time of another arm.
 
@@ -82,7 +78,6 @@ class EqualTime(Record):
     epochs: int
 
 
-@dataclass(frozen=True)
 class Finished(Record):
     """What of a cell is complete: cells/ID.json. ``audits`` are folders in RUN/audits by the key of what was asked.
 
@@ -94,7 +89,6 @@ class Finished(Record):
     failures: int = 0
 
 
-@dataclass(frozen=True)
 class ArchiveMember(Record):
     """A file in an archive of a campaign."""
 
@@ -103,7 +97,6 @@ class ArchiveMember(Record):
     sha256: str
 
 
-@dataclass(frozen=True)
 class ArchiveList(Record):
     """Every file in an archive of a campaign: its archive.json."""
 

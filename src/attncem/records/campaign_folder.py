@@ -228,12 +228,6 @@ class CampaignFolder:
     # processes
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the campaign for one process; a second one is refused."""
-        with held(self.path):
-            yield
-
-    @contextlib.contextmanager
     def held_cell(self, cell_id: str) -> Iterator[None]:
         """Hold a cell for the process that works on it."""
         with locked(self._cell_lock(cell_id), f"{cell_id} is being worked on by another process"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from attncem.base.record import Record
@@ -19,7 +19,6 @@ class Ends(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
 class AskedAudit(Record):
     """One audit of every cell: suite and version, the options of its rows that are not the defaults, the adversary,
     the images and weights, and the devices it ran on. What an older file did not keep is absent.
@@ -33,7 +32,6 @@ class AskedAudit(Record):
     devices: list[str] | None = None
 
 
-@dataclass(frozen=True)
 class CellAudit(Record):
     """What one audit found of a cell.
 
@@ -65,7 +63,6 @@ class CellAudit(Record):
         return (self.attacks or {}).get(row or self.strongest or "", {})
 
 
-@dataclass(frozen=True)
 class CellResult(Record):
     """One run of a campaign with its audits, in the order of the campaign's; ``config`` is a hash of its options."""
 
@@ -82,7 +79,6 @@ class CellResult(Record):
     config: str | None = None
 
 
-@dataclass(frozen=True)
 class CampaignTable(Record):
     """A campaign's results: ``sha256`` is that of its campaign.yaml, ``command`` what makes the file anew.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from attncem.base.record import Record
@@ -12,7 +12,6 @@ from attncem.records.audit import Score, Subject
 from attncem.records.bounds import Bound
 
 
-@dataclass(frozen=True)
 class CardAttack(Record):
     """The strongest attack of one audit, beside the best blind guess.
 
@@ -35,7 +34,6 @@ class CardAttack(Record):
     audit: str = ""
 
 
-@dataclass(frozen=True)
 class CardBound(Record):
     """One bound with the row that gave it; ``releases`` of each image, whose pixels are off by up to ``jitter``."""
 
@@ -48,7 +46,6 @@ class CardBound(Record):
     jitter: int = 0
 
 
-@dataclass(frozen=True)
 class PrivacyCard(Record):
     """Everything a card says. ``defence`` is in words, ``leakage`` one sentence on what a release tells.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from attncem.base.record import Record
@@ -16,7 +16,6 @@ VerdictCode = Literal["a_higher", "b_higher", "no_difference_shown", "too_few_se
 Standing = Literal["surely", "possibly", "not"]
 
 
-@dataclass(frozen=True)
 class SeedSummary(Record):
     """One number over seeds: mean, standard deviation, and Student's 95 % interval of the mean (None: one seed)."""
 
@@ -27,7 +26,6 @@ class SeedSummary(Record):
     high: float | None
 
 
-@dataclass(frozen=True)
 class Comparison(Record):
     """Two arms a and b in one measure. Every answer counts, also that no difference is shown.
 
@@ -84,7 +82,6 @@ class Comparison(Record):
         return {"count_a": self.count_a, "count_b": self.count_b}
 
 
-@dataclass(frozen=True)
 class FrontPoint(Record):
     """One arm among others where more is better on both axes.
 
@@ -100,7 +97,6 @@ class FrontPoint(Record):
     share: float
 
 
-@dataclass(frozen=True)
 class ErrorAt(Record):
     """The error of an arm at one accuracy, interpolated along its curve, for each seed by itself.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from attncem.base.record import Record
@@ -19,7 +18,6 @@ GATES = (*_GATES, *(f"slot_{name}" for name in _GATES))
 """Gates that have a sentence, under `explain.gate.NAME`; those of slots stand apart where attention has gates too."""
 
 
-@dataclass(frozen=True)
 class FeatureTile(Record):
     """One channel of the feature, clean and released, as PNG files in base64.
 
@@ -33,7 +31,6 @@ class FeatureTile(Record):
     snr: float | None
 
 
-@dataclass(frozen=True)
 class FeatureView(Record):
     """The feature as pictures: black is ``low``, white is ``high`` in all of them; ``hidden`` channels are left out."""
 
@@ -45,7 +42,6 @@ class FeatureView(Record):
     snr: float | None
 
 
-@dataclass(frozen=True)
 class ClassRow(Record):
     """One class of the reference batch: mean variance of z inside it, and its penalty where it has one.
 
@@ -60,7 +56,6 @@ class ClassRow(Record):
     divided: bool | None = None
 
 
-@dataclass(frozen=True)
 class PartShare(Record):
     """A slot, cluster or component of the class: how much it takes of the image, and of the others on average."""
 
@@ -68,7 +63,6 @@ class PartShare(Record):
     others: float
 
 
-@dataclass(frozen=True)
 class Gate(Record):
     """A gate of the image's class: its values over the features, of slots over all of them.
 
@@ -82,7 +76,6 @@ class Gate(Record):
     saturated: float
 
 
-@dataclass(frozen=True)
 class ClassView(Record):
     """The image among validation images of its class.
 
@@ -106,7 +99,6 @@ class ClassView(Record):
     diagnostics: Mapping[str, float]
 
 
-@dataclass(frozen=True)
 class Recovery(Record):
     """What one attack makes of the release, by measure; ``audit_mse`` is its mean in the audit of the same weights.
 
@@ -128,7 +120,6 @@ class Recovery(Record):
         return self.scores["mse"]
 
 
-@dataclass(frozen=True)
 class Explanation(Record):
     """Everything about one image on its way through one run; pictures are PNG files in base64.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from attncem.base.record import Record
@@ -17,7 +17,6 @@ _ABOUT_RUNS = ("run_status", "compare_unaudited", "compare_same_result", "compar
 """Codes of findings in which no row is named."""
 
 
-@dataclass(frozen=True)
 class Finding(Record):
     """One finding: its code, what it is about (a row's name, or nothing), and the values its sentence needs.
 

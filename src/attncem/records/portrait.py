@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from attncem.base.record import Record
@@ -17,7 +17,6 @@ Of = Literal["pixels", "clean", "released"]
 Method = Literal["pca", "tsne"]
 
 
-@dataclass(frozen=True)
 class Cloud(Record):
     """Some validation images as points of a plane, in the order of the portrait's labels.
 
@@ -34,7 +33,6 @@ class Cloud(Record):
     kept: float | None = None
 
 
-@dataclass(frozen=True)
 class Face(Record):
     """One image: a PNG in base64, at most 16 pixels a side, its weight in its class, and its parts' shares of it."""
 
@@ -43,7 +41,6 @@ class Face(Record):
     shares: list[float]
 
 
-@dataclass(frozen=True)
 class ClassPortrait(Record):
     """What the surrogate makes of the images of one class.
 
@@ -61,7 +58,6 @@ class ClassPortrait(Record):
     faces: list[Face]
 
 
-@dataclass(frozen=True)
 class Portrait(Record):
     """What the explain pages of a campaign show of one run; made from its best weights and validation images."""
 

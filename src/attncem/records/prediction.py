@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from attncem.base.record import Record
 from attncem.records.findings import Finding
 
 
-@dataclass(frozen=True)
 class Release(Record):
     """What left the client for one image; ``noise`` is fresh, keyed or none. The image's own bytes stand beside it."""
 
@@ -24,7 +22,6 @@ class Release(Record):
     file_bytes: int | None
 
 
-@dataclass(frozen=True)
 class Candidate(Record):
     """One label with the server's probability for it."""
 
@@ -33,7 +30,6 @@ class Candidate(Record):
     probability: float
 
 
-@dataclass(frozen=True)
 class Seen(Record):
     """The picture as the client's first layer sees it, behind the front end: a PNG file in base64, grey where nothing
     is left. ``saved`` is its file, beside that of the release; it stays on the device.
@@ -44,7 +40,6 @@ class Seen(Record):
     saved: str | None = None
 
 
-@dataclass(frozen=True)
 class Prediction(Record):
     """One image: the likeliest labels, best first, what was done to the file, what left the client.
 
@@ -61,7 +56,6 @@ class Prediction(Record):
     seen: Seen | None = None
 
 
-@dataclass(frozen=True)
 class PredictionResult(Record):
     """Predictions of one run for a few images."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from attncem.base.record import Record
 from attncem.base.types import DatasetSpec
 
@@ -11,7 +9,6 @@ _LARGEST = 2**20
 """Sides of an image, channels and classes at most."""
 
 
-@dataclass(frozen=True)
 class DataFacts(Record):
     """Facts of a data set as they were when the run was trained."""
 

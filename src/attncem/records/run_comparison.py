@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from attncem.base.record import Record
@@ -10,7 +10,6 @@ from attncem.records.comparison import Comparison, SeedSummary
 from attncem.records.findings import Finding
 
 
-@dataclass(frozen=True)
 class ComparedRun(Record):
     """One run: where it lies, the group it counts in, what came of its training, and its numbers by quantity.
 
@@ -31,7 +30,6 @@ class ComparedRun(Record):
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Group(Record):
     """Runs that are compared as one arm, and their numbers over them."""
 
@@ -40,7 +38,6 @@ class Group(Record):
     numbers: dict[str, SeedSummary] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Difference(Record):
     """One option and the values that it has in each group, by group; none where the group has no such option."""
 
@@ -53,7 +50,6 @@ class Difference(Record):
         return all(self.values.values())
 
 
-@dataclass(frozen=True)
 class CommonAudit(Record):
     """What was asked in all audits that are compared."""
 
@@ -63,7 +59,6 @@ class CommonAudit(Record):
     changed: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
 class Quantity(Record):
     """One number that is compared: the accuracy, or a measure of a row; ``row`` is empty for each run's strongest."""
 
@@ -73,7 +68,6 @@ class Quantity(Record):
     row: str = ""
 
 
-@dataclass(frozen=True)
 class RunsComparison(Record):
     """Runs side by side. ``by`` are the options that they were grouped by; empty: by all but the seed."""
 

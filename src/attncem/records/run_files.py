@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from attncem.base.record import Record
@@ -12,22 +12,19 @@ LEFT_BEHIND = "encoder_sha256"
 """Entry of the manifest of a run that travelled as results alone: the hash of its best encoder, which stayed behind."""
 
 
-@dataclass(frozen=True)
 class Best(Record):
     """Which checkpoint is the best: best.json."""
 
     checkpoint: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BestFacts(Best):
+class BestFacts(Best, kw_only=True):
     """The best checkpoint, and by what it is the best."""
 
     epoch: int
     validation_accuracy: float
 
 
-@dataclass(frozen=True)
 class CheckpointFacts(Record):
     """What checkpoint.json must hold."""
 
@@ -38,14 +35,12 @@ class CheckpointFacts(Record):
     offsets: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class SplitFacts(Record):
     """Sizes of the parts of the data, and a hash of which images they are."""
 
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
 class Manifest(Record):
     """What manifest.json must hold; all but the status may be missing in older or unfinished runs."""
 
@@ -70,7 +65,6 @@ class Manifest(Record):
     encoder_sha256: str = ""
 
 
-@dataclass(frozen=True)
 class Line(Record):
     """What every line of metrics.jsonl may hold."""
 
@@ -79,15 +73,13 @@ class Line(Record):
     epoch: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ValidationLine(Line):
+class ValidationLine(Line, kw_only=True):
     """A validation."""
 
     accuracy: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarningLine(Line):
+class WarningLine(Line, kw_only=True):
     """A warning that begins or ends."""
 
     epoch: float
@@ -96,7 +88,6 @@ class WarningLine(Line):
     text: str
 
 
-@dataclass(frozen=True)
 class TimingLine(Record):
     """An epoch's time."""
 

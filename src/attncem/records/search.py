@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from attncem.base.record import Record
@@ -10,7 +10,6 @@ from attncem.base.record import Record
 TrialState = Literal["done", "failed", "unfinished"]
 
 
-@dataclass(frozen=True)
 class SearchTrial(Record):
     """One setting that was tried: its cell, the values searched, and on validation images its accuracy and the error
     that its strongest attack is left with, the geometric mean of MSE and structure error.
@@ -26,7 +25,6 @@ class SearchTrial(Record):
     reason: str = ""
 
 
-@dataclass(frozen=True)
 class MethodFound(Record):
     """What a method got and gave: trials and seconds spent on it, the cells that no other of its cells beats in both,
     from the most accurate on, and the best cell of every accuracy level that it reaches.
@@ -40,7 +38,6 @@ class MethodFound(Record):
     levels: dict[str, str]
 
 
-@dataclass(frozen=True)
 class SearchResult(Record):
     """A search. ``undefended`` is the accuracy that the levels are measured from, ``levels`` how far below it each is.
 

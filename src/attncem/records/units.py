@@ -12,7 +12,6 @@ _TINY = 1e-12
 """Errors below this are rounding."""
 
 
-@dataclass(frozen=True)
 class Rung(Record):
     """What is left of the evaluation images' pixels when so much of them is known."""
 
@@ -32,7 +31,6 @@ class Place:
     size: float
 
 
-@dataclass(frozen=True)
 class Units(Record):
     """The data set's own floors: MSE of the evaluation images where a little of each is known.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -17,6 +16,7 @@ from attncem.base.texts import has_text, joined, pattern, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
+from attncem.records.files import write_atomic
 from attncem.records.study.runs import JudgedRun, load_runs
 from attncem.reporting import figures, wording
 from attncem.reporting.runs import (
@@ -221,11 +221,8 @@ def refuse_foreign(file: Path, mark: str) -> None:
 
 def write_page(file: Path, text: str) -> None:
     """Write a file so that a reader sees the old or the new one, never a part."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        write_atomic(file, text.encode())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise RunError(f"{file}: cannot be written: {error}") from error

@@ -28,8 +28,8 @@ from attncem.records.run import DataFacts
 from attncem.records.runs import RunDirectory
 from attncem.training.engine import Engine, seeded
 from attncem.training.penalties import PENALTIES, Penalty
-from attncem.training.surrogates import SURROGATES, Surrogate
-from attncem.training.surrogates.hybrid import read_risk_audit
+from attncem.training.risk import read_risk_audit
+from attncem.training.surrogates import Surrogate, construct
 
 Modules = tuple[nn.Module, nn.Module]
 """A user's own encoder and server half."""
@@ -186,7 +186,8 @@ def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = 
 
 def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec) -> Surrogate:
     """The surrogate for this model's features."""
-    return SURROGATES[config.surrogate.name](
+    return construct(
+        config.surrogate.name,
         config.surrogate,
         feature_shape=feature_shape(model.encoder, spec.shape),
         num_classes=spec.num_classes,

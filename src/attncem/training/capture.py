@@ -22,11 +22,11 @@ from attncem.base.types import ConfigError
 
 Function = Callable[..., Any]
 COMPILE_FROM = 50_000
-"""Steps from which compiling gains more time than it takes: about half a millisecond a step for about half a minute."""
+"""Number of steps from which compiling pays off: about half a millisecond per step for about half a minute."""
 VARIABLE = "ATTNCEM_COMPILE_FROM"
-"""The environment may say another number: where many runs share a GPU, compiling is worth it sooner."""
+"""Environment variable with another number: if many runs share a GPU, compiling pays off sooner."""
 WARM_STEPS = 3
-"""Steps run as they are written before one is recorded: they create optimiser state and library handles."""
+"""Plain steps before the recording: they create optimiser state and library handles."""
 TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.3}
 """How far the recorded step's update may be from the plain one's, relative to its size, by precision.
 
@@ -67,9 +67,9 @@ class Step:
         self._inputs: list[Tensor] = []
         self._outputs: Any = None
         self.mode = "plain"
-        """How steps are taken now: plain, captured, or a name of ``faster``, captured too."""
+        """Current kind of step: plain, captured, or a name of ``faster``, which is captured too."""
         self.problems: list[str] = []
-        """Why a faster way was not taken."""
+        """Why a faster form was rejected."""
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Take one step. What a replayed step returns is overwritten by the next."""
@@ -146,7 +146,7 @@ class Step:
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """An error where the host waits for the device: better here than in the middle of a recording."""
+    """An error if the host waits for the device, before a recording starts."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it may miss some
@@ -166,7 +166,7 @@ def _end_recording(generators: Sequence[torch.Generator]) -> None:
 
 
 def worth_compiling(steps: int) -> bool:
-    """Whether a training of so many steps gains by being compiled, where nobody has said that it shall be."""
+    """Whether a training with this number of steps gains from compiling."""
     given = os.environ.get(VARIABLE, str(COMPILE_FROM))
     if not given.isdecimal():
         raise ConfigError(f"{VARIABLE}={given}: a whole number of steps is needed")
@@ -215,7 +215,7 @@ class Beside:
         self._inside.__exit__(*exception)
 
     def fork(self, name: str) -> AbstractContextManager[Any]:
-        """A context of its own: what is done there waits for what was done here before this call, and for no more."""
+        """A separate stream context: its work waits for the work before this call, and for nothing else."""
         if self._streams is None:
             return nullcontext()
         stream = self._streams[name] = _stream(name)
@@ -223,12 +223,12 @@ class Beside:
         return torch.cuda.stream(stream)
 
     def mark(self, name: str) -> None:
-        """Name what has been done here so far, for others to wait for."""
+        """Mark the work so far, for others to wait for."""
         if self._streams is not None:
             self._marks[name] = torch.cuda.current_stream().record_event()
 
     def wait_for(self, name: str) -> None:
-        """What comes after waits for what was done before that mark, and for no more."""
+        """Later work waits for the work before that mark, and for nothing else."""
         if self._streams is not None:
             torch.cuda.current_stream().wait_event(self._marks[name])
 

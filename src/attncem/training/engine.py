@@ -1,7 +1,7 @@
-"""One training step on a device, and what a loop needs around it; used by training and by learned attacks.
+"""One training step on a device and the utilities of its loop; used by training and by learned attacks.
 
-A step never waits for the host: batches, rates and weights lie on the device, numbers are summed there
-and read every N steps. So the same step can be captured in a graph or compiled.
+A step never waits for the host: batches, rates and weights are on the device, numbers are summed there and read every N
+steps. So the same step can be captured in a graph or compiled.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def adam(
     weight_decay: float = 0,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> Optimizer:
-    """Adam for the surrogate's own weights and for published attacks; its decay is part of the gradient."""
+    """Adam for the surrogate's weights and for published attacks; its weight decay is part of the gradient."""
     rate, captured = torch.tensor(lr, device=device), device.type == "cuda"
     return Adam(parameters, lr=rate, betas=betas, weight_decay=weight_decay, fused=True, capturable=captured)
 
@@ -139,7 +139,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Take in the module's present state; the first one is taken as it is."""
+        """Add the module's current state to the average; the first state is copied."""
         pairs = list(zip(_state_of(self.module), _state_of(module), strict=True))
         mixed = [] if self._empty else [pair for pair in pairs if pair[0].is_floating_point()]
         for own, given in pairs:
@@ -219,7 +219,7 @@ def peak_memory(device: torch.device) -> int:
 
 @contextmanager
 def memory_given_back(device: torch.device) -> Iterator[None]:
-    """On a GPU, count from here, and free at the end what refers to itself, as a captured step does."""
+    """On a GPU, reset the memory counter, and free reference cycles at the end, such as captured steps."""
     if device.type == "cuda" and torch.cuda.is_initialized():  # before that nothing was counted
         torch.cuda.reset_peak_memory_stats(device)
     try:
@@ -281,7 +281,7 @@ class Trainable:
         return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
 
     def restore(self, weights: Mapping[str, Mapping[str, Tensor]], optimizer_state: Mapping[str, Any]) -> None:
-        """Put back what `weights` and `optimizer_state` gave."""
+        """Restore the output of `weights` and `optimizer_state`."""
         for name, module in self.modules.items():
             module.load_state_dict(dict(weights[name]))
         for name, optimizer in self.optimizers.items():

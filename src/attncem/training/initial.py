@@ -1,6 +1,6 @@
-"""How a run begins: its folder, the weights it starts from, and what must fit where it goes on.
+"""Start of a run: its folder, its initial weights, and the checks of a resume.
 
-Weights are those of another run, or of a .safetensors file. Nothing in a file is executed.
+Initial weights come from another run or a .safetensors file. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _name_of(module: nn.Module) -> str:
 
 
 def start_line(run: RunDirectory, config: RunConfig, done: int) -> str:
-    """What is trained on what, and where, once the manifest holds it; ``done`` epochs are behind it."""
+    """Summary of the training from the manifest: data, network, device; ``done`` epochs are finished."""
     facts, split, unknown = run.manifest, run.manifest["split"], text("command.start.unknown")
     return text(
         "command.start.train",
@@ -135,9 +135,9 @@ class InitialWeights:
 
 
 def start_from_given(model: SplitModel, options: ModelOptions) -> dict[str, Any] | None:
-    """Load what model.init_from names into the model: facts for the manifest, or None where nothing is named.
+    """Load the weights of model.init_from: facts for the manifest, or None without init_from.
 
-    Names and shapes must be exactly those of the network; ConfigError lists the ones that are not.
+    Names and shapes must be exactly those of the network; ConfigError lists the others.
     """
     if options.init_from is None:
         return None

@@ -1,6 +1,6 @@
-"""Health figures that need more than one step's scalars: how the gradients compare, which classes are penalised.
+"""Health figures over several steps: the ratio of gradients, and which classes are penalised.
 
-Like a step, nothing here waits for the host until a line is logged.
+As in a step, nothing waits for the host until a line is logged.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Latch:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What a step changes."""
+        """Tensors that a step changes."""
         return [self._seen, self._penalised]
 
     def add(self, per_class: Tensor, loss: Tensor) -> None:
-        """One step: per_class [num_classes], nan where a class was skipped; with a loss of 0 (shut off) none counts."""
+        """Add one step: per_class [num_classes], nan for a skipped class; with a loss of 0 (shut off) none counts."""
         self._seen.add_(~per_class.isnan())
         self._penalised.add_((per_class > OFF) & (loss.detach().abs() > OFF))
 
@@ -50,7 +50,7 @@ class Latch:
         return {"latched": off / seen} if seen else {}
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the counts."""
         self._seen.zero_()
         self._penalised.zero_()
 

@@ -232,10 +232,10 @@ class Objective:
         return move(as_floats(images), moves, self.config.data)
 
     def descend(self, functions: Functions, x: Tensor, y: Tensor) -> Tensor:
-        """One backward over the whole loss and one step of every optimiser; returns the clean z.
+        """Up to three backwards (penalty, the surrogate's own loss, the rest) and one step of every optimiser.
 
-        Nothing here waits for the host: the scalars are summed on the device. What is the surrogate's is done beside
-        the server's half: the encoder's backward takes in the penalty's gradient of z where it comes to z.
+        Returns the clean z. Nothing here waits for the host: the scalars are summed on the device. The surrogate's two
+        backwards run at the same time as the server's half; the last backward adds the penalty's gradient at z.
         """
         with self.engine.autocast():
             z = functions.encode(x)

@@ -7,18 +7,15 @@ acts when there is one process.
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
-import shutil
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,15 +24,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attncem.base.children import how_ended, interrupts_held
+from attncem.base.progress import Progress
 from attncem.base.types import AttncemError, ConfigError, TrainingError
+from attncem.base.working import WorkerEnded, Workers
 
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others: the first validates, refits and saves meanwhile."""
 START_SECONDS = 120.0
 """How long the first process waits for the others to begin."""
 END_SECONDS = 5.0
-"""How long a process that was told to end may take, and how long its reason is waited for."""
+"""How long the other processes may take to end after the first, or to give the reason of a failure."""
 
 LOST = "lost the others"
 Value = TypeVar("Value")
@@ -46,7 +44,7 @@ Work = Callable[..., object]
 class World:
     """The processes of one run, seen from the one of this `rank`. With one process, every method does nothing."""
 
-    def __init__(self, rank: int = 0, size: int = 1, helpers: Helpers | None = None) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, helpers: Sequence[Helper] = ()) -> None:
         self.rank, self.size = rank, size
         self._helpers = helpers
 
@@ -111,8 +109,7 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            found = self._helpers.failure() if self._helpers else None
-            lost = found or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
+            lost = _failure(self._helpers) or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
             raise TrainingError(f"{lost}. What was saved before is intact: go on with --resume") from error
 
 
@@ -171,14 +168,18 @@ def joined(processes: int, device: torch.device, work: Work, arguments: tuple[An
             yield World(rank, processes)
         return
     with _loopback_only(), tempfile.TemporaryDirectory(prefix="attncem-") as folder:
-        helpers = Helpers(processes, device, str(Path(folder) / "store"), work, arguments)
+        store, helpers = str(Path(folder) / "store"), list[Helper]()
+        task = partial(_help, processes, device, store, work, _packed(arguments))
         try:
-            helpers.await_ready()
-            with _group(device, 0, 0, processes, helpers.store):
+            helpers.extend(Helper(rank, processes, Path(folder), task) for rank in range(1, processes))
+            for helper in helpers:
+                helper.await_ready()
+            with _group(device, 0, 0, processes, store):
                 yield World(0, processes, helpers)
-            helpers.join()
+            wait([helper.work for helper in helpers], END_SECONDS)
         finally:
-            helpers.end()
+            for helper in helpers:
+                helper.pool.end()
 
 
 def _check_machine(processes: int, device: torch.device) -> None:
@@ -228,64 +229,37 @@ def _loopback_only() -> Iterator[None]:
         del os.environ[key]
 
 
-class Helpers:
-    """The processes that the first one started; they end with it, and it learns why one of them ended."""
+class Helper:
+    """A process that the first one started, with its work; it ends with the first."""
 
-    def __init__(self, size: int, device: torch.device, store: str, work: Work, arguments: tuple[Any, ...]) -> None:
-        self.store, self._size = store, size
-        self._processes: dict[int, tuple[SpawnProcess, Connection]] = {}
-        context = multiprocessing.get_context("spawn")
-        packed = _packed(arguments)
-        with interrupts_held():
-            for rank in range(1, size):
-                heard, told = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_help, args=(told, rank, size, device, store, work, packed), daemon=True
-                )
-                process.start()
-                told.close()
-                self._processes[rank] = process, heard
+    def __init__(self, rank: int, size: int, folder: Path, task: Callable[..., None]) -> None:
+        self._name, self._ready = f"process {rank + 1} of {size}", threading.Event()
+        self.pool = Workers(1, lambda *_: self._ready.set(), self._name, folder)
+        self.work = self.pool.submit(task, rank, tells=True)
+        self.work.add_done_callback(lambda _: self._ready.set())
 
     def await_ready(self) -> None:
-        """Until every helper has imported what it needs; a signal can interrupt this, unlike a collective."""
-        for rank, (_, heard) in self._processes.items():
-            if not heard.poll(START_SECONDS):
-                raise TrainingError(f"process {rank + 1} of {self._size} did not begin within {START_SECONDS:g} s")
-            if (reason := self._reason(rank)) is not None:
-                raise TrainingError(reason)
+        """Until it has imported what it needs; a signal can interrupt this, unlike a collective."""
+        if not self._ready.wait(START_SECONDS):
+            raise TrainingError(f"{self._name} did not begin within {START_SECONDS:g} s")
+        if (reason := self.failure()) is not None:
+            raise TrainingError(reason)
 
     def failure(self) -> str | None:
-        """Why a helper ended, in words; None when all are at work."""
-        ended = wait([heard for _, heard in self._processes.values()], END_SECONDS)
-        reasons = [self._reason(rank) for rank, (_, heard) in self._processes.items() if heard in ended]
-        # Who was lost says more than who missed it.
-        return min((reason for reason in reasons if reason), key=lambda reason: LOST in reason, default=None)
+        """Why it failed or how it died; None: it did not."""
+        error = self.work.exception() if self.work.done() else None
+        if isinstance(error, WorkerEnded):
+            return f"{self._name} ended without a word ({error.how})"
+        reason = f"{error}" if isinstance(error, AttncemError) else f"{type(error).__name__}: {_first_line(error)}"
+        return None if error is None else f"{self._name} failed: {reason}"
 
-    def _reason(self, rank: int) -> str | None:
-        """What a helper said or how it died; None: it said that it is ready."""
-        process, heard = self._processes[rank]
-        who = f"process {rank + 1} of {self._size}"
-        try:
-            said = str(heard.recv())
-        except EOFError:
-            return f"{who} ended without a word ({how_ended(process, END_SECONDS)})"
-        return f"{who} failed: {said}" if said else None
 
-    def join(self) -> None:
-        """Until every helper has ended by itself."""
-        for process, _ in self._processes.values():
-            process.join(END_SECONDS)
-
-    def end(self) -> None:
-        """End those that are still there."""
-        for process, _ in self._processes.values():
-            process.terminate()
-        for process, heard in self._processes.values():
-            process.join(END_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            heard.close()
+def _failure(helpers: Sequence[Helper]) -> str | None:
+    """Why a helper ended, in words; None when all are at work."""
+    wait([helper.work for helper in helpers], END_SECONDS)
+    reasons = [reason for helper in helpers if (reason := helper.failure())]
+    # Who was lost says more than who missed it.
+    return min(reasons, key=lambda reason: LOST in reason, default=None)
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes:
@@ -301,31 +275,16 @@ def _packed(arguments: tuple[Any, ...]) -> bytes:
     return buffer.getvalue()
 
 
-def _help(told: Connection, rank: int, size: int, device: torch.device, store: str, work: Work, packed: bytes) -> None:
-    """A helper's life: ready, joined, at work; its last word is why it failed."""
-    threading.Thread(target=_end_with_parent, args=(Path(store).parent,), daemon=True).start()
-    try:
-        # What the first process packed in memory, own modules included; never a file.
-        arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-        told.send("")
-        with _group(device, rank, rank, size, store):
-            work(World(rank, size), *arguments)
-    except AttncemError as error:
-        told.send(str(error))
-        sys.exit(1)
-    except Exception as error:
-        told.send(f"{type(error).__name__}: {_first_line(error)}")
-        raise
+def _help(
+    size: int, device: torch.device, store: str, work: Work, packed: bytes, rank: int, progress: Progress
+) -> None:
+    """What a helper does: it reports that it is ready, joins, and works."""
+    # What the first process packed in memory, the user's modules included; never a file.
+    arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+    progress("ready", rank, size, {})
+    with _group(device, rank, rank, size, store):
+        work(World(rank, size), *arguments)
 
 
-def _end_with_parent(folder: Path) -> None:
-    """Leave no process and no folder behind, however the first one ended."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
-
-
-def _first_line(error: BaseException) -> str:
+def _first_line(error: BaseException | None) -> str:
     return str(error).partition("\n")[0]

@@ -54,7 +54,7 @@ def penalty_weight(
     lr: float,
     fine_tuning: bool = False,
 ) -> float:
-    """λ · w(t) · scale at a (fractional) epoch; 0 during the warm-up. `fine_tuning`: begun from given weights."""
+    """λ · w(t) · scale at a (fractional) epoch; 0 during the warm-up. `fine_tuning`: the run has initial weights."""
     if epoch < warmup_epochs or options.penalty_weight == 0:
         return 0.0
     since = epoch - warmup_epochs

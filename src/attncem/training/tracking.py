@@ -1,7 +1,7 @@
-"""Tracking: what a run logs is also written for TensorBoard (extra `track`), into RUN/tensorboard.
+"""Tracking: also writes the log of a run for TensorBoard (extra `track`), into RUN/tensorboard.
 
-metrics.jsonl stays the record, byte for byte. The event file is made anew from it whenever a run begins or goes on, so
-that nothing stands there twice after a resume.
+metrics.jsonl does not change. The event file is written again from it whenever a run starts or resumes, so nothing
+appears twice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 FOLDER = "tensorboard"
 _EVENTS = "events.out.tfevents.*"
 _PLACES = ("schema_version", "kind", "step", "epoch")
-"""What of a line says where it belongs, and is no number to draw."""
+"""Keys of a line that locate it and are not drawn."""
 _JUDGED = "validation/accuracy"
-"""What TensorBoard shows beside the hyperparameters."""
+"""Metrics that TensorBoard shows with the hyperparameters."""
 
 
 def check_tracker(config: RunConfig) -> None:
-    """ConfigError, before anything is trained, where the extra that the configuration asks for is missing."""
+    """ConfigError before training if the extra for the tracker is missing."""
     if config.training.track is None:
         return
     try:
@@ -41,7 +41,7 @@ def check_tracker(config: RunConfig) -> None:
 
 @contextmanager
 def tracked(run: RunDirectory, config: RunConfig) -> Iterator[RunDirectory]:
-    """The run to log to while training: itself, or, where it is tracked, one that writes events too."""
+    """The run to log to during training: itself, or with tracking, one that also writes events."""
     if config.training.track is None:
         yield run
         return
@@ -67,13 +67,13 @@ class TrackedRun(RunDirectory):
             self._draw(record)
 
     def cut_back(self, offsets: Mapping[str, int]) -> None:
-        """Shorten the logs, and make the events anew from what is left."""
+        """Shorten the logs and write the events again from the rest."""
         super().cut_back(offsets)
         with explain_os_error(self.path):
             self._begin()
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Write pending events."""
         if self._writer is not None:
             self._writer.close()
 
@@ -112,6 +112,6 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def hyperparameters(config: RunConfig) -> dict[str, bool | float | str]:
-    """Every option by its dotted key; what is no number stands there as words."""
+    """Every option by its dotted key; values other than numbers as text."""
     options = flat_options(config)
     return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in options.items()}

@@ -1,15 +1,22 @@
-"""What an engine is: where the cells of a campaign are worked on."""
+"""What an engine is: where the cells of a campaign are worked on, and what those share that poll a scheduler."""
 
 from __future__ import annotations
 
+import importlib
+import time
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from types import ModuleType
+from typing import Generic, Self, TypeVar
 
 from attncem.base.progress import Progress, silent
 from attncem.base.types import ConfigError
 from attncem.records.campaign_folder import CampaignFolder
+
+JobT = TypeVar("JobT")
+_PAUSE = 0.5
+"""Seconds between two questions to the scheduler."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +51,7 @@ class Engine(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.stop()
 
     @abstractmethod
@@ -60,3 +65,71 @@ class Engine(ABC):
     @abstractmethod
     def stop(self) -> None:
         """End whatever is at work, at once; may be called twice."""
+
+
+def needed(module: str, extra: str) -> ModuleType:
+    """A library of an extra; ConfigError says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f'engine={extra} needs {module} ({error}): install it with pip install "attncem[{extra}]"'
+        ) from error
+
+
+class PolledEngine(Engine, Generic[JobT]):
+    """At most `workers` jobs at a time, one a cell. How a cell ended is read from the campaign's folder alone."""
+
+    def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
+        super().__init__(folder, options, progress)
+        self._waiting: deque[str] = deque()
+        self._jobs: dict[str, JobT] = {}
+
+    @abstractmethod
+    def _start(self, cell_id: str) -> JobT:
+        """Hand a cell to the scheduler, or find the job that it was handed as before."""
+
+    @abstractmethod
+    def _has_ended(self, job: JobT) -> bool:
+        """Whether a job has come to an end, of whatever kind."""
+
+    @abstractmethod
+    def _cancel(self, job: JobT) -> None:
+        """End a job; one that has ended already is no error."""
+
+    @abstractmethod
+    def _about(self, job: JobT) -> str:
+        """Which job it was and where its words lie, for the error of one that ended without a result."""
+
+    def submit(self, cell_id: str) -> None:
+        """Have a cell worked on as soon as there is room."""
+        self._waiting.append(cell_id)
+        self._fill()
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """The cells that have ended since."""
+        until = time.monotonic() + seconds
+        while True:
+            self._fill()
+            over = [cell_id for cell_id, job in self._jobs.items() if self._has_ended(job)]
+            if over or time.monotonic() >= until or not self._jobs:
+                return [self._ended(cell_id, self._jobs.pop(cell_id)) for cell_id in over]
+            time.sleep(min(_PAUSE, max(0.0, until - time.monotonic())))
+
+    def stop(self) -> None:
+        """End all jobs; a cell that was at work goes on from its last checkpoint next time."""
+        self._waiting.clear()
+        while self._jobs:
+            _, job = self._jobs.popitem()
+            self._cancel(job)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._jobs) < self.options.workers:
+            cell_id = self._waiting.popleft()
+            self._jobs[cell_id] = self._start(cell_id)
+
+    def _ended(self, cell_id: str, job: JobT) -> Ended:
+        view = self.folder.view(self.folder.cell(cell_id))
+        if view.state == "done":
+            return Ended(cell_id)
+        return Ended(cell_id, view.reason or f"{self._about(job)} ended without a result: killed, or out of memory?")

@@ -10,8 +10,7 @@ from typing import Any
 from attncem.base.progress import Progress, silent
 from attncem.base.types import ConfigError
 from attncem.campaigns.cell import work
-from attncem.campaigns.engines.base import EngineOptions
-from attncem.campaigns.engines.polled import PolledEngine, needed
+from attncem.campaigns.engines.base import EngineOptions, PolledEngine, needed
 from attncem.records.campaign_folder import CampaignFolder
 
 _REACHABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"

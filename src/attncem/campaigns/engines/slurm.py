@@ -13,8 +13,7 @@ from typing import Any
 from attncem.base.progress import Progress, silent
 from attncem.base.types import ConfigError
 from attncem.campaigns.cell import work
-from attncem.campaigns.engines.base import EngineOptions
-from attncem.campaigns.engines.polled import PolledEngine, needed
+from attncem.campaigns.engines.base import EngineOptions, PolledEngine, needed
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import explain_os_error, read_json, write_json
 

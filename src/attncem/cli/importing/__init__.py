@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from pathlib import PurePath
 
 from attncem.base.types import ConfigError
 from attncem.cli.importing.flags import flags_of, translate
@@ -13,10 +12,7 @@ from attncem.cli.importing.shell import commands
 from attncem.config.loading.load import dump_config, load_config
 from attncem.config.options.run import RunConfig
 
-if TYPE_CHECKING:
-    from attncem.records.runs import RunDirectory
-
-__all__ = ["Imported", "import_commands", "import_weights", "yaml_of"]
+__all__ = ["Imported", "import_commands", "yaml_of"]
 
 TRAINS, ATTACKS = "main_MIA.py", "main_test_MIA.py"
 _LONGEST = 2**20
@@ -80,12 +76,3 @@ def yaml_of(item: Imported, file: str) -> str:
     """The YAML of a training, which says how to run it, where it comes from and what is not the same."""
     head = [f"attncem train --config {file}", f"From: python {item.command}", *(f"- {note}" for note in item.notes)]
     return "".join(f"# {line}\n" for line in head) + dump_config(item.config)
-
-
-def import_weights(
-    source: str | Path, config: RunConfig, out: str | Path | None = None, *, which: str = "best"
-) -> RunDirectory:
-    """A finished run with the weights of the baseline's folder `source`, ready for an audit."""
-    from attncem.cli.importing.weights import import_weights as read
-
-    return read(Path(source), config, out, which=which)

@@ -57,7 +57,6 @@ class _Help(argparse.Action):
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
 """Where a verb is added."""
-IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
 
 
 def _options_help(section: str | None) -> str:
@@ -85,13 +84,6 @@ def add_language(parser: argparse.ArgumentParser) -> None:
     """What every verb takes: the language it speaks. Left out it has no value: an outer verb may have one."""
     said = f"language of pages and tables: {', '.join(LANGUAGES)} (default: {VARIABLE}, or {LANGUAGES[0]})"
     parser.add_argument("--lang", default=argparse.SUPPRESS, metavar="LANGUAGE", help=said)
-
-
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """What verbs about images of one run share."""
-    parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
-    parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead")
 
 
 def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:

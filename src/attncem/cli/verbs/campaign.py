@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,18 @@ _OUT = "the campaign's folder; one that is there goes on (default: campaigns/NAM
 
 
 def add(verbs: Verbs) -> None:
-    """The verb `campaign` with its own verbs."""
+    """The verb `campaign` with its nested verbs."""
     parser = verb(verbs, "campaign", "Train and audit many runs from one file, and go on wherever that was.")
     parser.epilog = "Exit code 3: cells failed; the others are done. What a file holds: docs/campaigns.md"
-    own = parser.add_subparsers(dest="action", required=True, metavar="VERB", parser_class=VerbParser)
-    for adds in (_add_plan, _add_run, _add_folder_verbs, _add_archive_verbs):
-        adds(own)
-    listing = own.add_parser("list", help="list the packaged campaigns")
+    nested = parser.add_subparsers(dest="action", required=True, metavar="VERB", parser_class=VerbParser)
+    meaning = "Say what would run, how long, how much disk, what is there. Writes nothing."
+    _new(nested, "plan", meaning, overrides=True).set_defaults(run=_plan)
+    running = _new(nested, "run", "Run every cell that is not done, several at once.", overrides=True)
+    _add_going_on(running)
+    running.set_defaults(run=_run)
+    _add_folder_verbs(nested)
+    _add_archive_verbs(nested)
+    listing = nested.add_parser("list", help="list the packaged campaigns")
     listing.set_defaults(run=_list, takes_overrides=False)
     add_language(listing)
 
@@ -46,19 +52,6 @@ def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
         parser.add_argument("source", metavar="CAMPAIGN", help=_SOURCE)
         parser.add_argument("--out", metavar="FOLDER", help=_OUT)
     return parser
-
-
-def _add_plan(verbs: Verbs) -> None:
-    parser = _new(
-        verbs, "plan", "Say what would run, how long, how much disk, what is there. Writes nothing.", overrides=True
-    )
-    parser.set_defaults(run=_plan)
-
-
-def _add_run(verbs: Verbs) -> None:
-    parser = _new(verbs, "run", "Run every cell that is not done, several at once.", overrides=True)
-    _add_going_on(parser)
-    parser.set_defaults(run=_run)
 
 
 def _add_going_on(parser: VerbParser) -> None:
@@ -292,25 +285,19 @@ def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _show_cells(cells: Sequence[CellView], console: Console) -> None:
-    rows = [
-        (view.cell.id, text(f"campaign.state.{view.state}"), _audits(view), view.reason.partition("\n")[0])
-        for view in cells
-    ]
+    from attncem.records.ledger import count_audits
+
+    rows = []
+    for view in cells:
+        audits = "" if view.state == "planned" else count_audits(view.path / "audits")
+        rows.append((view.cell.id, text(f"campaign.state.{view.state}"), audits, view.reason.partition("\n")[0]))
     console.print(table(text("campaign.cells.columns"), rows))
 
 
-def _audits(view: CellView) -> str:
-    from attncem.records.ledger import count_audits
-
-    return "" if view.state == "planned" else count_audits(view.path / "audits")
-
-
 def _states(cells: Sequence[CellView]) -> str:
-    from collections import Counter
-
     counts = Counter(view.state for view in cells)
-    found = ((text(f"campaign.state.{state}"), count) for state, count in counts.most_common())
-    return ", ".join(text("campaign.state", count=count, state=state) for state, count in found)
+    named = ((text(f"campaign.state.{state}"), count) for state, count in counts.most_common())
+    return ", ".join(text("campaign.state", count=count, state=state) for state, count in named)
 
 
 def _bytes(amount: int) -> str:

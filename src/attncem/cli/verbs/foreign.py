@@ -41,8 +41,9 @@ def open_given(known: argparse.Namespace) -> OpenRun:
             raise ConfigError(f"--encoder needs --{name}: see attncem audit --help")
     if known.weights != "best":
         raise ConfigError(f"--weights {known.weights}: an encoder's file holds one set of weights")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(known.encoder).stem).strip("-._")[:100] or "encoder"
     given = {
-        "name": _name_of(Path(known.encoder)),
+        "name": name,
         "data": _data(known.data),
         "channel": _yaml(known.channel, "--channel"),
         **({"threads": known.threads} if known.threads else {}),
@@ -68,11 +69,6 @@ def refuse_without_encoder(known: argparse.Namespace) -> None:
     for name in _ONLY:
         if getattr(known, name) is not None:
             raise ConfigError(f"--{name} is for an encoder without a run: give --encoder FILE.onnx, or leave it out")
-
-
-def _name_of(file: Path) -> str:
-    """A name for results, of the file's."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._")[:100] or "encoder"
 
 
 def _data(given: str) -> dict[str, Any]:

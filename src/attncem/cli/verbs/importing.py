@@ -69,11 +69,11 @@ def _names(found: Sequence[Imported]) -> list[str]:
 
 
 def _one_run(chosen: Sequence[Imported], known: argparse.Namespace) -> None:
-    from attncem.cli.importing import import_weights
+    from attncem.cli.importing.weights import import_weights
 
     if len(chosen) > 1:
         raise ConfigError(f"--weights is of one training: choose it with --only, one of {', '.join(_names(chosen))}")
-    run = import_weights(known.weights, chosen[0].config, known.out, which=known.which)
+    run = import_weights(Path(known.weights), chosen[0].config, known.out, which=known.which)
     show_line(text("import.run", path=run.path, accuracy=100 * run.manifest["best"]["validation_accuracy"]))
 
 

@@ -41,7 +41,7 @@ def _searches_help() -> str:
 
 
 def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
-    from attncem.campaigns.search.searching import search
+    from attncem.campaigns.searches.searching import search
     from attncem.config.options.search import Search
 
     source = Path(known.source) if Path(known.source).is_dir() else known.source
@@ -54,7 +54,11 @@ def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
 
 def _show(result: SearchResult, console: Console) -> None:
     """What every method had and gave, and where the configurations lie."""
-    console.print(table(text("search.methods.columns"), _methods(result), numbers=range(1, 5)))
+    methods = [
+        [method.name, str(method.trials), str(method.failed), f"{method.seconds / 60:.1f}", str(len(method.front))]
+        for method in result.methods
+    ]
+    console.print(table(text("search.methods.columns"), methods, numbers=range(1, 5)))
     console.print(table(text("search.levels.columns"), _levels(result), numbers=(2, 3)))
     show_line(text("search.undefended", accuracy=100 * result.undefended), console)
     key = "equal" if result.equal_budget else "unequal"
@@ -64,19 +68,13 @@ def _show(result: SearchResult, console: Console) -> None:
     show_line(text("search.folder", folder=result.folder), console)
 
 
-def _methods(result: SearchResult) -> Iterator[list[str]]:
-    for method in result.methods:
-        numbers = [str(method.trials), str(method.failed), f"{method.seconds / 60:.1f}", str(len(method.front))]
-        yield [method.name, *numbers]
-
-
 def _levels(result: SearchResult) -> Iterator[list[str]]:
     """Every level, its methods from the largest attack error on."""
     for level, drop in result.levels.items():
-        found = [
+        best = [
             (method.name, result.trial(method.levels[level])) for method in result.methods if level in method.levels
         ]
-        said = text("search.level", level=level, points=100 * drop)
-        for name, trial in sorted(found, key=lambda item: -(item[1].error or 0.0)):
+        title = text("search.level", level=level, points=100 * drop)
+        for name, trial in sorted(best, key=lambda item: -(item[1].error or 0.0)):
             numbers = [f"{100 * (trial.accuracy or 0.0):.1f}", f"{trial.error:.4g}"]
-            yield [said, name, *numbers, result.files[f"{name}-{level}"]]
+            yield [title, name, *numbers, result.files[f"{name}-{level}"]]

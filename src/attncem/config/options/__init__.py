@@ -1,1 +1,1 @@
-"""Options of everything: one class a kind, strict and frozen."""
+"""Options of everything: one strict, frozen class per kind."""

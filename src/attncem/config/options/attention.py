@@ -11,7 +11,7 @@ from attncem.config.options.surrogate_base import Memory, VarianceFloorOption, V
 
 
 class AttentionOptions(VariantOptions):
-    """What the fields that gated and slot both have mean to training; each class states them in its own words."""
+    """Effect on training of the fields that gated and slot share; each class documents them."""
 
     if TYPE_CHECKING:
         statistic: str
@@ -34,7 +34,7 @@ class AttentionOptions(VariantOptions):
 
     @property
     def in_main_optimizer(self) -> bool:
-        """As own_optimizer says."""
+        """By own_optimizer."""
         return self.own_optimizer == "main"
 
     @model_validator(mode="after")
@@ -59,40 +59,40 @@ class GatedOptions(AttentionOptions):
 
     name: Literal["gated"] = "gated"
     variant: Literal["ours", "000", "002", "004"] = "ours"
-    """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
+    """Preset for the options that are not set: that of a document (docs/documents.md), or ours."""
     hidden_dim: int = Field(64, ge=1)
-    """Hidden size of the attention (ours; the documents give none)."""
+    """Hidden size of the attention (ours; the documents have none)."""
     layer_norm: bool = True
     """LayerNorm of x inside the attention (000, 002, 004)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
-    """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random; linear is
-    factored where it would have more than 150,000 weights; random is never trained (003 asks for one)."""
+    """Map of z before the attention; auto: none up to 2048 dimensions, else conv1x1 or random; linear is factored above
+    150,000 weights; random is never trained (requested by 003)."""
     projection_dim: int = Field(128, ge=1)
     """Dimensions after the projection (003: 128)."""
     projection_channels: int = Field(16, ge=1)
     """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty: relu (000, 004), softplus (002) or bare difference (003) of log variance and
-    log floor; or the channel's capacity (ours)."""
+    """Penalty from the variance: relu (000, 004), softplus (002) or plain difference (003) of log variance and log
+    floor; or the channel's capacity (ours)."""
     variance_space: Literal["raw", "layernorm"] = "raw"
-    """Whose variance is taken: z itself (000, 004), or LayerNormed z (002)."""
+    """Variance of z (000, 004) or of LayerNormed z (002)."""
     scalar_variance: bool = False
     """One variance summed over all dimensions (004) instead of one per dimension."""
     small_sample_correction: bool = True
-    """Variance times m / (m - 1) of the m samples of a class, without which few samples report too little (ours)."""
+    """Multiply the variance of the m samples of a class by m / (m - 1); otherwise few samples report too little
+    (ours)."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "worst_case"
-    """How the attention's own weights are trained: on the penalty itself (the documents; collapses),
-    by likelihood of the released samples, by ascending the penalty (both ours), or not at all."""
+    """Training of the attention's weights: on the penalty itself (the documents; collapses), by likelihood of the
+    released samples, by maximising the penalty (both ours), or not at all."""
     uniform_mix: float = Field(0.5, ge=0, le=1)
-    """Share of uniform weights mixed in under worst_case: keeps the variance at least this part of the
-    plain one (ours)."""
+    """Share of uniform weights under worst_case: the variance is at least this part of the plain one (ours)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
     own_optimizer: Literal["adam", "main"] = "adam"
-    """Optimiser of the own weights: Adam at training.surrogate_lr (003), or as the model's, with its rate over time
+    """Optimiser of the surrogate's weights: Adam at training.surrogate_lr (003), or the model's optimiser and schedule
     (000, 002)."""
     var_threshold: float = Field(0.1, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given (000; 0.1: 003)."""
+    """Floor of the variance in units of noise_std², if variance_floor is not set (000; 0.1: 003)."""
     variance_floor: VarianceFloorOption = None
     """Absolute floor of the variance (004: 0.02), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
@@ -123,7 +123,7 @@ class GatedOptions(AttentionOptions):
     class_gate_b: float = 0.05
     """Offset of the class gate (002)."""
     slot_power: float | None = None
-    """Further class weight (share of the class)^slot_power; 002 names 2.0 but uses it in no formula."""
+    """Additional class weight (share of the class)^slot_power; 002 mentions 2.0 but has no formula for it."""
     attention_loss_scale: float = Field(1.0, ge=0)
     """Factor on rob_loss (000: 0.25, 002: 0.1)."""
     attention_warmup_epochs: int = Field(0, ge=0)
@@ -153,12 +153,12 @@ class SlotOptions(AttentionOptions):
 
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
-    """Preset whose values fill the options not given: that of a document (docs/documents.md), or ours."""
+    """Preset for the options that are not set: that of a document (docs/documents.md), or ours."""
     tokens: Literal["sample", "spatial"] = "sample"
-    """What the slots are formed over: whole samples, or the positions of z, a sample's responsibility being the
-    mean over its own (003's fourth problem); the moments stay on z."""
+    """Slots over whole samples, or over the positions of z, where the responsibility of a sample is the mean over its
+    positions (003's fourth problem); the moments use z."""
     num_slots: int = Field(8, ge=1)
-    """Slots a class (001, 003)."""
+    """Slots per class (001, 003)."""
     slot_dim: int = Field(64, ge=1)
     """Size of slots and of projected samples (ours; the documents: the size of the flat z, which needs
     projection none and slot_dim equal to it)."""
@@ -167,50 +167,50 @@ class SlotOptions(AttentionOptions):
     slot_iterations: int = Field(3, ge=1)
     """Rounds of the slot attention (001)."""
     rounds_gradient: Literal["all", "last"] = "last"
-    """Which rounds the own weights' gradient passes: all (001, 003), or the last, what it is given taken as settled
-    (ours, after Chang 2022); of three rounds' backward one is left."""
+    """Rounds that the gradient of the surrogate's weights passes: all (001, 003), or only the last, with its input as a
+    constant (ours, after Chang 2022), which needs one of three backward passes."""
     renormalise: bool = True
-    """Attention renormalised over the samples (003; 001's equation 6 leaves it out)."""
+    """Renormalise the attention over the samples (003; 001's equation 6 does not)."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout after the cross attention's projection (003, without a value)."""
     projection: Literal["auto", "none", "conv1x1", "linear", "random"] = "auto"
-    """Map of z to slot_dim; auto: none where z has that size, linear up to 150,000 weights, else conv1x1 or
-    random; linear is factored where it would have more; random is never trained (003 asks for one)."""
+    """Map of z to slot_dim; auto: none if z has that size, linear up to 150,000 weights, else conv1x1 or random; linear
+    is factored above that; random is never trained (requested by 003)."""
     projection_channels: int = Field(16, ge=1)
     """Channels after the 1x1 convolution of projection conv1x1 (ours)."""
     moments: Literal["slots", "class"] = "slots"
     """Variance around each slot's mean (001), or one unbiased variance over the class (003)."""
     statistic: Literal["hinge", "softplus", "difference", "capacity"] = "capacity"
-    """From variance to penalty, as in gated: hinge (003), softplus (001), difference (003), capacity (ours)."""
+    """Penalty from the variance, as in gated: hinge (003), softplus (001), difference (003), capacity (ours)."""
     variance_space: Literal["raw", "enhanced"] = "raw"
-    """Whose variance is taken: z itself, under responsibilities of the enhanced features (ours); or the
-    enhanced features, under responsibilities of the LayerNormed ones (001, 003)."""
+    """Variance of z with responsibilities of the enhanced features (ours), or of the enhanced features with
+    responsibilities of the LayerNormed ones (001, 003)."""
     small_slot_correction: bool = True
-    """Adds the class variance over the slot's effective samples, without which small slots report too little
+    """Add the class variance divided by the slot's effective samples; otherwise small slots report too little
     (ours)."""
     learn: Literal["penalty", "fit", "worst_case", "frozen"] = "fit"
-    """How the own weights are trained: on the penalty itself (001; collapses), by held-out likelihood under the
-    slots' mixture, by ascending the penalty (both ours), or not at all (003 as it ran)."""
+    """Training of the surrogate's weights: on the penalty itself (001; collapses), by held-out likelihood under the
+    slots' mixture, by maximising the penalty (both ours), or not at all (003 as run)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through slots and responsibilities (the documents: through)."""
     own_optimizer: Literal["adam", "main"] = "adam"
-    """Optimiser of the own weights: Adam at training.surrogate_lr (003), or as the model's, with its rate over time
+    """Optimiser of the surrogate's weights: Adam at training.surrogate_lr (003), or the model's optimiser and schedule
     (000)."""
     var_threshold: float = Field(0.1, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given (003)."""
+    """Floor of the variance in units of noise_std², if variance_floor is not set (003)."""
     variance_floor: VarianceFloorOption = None
     """Absolute floor of the variance (003 proposes 0.05), or one scheduled over epochs; replaces var_threshold."""
     gamma: float = Field(1e-6, gt=0)
     """Added to variance and floor inside the logs (003)."""
     eps_var: float = Field(1e-6, ge=0)
-    """Lower clamp of the variance (003 gives no value)."""
+    """Lower clamp of the variance (003 has no value)."""
     difference_bound: float = Field(-2.0, le=0)
     """Lower bound of the statistic difference (ours)."""
     softness: float | None = Field(None, gt=0)
     """Softness T of the statistic difference: e·sigmoid(e/T) of the log ratio e, the relu as T goes to 0 (our reading
     of 003's soft coefficient); null: e itself."""
     assign_temp: float = Field(10.0, gt=0)
-    """Start of the responsibilities' learnable inverse temperature (ours; 001 gives no value)."""
+    """Initial inverse temperature of the responsibilities, learnable (ours; 001 has no value)."""
     slot_power: float = Field(1.0, gt=0)
     """Slot weights (mass / samples)^slot_power, normalised (002: 2.0); fit and worst_case need 1."""
     dimension_gate: bool = False
@@ -234,9 +234,9 @@ class SlotOptions(AttentionOptions):
     class_gate_b: float = 0.05
     """Offset of the class gate (002)."""
     learnable_scalars: bool = False
-    """The scalars of gates, softplus, margin and slot power learn under learn penalty (001)."""
+    """With learn penalty, train the scalars of gates, softplus, margin and slot power (001)."""
     early_shut_off: bool = False
-    """Replace the loss by 0 at first and while the gates are high on average (000, 001); can latch."""
+    """Replace the loss by 0 at the start and while the gates are high on average (000, 001); can latch."""
     early_shut_steps: int = Field(100, ge=0)
     """Calls without penalty at the start, counted from the end of the warm-up (000, 001)."""
     early_hard_thresh: float = Field(0.95, ge=0, le=1)
@@ -286,24 +286,24 @@ class HybridOptions(VariantOptions):
 
     name: Literal["hybrid"] = "hybrid"
     variant: Literal["ours", "000"] = "ours"
-    """Preset whose values fill the options not given: 000's plan with the documents' two parts, or ours."""
+    """Preset for the options that are not set: 000's plan with the two parts of the documents, or ours."""
     gated: GatedOptions = GatedOptions()
     """The gated part, on every class."""
     slot: SlotOptions = SlotOptions()
     """The slot part, on the marked classes."""
     slot_weight: float = Field(1.0, gt=0)
-    """Weight of the slot penalty that a marked class gets beside the gated one (ours)."""
+    """Weight of the slot penalty of a marked class, in addition to the gated one (ours)."""
     max_risk_classes: int | None = Field(None, ge=1)
-    """Number of marked classes; null: as risk_quantile says."""
+    """Number of marked classes; null: by risk_quantile."""
     risk_quantile: float = Field(0.75, ge=0, lt=1)
-    """Classes above this quantile of the risk are marked, when max_risk_classes is not given (ours)."""
+    """Mark classes above this quantile of the risk, if max_risk_classes is not set (ours)."""
     risk_momentum: float = Field(0.99, ge=0, lt=1)
-    """Share of the old value in the running mean of a class's penalty, step by step (ours)."""
+    """Share of the old value in the running mean of a class's penalty, per step (ours)."""
     risk_audit: str | None = None
-    """Run folder, or folder of an audit, whose error per class marks the classes for the whole training, instead of
-    the running mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
+    """Run folder or audit folder whose error per class marks the classes for the whole training, instead of the running
+    mean of their penalty: the lowest MSE of its strongest attack is the highest risk."""
     risk_by: Literal["mean", "exposed"] = "mean"
-    """Which MSE of a class in the audit: the mean, or that below which its most exposed 5 % of images lie (ours)."""
+    """MSE of a class in the audit: the mean, or the 5th percentile, that of its most exposed images (ours)."""
 
     @model_validator(mode="after")
     def _refuse_two_scales(self) -> HybridOptions:
@@ -330,7 +330,7 @@ class HybridOptions(VariantOptions):
         return self.gated.in_main_optimizer
 
     def num_risk_classes(self, num_classes: int) -> int:
-        """Size of the marked set among so many classes."""
+        """Size of the marked set for a number of classes."""
         if self.max_risk_classes is not None:
             return self.max_risk_classes
         # 0.3 · 10 is a little more than 3 in binary.

@@ -21,7 +21,7 @@ from attncem.config.options.suites import load_suite, select_rows
 from attncem.config.threats import THREATS, with_releases
 
 _OWN = ("name", "seed")
-"""Keys of a run that the campaign itself sets, for every cell another."""
+"""Keys of a run that the campaign sets for each cell."""
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -43,14 +43,14 @@ Grid = Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], AfterVali
 
 
 class ArmOptions(Options):
-    """One of the things that are compared: a configuration, and what is laid over it."""
+    """One of the compared settings: a configuration and its overrides."""
 
     config: str | None = None
     """Packaged configuration or YAML file, relative to the campaign's file; null: the campaign's."""
     set: Settings = Field({})
     """Options of its runs by dotted key, over the campaign's."""
     grid: Grid = Field({})
-    """Lists of values by dotted key, beside the campaign's; those of the same key replace them."""
+    """Lists of values by dotted key, in addition to the campaign's; the same key replaces them."""
 
 
 class CampaignAudit(Options):
@@ -63,21 +63,21 @@ class CampaignAudit(Options):
     threat: str = "train"
     """What the adversary knows, owns and sees."""
     releases: int | None = Field(None, ge=1)
-    """Releases of each image that it sees; null: as the threat model says."""
+    """Number of releases of each image; null: as in the threat model."""
     on: Literal["test", "validation"] = "test"
-    """Images that the runs are judged on."""
+    """Evaluation images."""
     weights: str = "best"
     """Checkpoint: best, last or its name."""
     only: list[str] = Field([])
-    """These rows or methods alone."""
+    """Only these rows or methods."""
     skip: list[str] = Field([])
-    """Not these rows or methods."""
+    """Omit these rows or methods."""
     reference: str | None = None
-    """An arm: its run of the same seed is the undefended reference of probes."""
+    """An arm whose run of the same seed is the undefended reference of probes."""
 
     @property
     def key(self) -> str:
-        """A name for what is asked, under which a finished one is found again."""
+        """A name of the audit by which a finished one is found again."""
         asked = self.model_dump(mode="json", exclude_defaults=True)  # an option that is new one day changes no key
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -96,23 +96,23 @@ class Campaign(Options):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the campaign, used for its folder and in its report."""
     meaning: str = ""
-    """What it shall show, in a line."""
+    """Purpose of the campaign, in one line."""
     config: str = "demo-none"
-    """Packaged configuration or YAML file of every arm that names none."""
+    """Packaged configuration or YAML file; default of every arm."""
     set: Settings = Field({})
     """Options of every run by dotted key, e.g. `training.epochs: 20`."""
     arms: dict[str, ArmOptions] = Field(min_length=1)
-    """What is compared, by name; each with `config`, `set` and `grid` of its own, or `{}`."""
+    """Compared settings by name, each with its `config`, `set` and `grid`, or `{}`."""
     grid: Grid = Field({})
-    """Lists of values by dotted key; every arm is run at every combination."""
+    """Lists of values by dotted key; every arm runs at every combination."""
     seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 1
-    """How many seeds (from 0 on), or a list of them."""
+    """Number of seeds (from 0), or a list of them."""
     audits: list[CampaignAudit] = Field([CampaignAudit()])
-    """Audits of every run; an empty list: training alone."""
+    """Audits of every run; an empty list: only training."""
     equal_time_to: str | None = None
-    """An arm whose training time all others get: their epochs are scaled once, by measured seconds an epoch."""
+    """An arm whose training time all others get: their epochs are scaled once, by measured seconds per epoch."""
     portraits: bool = True
-    """Whether to keep what the report's explain pages show, for the first seed of every arm and point."""
+    """Whether to store the data of the report's explain pages, for the first seed of every arm and point."""
 
     @field_validator("arms")
     @classmethod
@@ -171,7 +171,7 @@ def located(campaign: Campaign, source: object, settings: Mapping[str, Any] | No
 
 
 def split_overrides(overrides: Sequence[str], root: type[Options]) -> tuple[list[str], dict[str, Any]]:
-    """Overrides of the root's own keys, and those of the runs."""
+    """Overrides of the campaign's keys, and those of the runs."""
     own = [text for text in overrides if text.partition("=")[0].partition(".")[0].strip() in root.model_fields]
     own = [text for text in own if not text.startswith("set.")]
     others = [text.removeprefix("set.") for text in overrides if text not in own]

@@ -1,4 +1,4 @@
-"""Options of the channels: what the client does to z before it leaves."""
+"""Options of the channels, which change z before it leaves the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from attncem.config.options.base import Options
 
 SLACK = 2.0**-10
-"""Share s of ε and of δ that `local_dp` keeps back for its noise being drawn with finite numbers."""
+"""Share s of ε and of δ that `local_dp` reserves for drawing its noise with finite numbers."""
 CELL_ERROR = 2.0**-33
 """κ: |ln| of a multiple's probability as drawn over the ideal one, for one feature (docs/channels.md)."""
 CELL_DEFECT = 2.0**-114
@@ -19,30 +19,30 @@ CELL_DEFECT = 2.0**-114
 
 
 class ChannelOptions(Options):
-    """What every channel has."""
+    """Options of every channel."""
 
     name: str
     place: ClassVar[int | None] = None
-    """Place in the documents' order: noise, DP noise, dropout, top-k, and ours: quantise. None: no matter."""
+    """Place in the documents' order: noise, DP noise, dropout, top-k, and ours: quantise. None: any place."""
     adds_noise: ClassVar[bool] = False
-    """Whether it is a channel that adds noise to z."""
+    """Whether the channel adds noise to z."""
 
     @property
     def added_noise_std(self) -> float:
-        """Standard deviation of the noise that is added to each feature."""
+        """Standard deviation of the noise added to each feature."""
         return 0.0
 
 
 class RandomOptions(ChannelOptions):
-    """What every channel has that draws at random."""
+    """Options of every random channel."""
 
     noise: Literal["fresh", "keyed"] = "fresh"
-    """At inference: a new draw for every release, or one derived from a key and the input, the same for
-    the same input (training always draws anew)."""
+    """At inference: a new draw for every release, or one derived from a key and the input, the same for the same input
+    (training always uses new draws)."""
 
 
 class AddedOptions(RandomOptions):
-    """What channels share that add noise of a given strength."""
+    """Options of channels that add noise of a given strength."""
 
     place = 0
     adds_noise = True
@@ -51,7 +51,7 @@ class AddedOptions(RandomOptions):
 
     @property
     def added_noise_std(self) -> float:
-        """As given."""
+        """The configured value."""
         return self.noise_std
 
 
@@ -62,7 +62,7 @@ class GaussianOptions(AddedOptions):
 
 
 class IdentityOptions(ChannelOptions):
-    """Releases z as it is."""
+    """Releases z unchanged."""
 
     name: Literal["identity"] = "identity"
 
@@ -74,7 +74,7 @@ class LaplaceOptions(AddedOptions):
     noise_std: float = Field(0.1, ge=0)
     """Standard deviation √2 · b of the noise, in the units of z."""
     scale: float | None = Field(None, ge=0)
-    """Scale b; when given, noise_std follows from it."""
+    """Scale b; if set, noise_std follows from it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -98,10 +98,10 @@ class ShapedOptions(AddedOptions):
 
     name: Literal["shaped"] = "shaped"
     noise_std: float = Field(0.1, ge=0)
-    """Root mean square of the noise over the features, in the units of z, whatever the tilt."""
+    """Root mean square of the noise over the features, in the units of z, for any tilt."""
     tilt: float = Field(1.0, ge=-3, le=3)
-    """A wave of f half periods has noise in proportion to (1 + f)^−tilt: above 0 most of it lies on what is coarse,
-    below 0 on what is fine; 0 is gaussian. Features that are no maps (tokens, vectors) get gaussian's always."""
+    """The noise of a wave with f half periods is proportional to (1 + f)^−tilt: above 0 low frequencies get most of it,
+    below 0 high ones; 0 is gaussian. Tokens and vectors always get gaussian noise."""
 
 
 class LocalDPOptions(RandomOptions):
@@ -111,7 +111,7 @@ class LocalDPOptions(RandomOptions):
     adds_noise = True
     name: Literal["local_dp"] = "local_dp"
     clip: float = Field(1.0, ge=1e-15, le=1e15)
-    """Largest L2 norm C of one sample's z; longer ones are scaled down. Any two samples differ by at most 2C."""
+    """Largest L2 norm C of one sample's z; longer vectors are scaled down. Any two samples differ by at most 2C."""
     epsilon: float = Field(10.0, gt=0)
     """ε of one release, in nats; k fresh releases of one input spend more. Its largest value follows from delta and
     the number of features: 50 for 8192 of them at 1e-5."""
@@ -131,11 +131,11 @@ class LocalDPOptions(RandomOptions):
 
     @property
     def grid(self) -> float:
-        """What leaves a device is a multiple of this power of two, between σ/2^11 and σ/2^10."""
+        """Releases on a device are multiples of this power of two, between σ/2^11 and σ/2^10."""
         return math.ldexp(1.0, math.frexp(self.added_noise_std)[1] - 11)
 
     def problem_with(self, features: int) -> str | None:
-        """Why noise as it is drawn cannot hold (ε, δ) for so many features of a sample; None: it does."""
+        """Why the drawn noise cannot give (ε, δ) for this number of features; None: it can."""
         least, largest = epsilon_range(self.delta, features)
         if least <= self.epsilon <= largest:
             return None
@@ -149,14 +149,14 @@ class LocalDPOptions(RandomOptions):
 
 
 class DropoutOptions(RandomOptions):
-    """Sets each feature to zero with probability `rate`, at inference too."""
+    """Sets each feature to zero with probability `rate`, also at inference."""
 
     place = 2
     name: Literal["dropout"] = "dropout"
     rate: float = Field(0.1, ge=0, lt=1)
-    """Probability with which a feature is set to zero."""
+    """Probability that a feature is set to zero."""
     rescale: bool = False
-    """Divide what is kept by 1 − rate, so that the mean stays; the baseline does not."""
+    """Divide the kept values by 1 − rate, which preserves the mean; the baseline does not."""
 
 
 class TopKOptions(ChannelOptions):
@@ -165,8 +165,8 @@ class TopKOptions(ChannelOptions):
     place = 3
     name: Literal["top_k"] = "top_k"
     keep: float = Field(0.5, gt=0, le=1)
-    """Share of a sample's values that is kept, at least one value (the baseline's `topkprune<r>` is keep = 1 − r,
-    but over the whole batch)."""
+    """Share of a sample's values to keep, at least one value (the baseline's `topkprune<r>` is keep = 1 − r, but over
+    the whole batch)."""
 
 
 class QuantiseOptions(ChannelOptions):
@@ -177,9 +177,9 @@ class QuantiseOptions(ChannelOptions):
     bits: int = Field(8, ge=1, le=16)
     """Bits per feature: 2^bits levels, `low` and `high` among them."""
     low: float = 0.0
-    """Lowest level; what is below is released as this."""
+    """Lowest level; lower values become this."""
     high: float = 1.0
-    """Highest level; what is above is released as this."""
+    """Highest level; higher values become this."""
 
     @model_validator(mode="after")
     def _range_is_not_empty(self) -> QuantiseOptions:

@@ -1,4 +1,4 @@
-"""Options of the data: which set, where it lies, how it is split and augmented."""
+"""Options of the data: which set, its location, split and augmentation."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ class DataOptions(Options):
     name: str = "fashion_mnist_mini"
     """Data set; `attncem data` lists them."""
     root: str | None = None
-    """Folder of the data set, or the one above it; without it $ATTNCEM_DATA and ./data are searched."""
+    """Folder of the data set or its parent folder; default: search $ATTNCEM_DATA and ./data."""
     image_size: int | None = Field(None, ge=8, le=1024)
-    """Sets of image files: scale every image to this many pixels square; without it all must have one size."""
+    """Sets of image files: scale every image to this many pixels square; default: all must have one size."""
     placement: Literal["auto", "device", "host"] = "auto"
-    """Where the images lie: on the device, or in the host's memory, from which batches are streamed; auto: on the
-    device where they fill at most half of its free memory."""
+    """Memory of the images: the device, or the host, which streams batches; auto: the device if they fill at most half
+    of its free memory."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
-    """Part of the training images kept for choosing models."""
+    """Part of the training images for validation."""
     held_out_fraction: float = Field(0.1, ge=0, lt=1)
     """Part of the training images that only a `held_out` attacker owns."""
     split_seed: int = Field(0, ge=0)
-    """Seed of the split; apart from the run's seed, so that runs with other seeds share the split."""
+    """Seed of the split; separate from the run's seed, so runs with different seeds share the split."""
     crop_padding: int = Field(0, ge=0, le=1024)
     """Augmentation: random crop after padding by this many pixels (the baseline: 4)."""
     horizontal_flip: bool = False
     """Augmentation: mirror half of the images."""
     rotation_degrees: float = Field(0.0, ge=0, le=180)
-    """Augmentation: rotation by up to this angle either way (the baseline: 15)."""
+    """Augmentation: rotation by up to this angle in both directions (the baseline: 15)."""
 
     @model_validator(mode="after")
     def _leave_something_to_train(self) -> DataOptions:

@@ -1,4 +1,4 @@
-"""Options of an encoder that comes as an ONNX file: how it takes its images, and where it is cut."""
+"""Options of an encoder in an ONNX file: its input, and where it is cut."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from attncem.config.options.base import Options
 
 
 class EncoderOptions(Options):
-    """What an ONNX file does not say of itself. Images are in [0, 1] before mean and std."""
+    """Facts that an ONNX file does not contain. Images are in [0, 1] before mean and std."""
 
     model_config = ConfigDict(title="encoder's options")
 
     size: int | None = Field(None, ge=8, le=1024)
-    """Pixels that folders of pictures are scaled to, square; without it the size that the file fixes, if it does."""
+    """Size to which pictures are scaled, square; default: the size fixed in the file, if any."""
     mean: list[float] = Field([0.0], min_length=1, max_length=3)
-    """What is taken from each channel, or one number for all."""
+    """Subtracted from each channel, or one number for all."""
     std: list[float] = Field([1.0], min_length=1, max_length=3)
-    """What each channel is divided by then, or one number for all; 0.0039215686 gives pixels from 0 to 255."""
+    """Divisor of each channel, or one number for all; 0.0039215686 gives pixels from 0 to 255."""
     layout: Literal["nchw", "nhwc"] = "nchw"
-    """Order of the input's axes: channels before or behind height and width."""
+    """Order of the input's axes: channels before or after height and width."""
     output: str | None = Field(None, max_length=1000)
-    """The tensor that leaves the client, any of the graph's; without it the file's only output."""
+    """The tensor that leaves the client, any tensor of the graph; default: the file's only output."""
 
     @model_validator(mode="after")
     def _scale_makes_sense(self) -> EncoderOptions:

@@ -1,4 +1,4 @@
-"""Options of the network and of where it is cut."""
+"""Options of the network and its cut."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from attncem.config.options.base import Options
 
 
 class NoFrontEndOptions(Options):
-    """The normalised picture as it is."""
+    """The normalised picture, unchanged."""
 
     name: Literal["none"] = "none"
 
 
 class StandardiseOptions(Options):
-    """Each picture loses its own mean colour and is divided by its own deviation."""
+    """Subtracts the mean colour of each picture and divides by its standard deviation."""
 
     name: Literal["standardise"] = "standardise"
 
 
 class BlurOptions(Options):
-    """What front ends share that take out what a Gaussian blur keeps."""
+    """Options of front ends that remove a Gaussian blur."""
 
     name: str
     s: float = Field(3.0, gt=0, le=64)
-    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+    """Standard deviation of the blur in pixels; its radius is int(2.5 s + 0.5) pixels, with reflected borders."""
     a: float = Field(0.0, ge=0, le=1)
-    """Part of the blurred picture that stays."""
+    """Part of the blurred picture to keep."""
 
 
 class HighPassOptions(BlurOptions):
-    """The picture without what a blur keeps of it, times 2."""
+    """The picture minus its blur, times 2."""
 
     name: Literal["high_pass"] = "high_pass"
     s: float = Field(2.0, gt=0, le=64)
-    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+    """Standard deviation of the blur in pixels; its radius is int(2.5 s + 0.5) pixels, with reflected borders."""
 
 
 class HighPassStandardiseOptions(BlurOptions):
-    """The picture without what a blur keeps of it, divided by its own deviation."""
+    """The picture minus its blur, divided by its standard deviation."""
 
     name: Literal["high_pass_standardise"] = "high_pass_standardise"
     s: float = Field(2.0, gt=0, le=64)
-    """Deviation of the blur in pixels; it reaches int(2.5 s + 0.5) pixels to either side, borders reflected."""
+    """Standard deviation of the blur in pixels; its radius is int(2.5 s + 0.5) pixels, with reflected borders."""
 
 
 class LocalContrastOptions(BlurOptions):
-    """The picture without what a blur keeps of it, divided by its deviation around each pixel (Jarrett et al. 2009)."""
+    """The picture minus its blur, divided by its local standard deviation (Jarrett et al. 2009)."""
 
     name: Literal["local_contrast"] = "local_contrast"
 
 
 class LearnedContrastOptions(BlurOptions):
-    """As local_contrast, but the weights of its two blurs are learned; they begin as the Gaussian's."""
+    """As local_contrast, with learned weights of its two blurs, which start as the Gaussian."""
 
     name: Literal["learned_contrast"] = "learned_contrast"
     s: float = Field(3.0, gt=0, le=64)
-    """Deviation in pixels of the Gaussian that both begin as; they reach int(2.5 s + 0.5) pixels to either side,
-    borders reflected."""
+    """Standard deviation in pixels of the initial Gaussian; the radius is int(2.5 s + 0.5) pixels, with reflected
+    borders."""
 
 
 class BlockDCTOptions(Options):
-    """The lowest frequencies of every block of 8×8 pixels times `a`, as face recognition without them has it."""
+    """Multiplies the lowest frequencies of every 8×8 block by `a`, as in privacy-preserving face recognition."""
 
     name: Literal["block_dct"] = "block_dct"
     n: int = Field(1, ge=1, le=64)
-    """Coefficients, the first in zig-zag order, that are multiplied; 1: each block's mean alone."""
+    """Number of coefficients to multiply, in zig-zag order; 1: only the mean of each block."""
     a: float = Field(0.0, ge=0, le=1)
-    """What they are multiplied by."""
+    """Their factor."""
 
 
 FrontEndOptions = Annotated[
@@ -82,7 +82,7 @@ FrontEndOptions = Annotated[
     | BlockDCTOptions,
     Field(discriminator="name"),
 ]
-"""Options of any front end, told apart by ``name``."""
+"""Options of any front end, distinguished by ``name``."""
 
 
 class BottleneckOptions(Options):
@@ -102,18 +102,18 @@ class SparseCodingOptions(Options):
     """Wᵀ soft(W z, threshold) between bottleneck and sigmoid, W learned (the baseline's SCA layer)."""
 
     threshold: float = Field(0.01, ge=0)
-    """What every code is shrunk by (the baseline: 0.01)."""
+    """Soft threshold of the codes (the baseline: 0.01)."""
 
 
 class PruningOptions(Options):
-    """Once, the least important channels of the client are closed (the baseline's form of PATROL)."""
+    """Closes the least important channels of the client once (the baseline's form of PATROL)."""
 
     after: float = Field(0.75, gt=0, lt=1)
-    """Part of the training after which it happens, rounded to an epoch (the baseline's pruning180 of 240 epochs)."""
+    """Part of the training before it, rounded to an epoch (the baseline's pruning180 of 240 epochs)."""
     ratio: float = Field(0.05, gt=0, lt=1)
-    """Share of every layer's channels that is closed (the baseline: 0.05)."""
+    """Share of every layer's channels to close (the baseline: 0.05)."""
     keep_up_to: int = Field(32, ge=1)
-    """Convolutions of at most so many outputs stay whole (the baseline: 32)."""
+    """Convolutions with at most this many outputs are not pruned (the baseline: 32)."""
     batches: int = Field(8, ge=1)
     """Training batches on which the importance of channels is measured (the baseline: one image of random noise)."""
 
@@ -130,22 +130,22 @@ class ModelOptions(Options):
     arguments: dict[str, bool | int | float | str] = Field({})
     """Further arguments of a torchvision/ or timm/ network, e.g. {img_size: 64}."""
     front_end: FrontEndOptions = NoFrontEndOptions()
-    """What the client takes out of the normalised picture before its first layer."""
+    """Front end: what the client removes from the normalised picture before its first layer."""
     width: int | None = Field(None, ge=4, le=512)
-    """Channels of the first stage, with which the others scale; null: the architecture's own."""
+    """Channels of the first stage, which scale all others; null: the architecture's default."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()
     """Bottleneck at the end of the client; null: none."""
     extra_layer: bool = False
-    """vgg11_bn: one more convolution at the start, of a quarter of the width (the baseline has it with pruning)."""
+    """vgg11_bn: an additional first convolution of a quarter of the width (the baseline has it with pruning)."""
     blocks: int | None = Field(None, ge=0, le=100)
-    """thin_vgg11_bn: residual blocks of the client; null: 17, which cost what the stages cost that they replace."""
+    """thin_vgg11_bn: residual blocks of the client; null: 17, which cost as much as the stages they replace."""
     sparse_coding: SparseCodingOptions | None = None
     """Sparse coding layer after the bottleneck, before the sigmoid; null: none."""
     pruning: PruningOptions | None = None
     """Pruning of the client's channels during training; null: none."""
     sigmoid: bool = True
-    """Sigmoid at the end of the client: bounds z, so that noise cannot be outgrown."""
+    """Sigmoid at the end of the client: bounds z, so z cannot outgrow the noise."""
     init_from: str | None = None
-    """Start from these weights: a run folder (its best checkpoint) or a .safetensors file; null: from random ones."""
+    """Initial weights: a run folder (its best checkpoint) or a .safetensors file; null: random."""
     init_parts: Literal["both", "client", "server"] = "both"
-    """Which halves init_from fills; the other one starts from random weights."""
+    """Halves that init_from loads; the other one starts with random weights."""

@@ -1,4 +1,4 @@
-"""Options of the penalties: further terms of the loss, beside the surrogate's."""
+"""Options of the penalties: terms of the loss in addition to the surrogate's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from attncem.config.options.base import Options
 
 
 class PenaltyOptions(Options):
-    """What every penalty has."""
+    """Options of every penalty."""
 
     name: str
     weight: float = Field(0.3, ge=0)
     """Weight of the term in the loss (the baseline's run_exp.sh: 0.3)."""
     reads: Literal["clean", "released"] = "clean"
-    """What it looks at: z before the channel, as the baseline does, or what leaves the client."""
+    """Its input: z before the channel, as in the baseline, or after it."""
     warmup_epochs: int = Field(0, ge=0)
     """First epochs without the term (ours)."""
 
@@ -26,30 +26,30 @@ class DistanceCorrelationOptions(PenaltyOptions):
 
     name: Literal["distance_correlation"] = "distance_correlation"
     estimate: Literal["biased", "corrected"] = "biased"
-    """biased: dCor of the batch as NoPeek and the baseline take it, near 1 in high dimensions whatever z says of x;
-    corrected: the unbiased estimate of dCor² (Székely and Rizzo, 2013), where it is above 0."""
+    """biased: dCor of the batch as in NoPeek and the baseline, near 1 in high dimensions for any z; corrected: the
+    unbiased estimate of dCor² (Székely and Rizzo, 2013), if above 0."""
 
 
 class AdversarialOptions(PenaltyOptions):
-    """A decoder trained beside the model; the client is penalised where it recovers too much (ARL, ResSFL)."""
+    """A decoder trained together with the model; the client is penalised where it recovers too much (ARL, ResSFL)."""
 
     name: Literal["adversarial"] = "adversarial"
     warmup_epochs: int = Field(1, ge=0)
-    """First epochs in which only the decoder learns (ours; the baseline trains it for 30 epochs beforehand, on test
+    """First epochs in which only the decoder learns (ours; the baseline first trains it for 30 epochs on test
     images)."""
     loss: Literal["ssim", "mse"] = "ssim"
-    """What the decoder is trained on and the client is penalised by."""
+    """Loss of the decoder and penalty of the client."""
     threshold: float | None = None
-    """The client is penalised where SSIM is above, or MSE below this; null: 0.5 for SSIM (run_exp.sh), and for MSE
-    1, which is always (the baseline)."""
+    """The client is penalised if SSIM is above or MSE below this; null: 0.5 for SSIM (run_exp.sh), and 1 for MSE, i.e.
+    always (the baseline)."""
     steps: int = Field(1, ge=1)
     """Steps of the decoder on each batch it trains on (the baseline: gan_adv_stepK)."""
     every: int = Field(1, ge=1)
-    """The decoder trains on every so many-th batch of an epoch (the baseline's optimize_computation)."""
+    """The decoder trains on every n-th batch of an epoch (the baseline's optimize_computation)."""
     lr: float = Field(1e-3, gt=0)
-    """Adam's highest rate for the decoder (the baseline: 1e-3)."""
+    """Highest learning rate of the decoder's Adam (the baseline: 1e-3)."""
     lr_milestones: tuple[float, ...] = (0.25, 0.625)
-    """Where that rate drops, as parts of the training (the baseline: epochs 60 and 150 of 240)."""
+    """Drops of that rate, as fractions of the training (the baseline: epochs 60 and 150 of 240)."""
     lr_factor: float = Field(0.2, gt=0, le=1)
     """Each drop multiplies the rate by this (the baseline: 0.2)."""
     blocks: int = Field(4, ge=0)
@@ -59,7 +59,7 @@ class AdversarialOptions(PenaltyOptions):
 
     @property
     def limit(self) -> float:
-        """The threshold as given, else the loss's own."""
+        """The threshold, or the default of the loss."""
         return {"ssim": 0.5, "mse": 1.0}[self.loss] if self.threshold is None else self.threshold
 
 

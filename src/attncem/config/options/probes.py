@@ -10,35 +10,35 @@ from attncem.config.options.base import Options
 
 
 class ReidentificationOptions(Options):
-    """Which of some candidate images was released: the adversary releases each of them itself, and compares."""
+    """Which of several candidate images was released: the adversary releases each of them and compares."""
 
     name: Literal["reidentification"] = "reidentification"
     candidates: int = Field(1000, ge=2)
-    """Images that the true one stands among; all evaluation images where there are fewer."""
+    """Number of candidates, including the true one; all evaluation images if there are fewer."""
     num_releases: int = Field(8, ge=1)
-    """Own releases of each candidate averaged."""
+    """Releases of each candidate that are averaged."""
 
 
 class ByPictureOptions(Options):
-    """Which of some candidate images a reconstruction shows: in pixels, and in features of a reference network."""
+    """Which of several candidate images a reconstruction shows, in pixels and in features of a reference network."""
 
     name: Literal["reidentification_by_picture"] = "reidentification_by_picture"
     candidates: int = Field(1000, ge=2)
-    """Images that the true one stands among; all evaluation images where there are fewer."""
+    """Number of candidates, including the true one; all evaluation images if there are fewer."""
 
 
 class LabelLeakageOptions(Options):
-    """What a linear head learns of the labels from few labelled releases (model completion)."""
+    """Labels that a linear head learns from few labelled releases (model completion)."""
 
     name: Literal["label_leakage"] = "label_leakage"
     labels: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 16, 40), min_length=1)
-    """Labelled releases of each class; every number gives an accuracy of its own."""
+    """Labelled releases per class; each number gives an accuracy."""
     draws: int = Field(5, ge=1)
-    """Choices of the labelled images that the accuracy is the mean over."""
+    """Number of random choices of the labelled images; the accuracy is their mean."""
 
 
 class AttributeLeakageOptions(Options):
-    """What a linear head learns of an attribute from labelled releases: a group of classes, or a column of a table."""
+    """An attribute that a linear head learns from labelled releases: a group of classes, or a column of a table."""
 
     name: Literal["attribute_leakage"] = "attribute_leakage"
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -46,9 +46,9 @@ class AttributeLeakageOptions(Options):
     attribute: str | None = None
     """Column of the table, instead of groups."""
     file: str | None = None
-    """The table; without it attributes.csv in the folder of the data set."""
+    """The table; default: attributes.csv in the folder of the data set."""
     labelled: int = Field(4000, ge=2)
-    """Own images whose attribute the adversary knows, at most."""
+    """Largest number of the adversary's images with a known attribute."""
 
     @model_validator(mode="after")
     def _divide_classes(self) -> Self:
@@ -65,14 +65,14 @@ class AttributeLeakageOptions(Options):
 
 
 class MembershipOptions(Options):
-    """Whether a release tells that its image was trained on."""
+    """Whether a release reveals that its image was in the training set."""
 
     name: Literal["membership"] = "membership"
     pairs: int = Field(4000, ge=20)
-    """Most pairs of a training image and an evaluation image of the same class."""
+    """Largest number of pairs of a training image and an evaluation image of the same class."""
 
 
 ProbeOptions = (
     ReidentificationOptions | ByPictureOptions | LabelLeakageOptions | AttributeLeakageOptions | MembershipOptions
 )
-"""Options of any probe, told apart by ``name``."""
+"""Options of any probe, distinguished by ``name``."""

@@ -1,4 +1,4 @@
-"""RunConfig: everything that decides a run, in one validated object."""
+"""RunConfig: all options of a run in one validated object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attncem.config.options.training import TrainingOptions
 
 
 class RunConfig(Options):
-    """One training run. The same object lies in the run folder, the checkpoint and the report."""
+    """One training run. The run folder, the checkpoint and the report contain the same object."""
 
     packaged = "runs"
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
@@ -25,18 +25,18 @@ class RunConfig(Options):
     seed: int = Field(0, ge=0)
     """One seed; generators for data, initial weights, noise and attacks are derived from it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: the GPU when there is one."""
+    """Device; auto: the GPU if there is one."""
     threads: int = Field(1, ge=1, le=1024)
     """Torch threads on the CPU, in every process."""
     processes: int = Field(1, ge=1, le=1024)
-    """Processes that share every batch: on one machine, each with a GPU of its own or on the CPU. Under torchrun
-    the number is torchrun's."""
+    """Processes that share every batch: on one machine, each with its own GPU or on the CPU. Under torchrun, torchrun
+    sets the number."""
     data: DataOptions = DataOptions()
     """Data set, split and augmentation."""
     model: ModelOptions = ModelOptions()
     """Network and cut."""
     channel: list[Channel] = Field([GaussianOptions()], min_length=1, max_length=32)
-    """What is done to z before it leaves, in this order."""
+    """Stages that change z before it leaves, in this order."""
     surrogate: Surrogate = NoneOptions()
     """Penalty on the spread of z inside a class."""
     penalties: list[Penalty] = Field([])
@@ -107,12 +107,12 @@ class RunConfig(Options):
 
     @property
     def pruning_epoch(self) -> int | None:
-        """Epochs that are trained before the client is pruned; None: it is not."""
+        """Epochs before the client is pruned; None: no pruning."""
         return None if self.model.pruning is None else round(self.model.pruning.after * self.training.epochs)
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation σ of all noise that the channel adds; 0 without any."""
+        """Standard deviation σ of all noise of the channel; 0 without noise."""
         return math.hypot(*(stage.added_noise_std for stage in self.channel))
 
     @property
@@ -132,7 +132,7 @@ class RunConfig(Options):
 
     @property
     def defence(self) -> str:
-        """The surrogate with its variant, and what defends beside it: front end, penalties, layers; in a few words."""
+        """The surrogate with its variant, front end, penalties and layers, in a few words."""
         variant = getattr(self.surrogate, "variant", None)
         surrogate = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
         further: list[str] = [] if self.model.front_end.name == "none" else [self.model.front_end.name]
@@ -142,14 +142,14 @@ class RunConfig(Options):
 
     @property
     def channel_order(self) -> str:
-        """The channel's stages as they are carried out, and the documents' order where that is another."""
+        """The order of the channel's stages, and the documents' order if it differs."""
         placed = [stage for stage in self.channel if stage.place is not None]
         usual = sorted(placed, key=lambda stage: stage.place or 0)
         order = " → ".join(stage.name for stage in self.channel)
         return order if usual == placed else f"{order}; the documents: {' → '.join(stage.name for stage in usual)}"
 
     def _missing_noise(self) -> str:
-        """What a relative floor lacks when noise_std is 0, and what to give."""
+        """What a relative floor lacks if noise_std is 0, and what to set."""
         if any(stage.adds_noise for stage in self.channel):
             return "channel.noise_std, which is 0: give channel.noise_std a value above 0"
         order = self.channel_order
@@ -158,6 +158,6 @@ class RunConfig(Options):
 
     @property
     def warmup_epochs(self) -> int:
-        """Epochs without penalty: as given, else the surrogate's default."""
+        """Epochs without penalty: the option, or the surrogate's default."""
         epochs = self.training.warmup_epochs
         return self.surrogate.default_warmup_epochs if epochs is None else epochs

@@ -1,4 +1,4 @@
-"""A search: per method a space of options, a budget, and what its trials are judged by."""
+"""A search: for each method a space of options, a budget, and the audit of its trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attncem.config.options.base import Options
 from attncem.config.options.campaigns import Campaign, CampaignAudit, Settings, located, split_overrides
 
 UNDEFENDED = "undefended"
-"""The arm that every accuracy is compared with."""
+"""The reference arm of every accuracy."""
 _LEVEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _BUDGET = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(m|min|h)|(\d{1,9})")
 
@@ -31,7 +31,7 @@ class Range(Options):
     high: float
     """Largest value."""
     log: bool = False
-    """Whether ratios count, not differences: for weights and rates."""
+    """Logarithmic scale: for weights and rates."""
     integer: bool = False
     """Whole numbers only."""
 
@@ -47,34 +47,34 @@ class Range(Options):
 
     @property
     def ends(self) -> list[Any]:
-        """Its two ends."""
+        """Both ends."""
         return [int(self.low), int(self.high)] if self.integer else [self.low, self.high]
 
 
 Space = dict[str, Range | Annotated[list[Any], Field(min_length=1)]]
-"""Options of the run that are searched, by dotted key: a range, or a list of choices."""
+"""Searched options of the run by dotted key: a range, or a list of choices."""
 
 
 class MethodOptions(Options):
-    """One of the methods that are tuned: a configuration, what is laid over it, and what is searched."""
+    """One tuned method: a configuration, its overrides, and its space."""
 
     config: str | None = None
     """Packaged configuration or YAML file, relative to the search's file; null: the search's."""
     set: Settings = Field({})
     """Options of the run, by dotted key."""
     space: Space = Field({})
-    """What is searched for this method, beside the space of all."""
+    """Space of this method, in addition to the common space."""
 
 
 class SearchAudit(CampaignAudit):
-    """What trials are judged by: always validation images, as the test images must choose nothing."""
+    """The audit of trials: always on validation images, because test images must not affect a choice."""
 
     on: Literal["validation"] = "validation"
-    """Images that trials are judged on: validation, and nothing else."""
+    """Evaluation images of trials: always validation."""
 
 
 class Search(Options):
-    """Accuracy and the error of attacks, both as large as can be, for each method, on validation images."""
+    """Maximises accuracy and the error of attacks for each method, on validation images."""
 
     model_config = ConfigDict(title="search")
     packaged = "searches"
@@ -82,27 +82,27 @@ class Search(Options):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     """Name of the search, used for its folder."""
     meaning: str = ""
-    """What is looked for, in a line."""
+    """Purpose of the search, in one line."""
     config: str = "demo-none"
-    """Packaged configuration or YAML file of every method that names none."""
+    """Packaged configuration or YAML file; default of every method."""
     set: Settings = Field({})
     """Options of every run, by dotted key."""
     space: Space = Field({})
-    """What is searched for every method."""
+    """Common space of all methods."""
     methods: dict[str, MethodOptions] = Field(min_length=1)
-    """What is tuned, by name."""
+    """Tuned methods by name."""
     undefended: MethodOptions = MethodOptions()
-    """The model that accuracies are compared with, trained once before the first trial; it has no space."""
+    """The reference model for accuracies, trained once before the first trial; it has no space."""
     audit: SearchAudit = SearchAudit()
-    """What every trial is attacked by."""
+    """The audit of every trial."""
     budget: str = "12"
-    """Of the whole search: trials, e.g. 24, or minutes, e.g. 30m."""
+    """Budget of the whole search: trials, e.g. 24, or minutes, e.g. 30m."""
     equal_budget: bool = True
-    """Whether every method gets the same share of the budget; else the search spends it where it gains most."""
+    """Whether every method gets the same share of the budget; otherwise the search spends it where it gains most."""
     levels: dict[str, float] = Field({"light": 0.005, "balanced": 0.015, "strong": 0.03}, min_length=1)
-    """How far below the undefended accuracy the best of a level may be."""
+    """Largest loss of accuracy, compared with the undefended model, of each level."""
     seed: int = Field(0, ge=0)
-    """Seed of every run, and of what is tried."""
+    """Seed of every run and of the suggestions."""
 
     @field_validator("budget", mode="before")
     @classmethod
@@ -132,7 +132,7 @@ class Search(Options):
         return self
 
     def space_of(self, method: str) -> Space:
-        """What is searched for a method; its own ranges win over those of all."""
+        """The space of a method; its ranges override the common ones."""
         return {**self.space, **self.methods[method].space}
 
     def campaign(self) -> Campaign:
@@ -155,7 +155,7 @@ def packaged_searches() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a search may spend: so many trials, or so many minutes."""
+    """Budget of a search: trials or minutes."""
 
     trials: int | None = None
     minutes: float | None = None

@@ -1,4 +1,4 @@
-"""Audit suites: which attacks, probes and certificates are run on a model, in which order and with which options."""
+"""Audit suites: attacks, probes and certificates with their order and options."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Suite(Options):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Name of the suite, used for the files of its audits."""
     version: int
-    """Raised whenever the rows change."""
+    """Increased whenever the rows change."""
     meaning: str
-    """What it holds and what it is for, in a line."""
+    """Content and purpose, in one line."""
     rows: dict[str, RowOptions]
-    """Options of every row by the name it is shown with, in the order of running."""
+    """Options of every row by its displayed name, in execution order."""
 
     @field_validator("rows")
     @classmethod

@@ -1,4 +1,4 @@
-"""What the options of all surrogates share: a memory, a variance floor, presets, defaults."""
+"""Shared options of surrogates: a memory, a variance floor, presets, defaults."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from attncem.config.options.base import Options
 
 
 class MemoryOptions(Options):
-    """Recent features of each class that join the batch's in its statistics, without a gradient (ours)."""
+    """Recent features of each class that are added to the batch in its statistics, without a gradient (ours)."""
 
     per_class: int = Field(4, ge=1)
-    """Features kept of each class; the oldest makes way."""
+    """Number of features per class; the oldest is replaced."""
     max_age: int = Field(100, ge=1)
-    """Steps after which a feature is forgotten: the client has moved on."""
+    """Steps after which a feature is dropped, because the client has changed."""
 
 
 Memory = Annotated[
     MemoryOptions | None,
-    Field(description="Recent features of each class beside those of the batch, for many classes; null: none."),
+    Field(description="Recent features of each class in addition to the batch, for many classes; null: none."),
 ]
 
 
 class SurrogateOptions(Options):
-    """What every surrogate has."""
+    """Options of every surrogate."""
 
     @property
     def loss_scale(self) -> float:
-        """Factor on rob_loss outside the surrogate, so that logs show the unscaled value."""
+        """Factor on rob_loss outside the surrogate, so logs show the unscaled value."""
         return 1.0
 
     @property
     def default_warmup_epochs(self) -> int:
-        """Epochs without penalty when training.warmup_epochs is not given."""
+        """Epochs without penalty if training.warmup_epochs is not set."""
         return 0
 
     @property
     def in_main_optimizer(self) -> bool:
-        """Whether the own weights are trained as the model's are; else by an Adam of their own."""
+        """Whether the model's optimiser trains the surrogate's weights; otherwise a separate Adam."""
         return False
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether a class needs two samples in a batch, or is skipped: a memory has the others."""
+        """Whether a class needs two samples in a batch; a memory provides the others."""
         return getattr(self, "memory", None) is None
 
     def relative_floor_key(self) -> str | None:
@@ -128,7 +128,7 @@ def _value(options: Options, key: str) -> Any:
 
 
 class ScheduledFloorOptions(Options):
-    """A variance floor that moves from start to end, evenly in its log, and stays (003: accuracy first)."""
+    """A variance floor whose log moves linearly from start to end and then stays (003: accuracy first)."""
 
     name: Literal["scheduled"] = "scheduled"
     start: float = Field(10.0, gt=0)
@@ -141,7 +141,7 @@ class ScheduledFloorOptions(Options):
     """Unit of start and end: noise_std², or 1."""
 
     def at(self, epoch: float) -> float:
-        """The floor, in its unit, so many epochs after the warm-up."""
+        """The floor in its unit, at a number of epochs after the warm-up."""
         progress = min(max(epoch / self.ramp_epochs, 0.0), 1.0)
         return float(self.start ** (1 - progress) * self.end**progress)
 

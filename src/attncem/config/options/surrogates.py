@@ -21,16 +21,16 @@ class NoneOptions(SurrogateOptions):
 
     @property
     def needs_pairs(self) -> bool:
-        """Nothing is penalised."""
+        """Never: there is no penalty."""
         return False
 
 
 class CapacityOptions(SurrogateOptions):
-    """Information a Gaussian channel of the given noise can carry about z inside a class."""
+    """Information that a Gaussian channel with this noise can carry about z inside a class."""
 
     name: Literal["capacity"] = "capacity"
     per_dimension: bool = True
-    """Log of each dimension's variance; false: dimensions averaged before the log."""
+    """Log of each dimension's variance; false: average the dimensions before the log."""
     memory: Memory = None
 
     def relative_floor_key(self) -> str | None:
@@ -50,14 +50,13 @@ class LogDetOptions(SurrogateOptions):
 
 
 class KMeansOptions(SurrogateOptions):
-    """The baseline CEM's live formula: scalar variance around per-class KMeans centres."""
+    """The formula of the baseline CEM: scalar variance around per-class KMeans centres."""
 
     name: Literal["kmeans"] = "kmeans"
     num_clusters: int = Field(5, ge=1)
     """Centres per class (the baseline: 5 with a sigmoid bottleneck, 15 without)."""
     var_threshold: float = Field(0.125, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline's
-    run_exp.sh: 0.125)."""
+    """Floor of the variance in units of noise_std², if variance_floor is not set (the baseline's run_exp.sh: 0.125)."""
     variance_floor: VarianceFloorOption = None
     """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold (ours)."""
     gamma: float = Field(0.01, gt=0)
@@ -65,16 +64,16 @@ class KMeansOptions(SurrogateOptions):
     log_entropy: bool = True
     """relu of the log ratio; false: the plain variance + 0.001 (the baseline's log_entropy=0)."""
     max_iterations: int = Field(50, ge=1)
-    """Lloyd iterations of a refit at most."""
+    """Largest number of Lloyd iterations of a refit."""
     small_sample_correction: bool = True
-    """Adds the class's variance around its centres over the samples of a cluster, without which clusters of few samples
-    report too little (ours); false: the baseline's formula."""
+    """Add the class's variance around its centres divided by the samples of a cluster; otherwise small clusters report
+    too little (ours); false: the baseline's formula."""
     index_defect: bool = False
     """Reproduce the baseline's defect: every class uses class 0's weights and prior variances."""
 
     @property
     def needs_pairs(self) -> bool:
-        """Single samples are kept: the variance is that around a stored centre."""
+        """No: the variance is that around a stored centre."""
         return False
 
     @property
@@ -83,12 +82,12 @@ class KMeansOptions(SurrogateOptions):
         return 1
 
     def relative_floor_key(self) -> str | None:
-        """The hinge of log_entropy, where its floor is not absolute."""
+        """The hinge of log_entropy, if its floor is not absolute."""
         return relative_floor(self.variance_floor) if self.log_entropy else None
 
 
 class GMMOptions(SurrogateOptions):
-    """Gaussian mixtures a class, refit once an epoch; the log-determinants of their covariances (002)."""
+    """Gaussian mixtures per class, refit once per epoch; the log-determinants of their covariances (002)."""
 
     name: Literal["gmm"] = "gmm"
     num_clusters: int = Field(5, ge=1)
@@ -96,25 +95,25 @@ class GMMOptions(SurrogateOptions):
     covariance: Literal["diagonal", "full"] = "diagonal"
     """Covariance of a component; full up to 256 dimensions (after pca_dim)."""
     pca_dim: int | None = Field(None, ge=1)
-    """Principal directions of the training features around their classes' means to which z is reduced first (003);
-    none: all of z."""
+    """Reduce z to this many principal directions of the training features around their class means (003); none: all of
+    z."""
     var_threshold: float = Field(0.125, ge=0)
-    """Floor of the variance in units of noise_std², when variance_floor is not given (the baseline: 0.125)."""
+    """Floor of the variance in units of noise_std², if variance_floor is not set (the baseline: 0.125)."""
     variance_floor: VarianceFloorOption = None
     """Absolute floor of the variance, or one scheduled over epochs; replaces var_threshold and gamma."""
     gamma: float = Field(1e-6, gt=0)
     """Added to the floor var_threshold · noise_std²."""
     per_dimension_log: bool = True
-    """Log-determinant divided by the number of dimensions; false: not, as 002 writes it."""
+    """Divide the log-determinant by the number of dimensions; false: as 002 writes it."""
     reg_covar: float = Field(1e-6, gt=0)
     """Added to the diagonal of every fitted covariance (scikit-learn: 1e-6)."""
     max_iterations: int = Field(50, ge=1)
-    """Lloyd iterations of the KMeans that starts a refit, at most."""
+    """Largest number of Lloyd iterations of the initial KMeans of a refit."""
     em_iterations: int = Field(20, ge=1)
     """Steps of expectation maximisation of a refit (ours)."""
     small_sample_correction: bool = True
-    """Adds the class's covariance around its components' means over the samples of a component, without which
-    components of few samples report too little (ours)."""
+    """Add the class's covariance around its components' means divided by the samples of a component; otherwise small
+    components report too little (ours)."""
     memory: Memory = None
 
     @property

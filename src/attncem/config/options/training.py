@@ -24,13 +24,13 @@ class SGDOptions(Options):
 
 
 class OneCycleOptions(Options):
-    """Linear rise to the highest rate, then a cosine to zero."""
+    """Linear rise to the highest learning rate, then a cosine to zero."""
 
     name: Literal["one_cycle"] = "one_cycle"
     rise: float = Field(0.25, gt=0, lt=1)
     """Part of the training in which the rate rises."""
     start_factor: float = Field(0.04, gt=0, le=1)
-    """First rate as a part of the highest."""
+    """First rate as a fraction of the highest."""
 
 
 class MultiStepOptions(Options):
@@ -38,23 +38,23 @@ class MultiStepOptions(Options):
 
     name: Literal["multi_step"] = "multi_step"
     milestones: tuple[float, ...] = (0.25, 0.5, 0.75, 0.875)
-    """Where the rate drops, as parts of the training."""
+    """Drops of the rate, as fractions of the training."""
     factor: float = Field(0.2, gt=0, lt=1)
     """Each drop multiplies the rate by this."""
     warmup: float = Field(1 / 240, ge=0, lt=1)
-    """Part of the training in which the rate rises from zero (the baseline meant one epoch of 240)."""
+    """Part of the training in which the rate rises from zero (the baseline intended one epoch of 240)."""
 
 
 class ShuffledOptions(Options):
-    """Every training image once an epoch, in a random order; what fills no batch waits for another epoch."""
+    """Every training image once per epoch, in a random order; an incomplete last batch is dropped."""
 
     name: Literal["shuffled"] = "shuffled"
 
 
 class BalancedOptions(Options):
-    """As many images of every class: each batch holds batch_size / samples_per_class classes, drawn in turn.
+    """The same number of images of every class: each batch holds batch_size / samples_per_class classes, drawn in turn.
 
-    An epoch has as many batches as before, so images of large classes wait and those of small ones come again.
+    An epoch has the same number of batches, so images of large classes wait and those of small ones repeat.
     """
 
     name: Literal["balanced"] = "balanced"
@@ -69,13 +69,13 @@ class ConstantRateOptions(Options):
 
 
 class ConstantWeightOptions(Options):
-    """The penalty's full weight from the end of the warm-up on."""
+    """The full penalty weight after the warm-up."""
 
     name: Literal["constant"] = "constant"
 
 
 class LinearRampOptions(Options):
-    """The penalty's weight rises linearly after the warm-up."""
+    """The penalty weight rises linearly after the warm-up."""
 
     name: Literal["linear_ramp"] = "linear_ramp"
     ramp_epochs: float = Field(5.0, gt=0)
@@ -83,16 +83,16 @@ class LinearRampOptions(Options):
 
 
 class CemRateOptions(Options):
-    """The baseline's weight: 1 when the learning rate is below the threshold, else numerator / rate.
+    """The baseline's weight: 1 if the learning rate is below the threshold, else numerator / rate.
 
-    Always 1 in a run that starts from given weights (model.init_from).
+    Always 1 in a run with initial weights (model.init_from).
     """
 
     name: Literal["cem_lr"] = "cem_lr"
     threshold: float = Field(4.1e-4, gt=0)
     """Learning rate below which the weight is 1 (the documents: 4.1e-4)."""
     numerator: float = Field(1e-3, gt=0)
-    """Above it the weight is this over the learning rate."""
+    """Above it the weight is this divided by the learning rate."""
 
 
 RateSchedule = Annotated[OneCycleOptions | MultiStepOptions | ConstantRateOptions, Field(discriminator="name")]
@@ -101,14 +101,14 @@ WeightSchedule = Annotated[ConstantWeightOptions | LinearRampOptions | CemRateOp
 
 
 class TrainingOptions(Options):
-    """How the split model is trained."""
+    """Training of the split model."""
 
     epochs: int = Field(20, ge=1)
     """Passes over the training images."""
     batch_size: int = Field(128, ge=2)
     """Images per step."""
     batches: Batches = ShuffledOptions()
-    """Which images come together in a step."""
+    """Composition of batches."""
     optimizer: SGDOptions = SGDOptions()
     """Optimiser of client and server."""
     schedule: RateSchedule = OneCycleOptions()
@@ -118,31 +118,30 @@ class TrainingOptions(Options):
     penalty_schedule: WeightSchedule = ConstantWeightOptions()
     """Penalty weight over time, as a factor of λ."""
     warmup_epochs: int | None = Field(None, ge=0)
-    """Epochs without penalty; null: the surrogate's own default."""
+    """Epochs without penalty; null: the surrogate's default."""
     surrogate_lr: float = Field(1e-4, gt=0)
-    """Adam's rate for the surrogate's own weights (003: 1e-4)."""
+    """Adam's learning rate for the surrogate's weights (003: 1e-4)."""
     refresh_features: Literal["trained", "second_pass"] = "trained"
-    """What kmeans and gmm are refit on after an epoch: the features seen while training, or a second pass
-    in evaluation mode as the baseline does."""
+    """Features for the refit of kmeans and gmm after an epoch: those of training, or a second pass in evaluation mode
+    as in the baseline."""
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
-    """Arithmetic of the networks; statistics stay in float32."""
+    """Precision of the networks; statistics use float32."""
     fast: Literal["auto", "off", "capture", "compile_surrogate", "compile"] = "auto"
-    """How steps are taken on a GPU: off: one kernel after the other; capture: replayed from a CUDA graph;
-    compile_surrogate: that with the surrogate compiled, some seconds (slot and hybrid half a minute); compile: the
-    networks too, half a minute more; auto: capture, from 50,000 steps on compile. Each is checked against the plain
-    step."""
+    """Steps on a GPU: off: kernels one by one; capture: replay a CUDA graph; compile_surrogate: also compile the
+    surrogate, some seconds (slot and hybrid half a minute); compile: also the networks, half a minute more; auto:
+    capture, and compile from 50,000 steps. Each is checked against the plain step."""
     log_every: int = Field(10, ge=1)
     """Steps between two lines of metrics.jsonl."""
     track: Literal["tensorboard"] | None = None
-    """Write what is logged for another program too: tensorboard, into the run's folder (extra `track`)."""
+    """Also write the log for another program: tensorboard, into the run's folder (extra `track`)."""
     gradient_ratio_every: int | None = Field(None, ge=0)
-    """Steps between two measurements of the penalty's gradient against the cross entropy's (0: never; null: 200,
-    on a GPU 2000, where a measurement takes as long as some twenty captured steps)."""
+    """Steps between two measurements of the penalty's gradient relative to the cross entropy's (0: never; null: 200, on
+    a GPU 2000, where a measurement takes as long as about twenty captured steps)."""
     checkpoint_every: int = Field(1, ge=1)
     """Epochs between two checkpoints."""
     selection_window: float = Field(1 / 6, gt=0, le=1)
-    """Last part of the training among whose epochs the best by validation accuracy is kept (early epochs
-    are accurate because the penalty has not acted yet)."""
+    """Last part of the training; the epoch with the best validation accuracy in it is kept (early epochs are accurate
+    because the penalty has not acted yet)."""
 
     @model_validator(mode="after")
     def _divide_the_batch_into_classes(self) -> TrainingOptions:

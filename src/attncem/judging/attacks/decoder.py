@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from attncem.base.progress import Progress
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.config.options.attacks import BudgetOptions, DecoderOptions
+from attncem.config.options.base import Options
 from attncem.judging.attacks.base import OwnImages, Standardiser, State, divide, held_out
 from attncem.judging.attacks.convergence import doubled, steps_of, until_converged
 from attncem.judging.attacks.decoding import DecodingAttack, Shape
@@ -25,7 +26,7 @@ from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
 from attncem.records.metrics import mse, ssim
 from attncem.training.capture import TOLERANCE, Function, Step, compile_function, forget_compiled, worth_compiling
-from attncem.training.engine import Average, Engine, Precision, Trainable, adamw, seeded, set_rate
+from attncem.training.engine import Average, Engine, Trainable, adamw, seeded, set_rate
 
 _SSIM_SHARE = 0.1
 
@@ -113,9 +114,10 @@ def _batch_size(options: DecoderOptions, count: int) -> int:
     return min(options.batch_size, max(min(2, count), count // options.least_steps))
 
 
-def _precision(options: DecoderOptions, device: torch.device) -> Precision:
-    """The numbers it is trained in; a CPU is no faster with short ones."""
-    return options.precision if device.type == "cuda" else "32-true"
+def shared_options(options: Options, **changes: Any) -> DecoderOptions:
+    """What a decoder's training reads of another attack's options."""
+    shared = options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
+    return DecoderOptions(size="global", **changes, **shared)
 
 
 class Material:
@@ -179,7 +181,8 @@ class DecoderTraining:
         ema_decay: float = 0,
     ) -> None:
         self.material, self.options = material, material.options
-        precision = _precision(self.options, material.device)
+        on_gpu = material.device.type == "cuda"  # a CPU is no faster with short numbers
+        precision = self.options.precision if on_gpu else "32-true"
         self.engine = engine or Engine(material.device, precision)
         self.decoder = decoder or self._new_decoder()
         self.optimizer = self._new_optimizer()

@@ -14,7 +14,7 @@ from attncem.base.texts import written
 from attncem.config.options.attacks import DecoderOptions, FamilyOptions
 from attncem.judging.attacks.base import State
 from attncem.judging.attacks.convergence import Converged, until_converged
-from attncem.judging.attacks.decoder import DecoderTraining, Material
+from attncem.judging.attacks.decoder import DecoderTraining, Material, shared_options
 from attncem.judging.attacks.decoding import DecodingAttack, Shape
 from attncem.judging.oracle import Oracle
 from attncem.models.decoders import GlobalDecoder
@@ -44,7 +44,7 @@ class FamilyAttack(DecodingAttack):
         """Train every member until it converges and keep the best."""
         best, least, points = None, math.inf, list[FamilyPoint]()
         for width, fraction in product(self.options.widths, self.options.fractions):
-            material = PartMaterial(oracle, _training_options(self.options), seed, fraction)
+            material = PartMaterial(oracle, shared_options(self.options), seed, fraction)
             found = self._member(material, width)
             error, _ = found.best.validate()
             points.append(FamilyPoint(width, fraction, len(material.train), error))
@@ -91,12 +91,6 @@ class PartMaterial(Material):
     def _divided(self) -> tuple[Tensor, Tensor]:
         train, held = super()._divided()
         return train[: max(1, round(self._fraction * len(train)))], held
-
-
-def _training_options(options: FamilyOptions) -> DecoderOptions:
-    """What of it a decoder's training reads."""
-    shared = options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
-    return DecoderOptions(size="global", **shared)
 
 
 def doubts(points: Sequence[FamilyPoint], best: FamilyPoint) -> list[Finding]:

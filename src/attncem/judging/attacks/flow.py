@@ -12,7 +12,7 @@ from attncem.base.seeding import make_generator
 from attncem.config.options.attacks import DecoderOptions, FlowOptions
 from attncem.judging.attacks.base import State
 from attncem.judging.attacks.convergence import until_converged
-from attncem.judging.attacks.decoder import DecoderAttack, DecoderTraining, Material
+from attncem.judging.attacks.decoder import DecoderAttack, DecoderTraining, Material, shared_options
 from attncem.judging.attacks.decoding import DecodingAttack, Shape
 from attncem.judging.oracle import Oracle
 from attncem.models.decoders import GlobalDecoder
@@ -48,7 +48,7 @@ class FlowAttack(DecodingAttack):
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Learn the mean, then the flow around it, each with doubling budgets and on the same own images."""
-        options = _training_options(self.options)
+        options = shared_options(self.options, mirror=True)
         mean = DecoderAttack(options, progress=self.progress)
         mean.fit(oracle, seed=seed)
         material = FlowMaterial(oracle, options, seed)
@@ -105,12 +105,6 @@ class FlowAttack(DecodingAttack):
 def _mark(released: Tensor) -> Tensor:
     """A number of each release alone, [B]: the sum of its bits taken as integers, which no order of adding changes."""
     return released.float().contiguous().view(torch.int32).flatten(1).sum(1) % _STARTS
-
-
-def _training_options(options: FlowOptions) -> DecoderOptions:
-    """What of it a decoder's training reads."""
-    shared = options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
-    return DecoderOptions(size="global", mirror=True, **shared)
 
 
 class FlowMaterial(Material):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attncem.config.options.attacks import DecoderOptions, InformedOptions
 from attncem.judging.attacks.base import State
-from attncem.judging.attacks.decoder import ConvergingDecoder, DecoderTraining, Material
+from attncem.judging.attacks.decoder import ConvergingDecoder, DecoderTraining, Material, shared_options
 from attncem.judging.attacks.decoding import Shape
 from attncem.judging.oracle import Oracle
 from attncem.models.decoders import InformedDecoder
@@ -33,8 +33,7 @@ class InformedAttack(ConvergingDecoder):
 
     def training_options(self) -> DecoderOptions:
         """Those that it shares with `decoder`."""
-        shared = self.options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
-        return DecoderOptions(size="global", **shared)
+        return shared_options(self.options)
 
     def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> InformedTraining:
         """A decoder around a copy of the client's front end."""

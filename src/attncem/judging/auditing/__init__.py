@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -18,13 +17,13 @@ import attncem
 from attncem.base.progress import Progress, shown, tell
 from attncem.base.texts import text, written
 from attncem.base.types import ConfigError
-from attncem.config.loading.suggest import known
 from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
 from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
-from attncem.config.threats import THREATS, ThreatModel, with_releases
+from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
+from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
 from attncem.judging.auditing.forecasting import foretell
 from attncem.judging.auditing.guards import overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
@@ -80,49 +79,23 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     had. `workers` are processes that attack beside each other, each with so many threads; the numbers are the same.
     `reference` is an undefended run of the same data, in whose features probes may measure.
     """
-    chosen, adversary = load_suite(suite, overrides), _adversary(threat, releases)
-    wanted = select_rows(chosen.suite, only, skip)
-    known("on", on, ("test", "validation"))
-    _require_some(threads=threads, workers=workers)
+    loaded = load_suite(suite, overrides)
+    rows = Rows(loaded, select_rows(loaded.suite, only, skip))
+    adversary = Adversary(threat_model(threat, releases), on, seed, reference)
+    require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
-    threads = threads or opened.config.threads
-    if workers > 1:
-        _require_workers(opened, workers, from_folder=not isinstance(run, OpenRun) and modules is None)
-    with attacking(opened.device, threads), shown(progress) as told:
+    if workers > 1 and (opened.directory is None or isinstance(run, OpenRun) or modules is not None):
+        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
+    compute = Compute(str(opened.device), threads or opened.config.threads, workers)
+    with attacking(opened.device, compute.threads), shown(progress) as reporter:
         if opened.directory is None:
             try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
-        drawn_from = opened.config.seed if seed is None else seed
-        case = Case(opened, adversary, on=on, seed=drawn_from, reference=_reference(reference, opened))
-        ledger = Ledger.begin(_place(opened, out), _plan(case, chosen), fresh=fresh)
+        case = adversary.against(opened)
+        ledger = Ledger.begin(_place(opened, out), _plan(case, rows.suite), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
-            crew = Crew(workers, threads, leads=progress is None)
-            _run_rows(case, {name: chosen.suite.rows[name] for name in wanted}, ledger, told, crew)
+            _run_rows(case, rows, ledger, compute, reporter, leads=progress is None)
             return ledger.conclude()
-
-
-def _require_some(**numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise ConfigError(f"{name}={number}: at least 1 is needed")
-
-
-def _adversary(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
-    named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
-    return with_releases(named, releases)
-
-
-def _reference(reference: str | Path | RunDirectory | OpenRun | None, opened: OpenRun) -> OpenRun | None:
-    """The reference on the same device; refused where its data are others."""
-    if reference is None:
-        return None
-    other = reference if isinstance(reference, OpenRun) else open_run(reference, device=opened.device.type)
-    if (other.data_sha256, other.spec.shape) != (opened.data_sha256, opened.spec.shape):
-        raise ConfigError(
-            f"reference={other.name}: it was trained on other data, or on another split of them, than {opened.name} "
-            f"({other.spec.name}, {opened.spec.name}): train it with the same data options and surrogate.name=none"
-        )
-    return other
 
 
 def _place(opened: OpenRun, out: str | Path | None) -> Path:
@@ -133,37 +106,25 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
     return opened.directory.path / "audits"
 
 
-@dataclass(frozen=True)
-class Crew:
-    """How many processes attack, the threads of each, and whether they say to a terminal what they are about."""
+def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress: Progress, *, leads: bool) -> None:
+    """Every wanted row that has no result yet, each written at once; one that failed is tried again.
 
-    workers: int = 1
-    threads: int = 1
-    leads: bool = False
-
-
-def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
-    """ConfigError unless other processes can open the same model."""
-    if opened.directory is None or not from_folder:
-        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
-
-
-def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progress: Progress, crew: Crew) -> None:
-    """Every wanted row that has no result yet, each written at once; one that failed is tried again."""
-    stage = written("stage.audit", run=case.subject.name)
+    With `leads` a line says first what is judged.
+    """
+    stage, total = written("stage.audit", run=case.subject.name), len(rows.wanted)
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
-    rows = {name: options for name, options in wanted.items() if name not in done}
-    if crew.leads:
-        tell(progress, _start_line(ledger.plan, len(rows), len(wanted), crew))
-    foretell(case, rows, progress, crew.workers)
-    progress(stage, len(wanted) - len(rows), len(wanted), {})
-    with closing(_measured(case, rows, _nested(progress, stage), crew)) as measured:
-        for number, found in enumerate(measured, 1):
-            ledger.write(found.row, found.files)
-            progress(stage, len(wanted) - len(rows) + number, len(wanted), {})
+    missing = {name: rows.suite.suite.rows[name] for name in rows.wanted if name not in done}
+    if leads:
+        tell(progress, _start_line(ledger.plan, len(missing), total, compute))
+    foretell(case, missing, progress, compute.workers)
+    progress(stage, total - len(missing), total, {})
+    with closing(_measured(case, missing, compute, _nested(progress, stage))) as measured:
+        for number, result in enumerate(measured, 1):
+            ledger.write(result.row, result.files)
+            progress(stage, total - len(missing) + number, total, {})
 
 
-def _start_line(plan: AuditPlan, rows: int, wanted: int, crew: Crew) -> str:
+def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> str:
     """Who is judged on what, and by how many rows."""
     return text(
         "command.start.audit",
@@ -177,34 +138,25 @@ def _start_line(plan: AuditPlan, rows: int, wanted: int, crew: Crew) -> str:
         on=plan.evaluation,
         own=plan.num_auxiliary,
         device=plan.device,
-        threads=crew.threads,
-        workers=crew.workers,
+        threads=compute.threads,
+        workers=compute.workers,
     )
 
 
 def _measured(
-    case: Case, rows: Mapping[str, Options], progress: Progress, crew: Crew
+    case: Case, rows: Mapping[str, Options], compute: Compute, progress: Progress
 ) -> Generator[Measured, None, None]:
-    """Rows in their order; attacks that follow each other are beside each other where there are workers.
+    """Rows in their order; attacks that follow each other run at the same time where there are workers.
 
     Probes may read what the attacks before them have left.
     """
     for attacks, group in groupby(rows.items(), key=lambda row: isinstance(build_judge(row[1]), Attack)):
         some = dict(group)
-        if attacks and crew.workers > 1 and len(some) > 1:
-            yield from measured_beside(_brief(case, crew), some, crew.workers, progress)
+        if attacks and compute.workers > 1 and len(some) > 1:
+            yield from measured_beside(Brief.of(case, compute), some, progress)
             continue
         for name, options in some.items():
             yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
-
-
-def _brief(case: Case, crew: Crew) -> Brief:
-    """The case in words, for other processes."""
-    subject = case.subject.subject()
-    assert case.subject.directory is not None
-    where = case.subject.directory.path.resolve()
-    device = str(case.subject.device)
-    return Brief(where, subject.weights, subject.fingerprint, case.threat, case.on, case.seed, crew.threads, device)
 
 
 def _nested(progress: Progress, stage: str) -> Progress:

@@ -25,18 +25,16 @@ _OWN = 300
 
 def foretell(case: Case, rows: Mapping[str, Options], progress: Progress, workers: int = 1) -> None:
     """Say how long these rows will take, where it is a CPU that takes it and somebody listens."""
-    if rows and case.subject.device.type == "cpu" and hasattr(progress, "line"):
-        tell(progress, _sentence(case, rows, workers))
-
-
-def _sentence(case: Case, rows: Mapping[str, Options], workers: int) -> str:
-    known, unknown = forecast(case, rows, workers)
-    run, least, most = case.subject.name, format_duration(known.least), format_duration(known.most)
+    if not rows or case.subject.device.type != "cpu" or not hasattr(progress, "line"):
+        return
+    seconds, unknown = forecast(case, rows, workers)
+    run, least, most = case.subject.name, format_duration(seconds.least), format_duration(seconds.most)
     if unknown:
-        return text("terminal.forecast.part", run=run, least=least, rows=row_titles(unknown))
-    if least == most:
-        return text("terminal.forecast.about", run=run, time=least)
-    return text("terminal.forecast.range", run=run, least=least, most=most)
+        tell(progress, text("terminal.forecast.part", run=run, least=least, rows=row_titles(unknown)))
+    elif least == most:
+        tell(progress, text("terminal.forecast.about", run=run, time=least))
+    else:
+        tell(progress, text("terminal.forecast.range", run=run, least=least, most=most))
 
 
 def forecast(case: Case, rows: Mapping[str, Options], workers: int = 1) -> tuple[Seconds, list[str]]:

@@ -21,22 +21,19 @@ def choose_pictures(
 ) -> tuple[list[Picture], dict[str, bytes]]:
     """The row's pictures, and their files by name."""
     labels = case.y.cpu().numpy() if case.subject.spec.num_classes else np.full(len(case.y), NO_LABEL)
+    ranked = [int(index) for index in np.argsort(errors, kind="stable")]
+    chosen: dict[Role, list[int]] = {
+        "fixed": _fixed(labels[: len(errors)]),
+        "best": ranked[:_EXTREMES],
+        "worst": ranked[: -_EXTREMES - 1 : -1],
+    }
     pictures: list[Picture] = []
     files: dict[str, bytes] = {}
-    for role, index in _chosen(labels[: len(errors)], errors):
+    for role, index in ((role, index) for role, indices in chosen.items() for index in indices):
         original, image = f"original-{index}.png", f"{row_file(row)}-{index}.png"
         files[original], files[image] = png(case.x[index]), png(images[index])
         pictures.append(Picture(index, int(labels[index]), role, original, image, float(errors[index])))
     return pictures, files
-
-
-def _chosen(labels: NDArray[np.int64], errors: NDArray[np.float64]) -> list[tuple[Role, int]]:
-    ranked = [int(index) for index in np.argsort(errors, kind="stable")]
-    return [
-        *(("fixed", index) for index in _fixed(labels)),
-        *(("best", index) for index in ranked[:_EXTREMES]),
-        *(("worst", index) for index in ranked[: -_EXTREMES - 1 : -1]),
-    ]
 
 
 def _fixed(labels: NDArray[np.int64]) -> list[int]:

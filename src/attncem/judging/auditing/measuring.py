@@ -94,18 +94,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, AttncemError):
         return said
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {said} ({_short(place.filename)}, line {place.lineno})"
+    path, package = Path(place.filename), Path(__file__).parents[2]
+    file = path.relative_to(package) if path.is_relative_to(package) else path.name
+    return f"{type(error).__name__}: {said} ({file}, line {place.lineno})"
 
 
 def _source(error: NotApplicable) -> Mapping[str, Any]:
     """Key and values of what it says; nothing where the sentence is not of the catalogue."""
     return next((sentence.source for sentence in error.args if isinstance(sentence, Sentence)), {})
-
-
-def _short(filename: str) -> str:
-    package = Path(__file__).parents[2]
-    path = Path(filename)
-    return str(path.relative_to(package)) if path.is_relative_to(package) else path.name
 
 
 def _judged(case: Case, judge: Attack | Certificate | Probe, row: Row, seed: int) -> Measured:

@@ -14,7 +14,7 @@ from attncem.base.progress import Progress
 from attncem.base.types import AttncemError, RunError
 from attncem.base.working import WorkerEnded, Workers
 from attncem.config.options.base import Options
-from attncem.config.threats import ThreatModel
+from attncem.judging.auditing.asked import Adversary, Compute
 from attncem.judging.auditing.measuring import Measured, measure
 from attncem.judging.case import Case
 from attncem.judging.opening import open_run
@@ -30,23 +30,28 @@ class Brief:
     run: Path
     weights: str
     fingerprint: str
-    threat: ThreatModel
-    on: str
-    seed: int
-    threads: int
-    device: str
+    adversary: Adversary
+    compute: Compute
+
+    @classmethod
+    def of(cls, case: Case, compute: Compute) -> Brief:
+        """The case in words, for other processes."""
+        subject = case.subject.subject()
+        assert case.subject.directory is not None
+        adversary = Adversary(case.threat, case.on, case.seed)
+        return cls(case.subject.directory.path.resolve(), subject.weights, subject.fingerprint, adversary, compute)
 
     def case(self) -> Case:
-        """The case, made anew; RunError where the run is no longer what it was."""
-        opened = open_run(self.run, weights=self.weights, device=self.device)
+        """The case, made again; RunError where the run is no longer what it was."""
+        opened = open_run(self.run, weights=self.weights, device=self.compute.device)
         if opened.fingerprint != self.fingerprint:
             raise RunError(f"{self.run} has changed since the audit began")
-        return Case(opened, self.threat, on=self.on, seed=self.seed)
+        return self.adversary.against(opened)
 
 
-def measured_beside(brief: Brief, rows: Mapping[str, Options], workers: int, progress: Progress) -> Iterator[Measured]:
-    """The rows as they are finished, each measured by one of so many processes, begun in their order."""
-    with Workers(min(workers, len(rows)), progress, "the audit") as pool:
+def measured_beside(brief: Brief, rows: Mapping[str, Options], progress: Progress) -> Iterator[Measured]:
+    """The rows as they are finished, each measured by one of the processes, begun in their order."""
+    with Workers(min(brief.compute.workers, len(rows)), progress, "the audit") as pool:
         names = {pool.submit(_measured, brief, name, options, tells=True): name for name, options in rows.items()}
         for future in as_completed(names):
             name = names.pop(future)  # and with it what was measured, once it is handed on
@@ -64,7 +69,7 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
         case = _case(brief)
     except AttncemError as error:
         raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
-    with attacking(case.subject.device, brief.threads):
+    with attacking(case.subject.device, brief.compute.threads):
         return measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 

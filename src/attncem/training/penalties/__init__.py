@@ -1,4 +1,4 @@
-"""Penalties: terms of the loss beside the surrogate's, by name."""
+"""Penalties: terms of the loss in addition to the surrogate's, by name."""
 
 from __future__ import annotations
 

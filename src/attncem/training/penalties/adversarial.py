@@ -1,4 +1,4 @@
-"""A decoder trained beside the model, and a penalty where it recovers too much (ARL, ResSFL)."""
+"""A decoder trained together with the model, and a penalty where it recovers too much (ARL, ResSFL)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from attncem.training.penalties.base import Penalty
 
 
 class AdversarialDecoder(Penalty):
-    """relu(SSIM(decoder(z), x) − threshold), or relu(threshold − MSE): what the inner decoder recovers too well.
+    """relu(SSIM(decoder(z), x) − threshold), or relu(threshold − MSE): a penalty on good reconstructions.
 
-    The decoder learns in training mode on detached features of training batches, and judges in evaluation mode with
-    its weights held constant.
+    The decoder trains in training mode on detached features of training batches; the term uses it in evaluation mode
+    with constant weights.
     """
 
     options_type = AdversarialOptions
@@ -44,11 +44,11 @@ class AdversarialDecoder(Penalty):
 
     @property
     def static(self) -> bool:
-        """Not where batches are left out: that is decided on the host, to save their cost."""
+        """False if batches are skipped: the host decides this, to save their cost."""
         return self.options.every == 1
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
-        """Weight and the decoder's rate; batches are counted anew."""
+        """Set the weight and the decoder's learning rate; reset the batch counter."""
         super().begin_epoch(epoch, epochs)
         drops = sum(epoch / epochs >= milestone for milestone in self.options.lr_milestones)
         set_rate(self.optimizers["decoder"], self.options.lr * self.options.lr_factor**drops)
@@ -74,7 +74,7 @@ class AdversarialDecoder(Penalty):
         self.get_buffer("fitted").copy_(loss.detach())
 
     def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The term, what the decoder recovers, and the loss it was trained on."""
+        """The term, the decoder's score, and its training loss."""
         self.decoder.eval()
         constants = {name: weight.detach() for name, weight in self.decoder.named_parameters()}
         with self.engine.autocast():

@@ -1,4 +1,4 @@
-"""What every penalty is: a further term of the loss, which may train something of its own."""
+"""Base of all penalties: a term of the loss that may train its own parts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from attncem.training.engine import Engine
 
 
 class Penalty(nn.Module, abc.ABC):
-    """A term of the loss beside the surrogate's.
+    """A term of the loss in addition to the surrogate's.
 
     Shapes are static, all state is in parameters, buffers and ``optimizers``, and nothing waits for the host. The
-    gradient of the term reaches z (or the release), never the penalty's own weights; ``inner_step`` trains those
-    on detached tensors and reaches nothing else.
+    gradient of the term reaches z (or the release), never the penalty's weights; ``inner_step`` trains those on
+    detached tensors and changes nothing else.
     """
 
     options_type: ClassVar[type[PenaltyOptions]]
@@ -46,11 +46,11 @@ class Penalty(nn.Module, abc.ABC):
         return True
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
-        """Set what stays the same during an epoch, the first being 0; called before its first step."""
+        """Set the constants of an epoch, counted from 0; called before its first step."""
         self.get_buffer("weight").fill_(self.options.weight * (epoch >= self.options.warmup_epochs))
 
     def inner_step(self, step: StepView) -> None:
-        """Train what the penalty owns, before the model's own step; most own nothing."""
+        """Train the penalty's own parts before the step of the model; most have none."""
 
     @abc.abstractmethod
     def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:

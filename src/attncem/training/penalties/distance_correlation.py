@@ -12,7 +12,7 @@ from attncem.training.penalties.base import Penalty
 
 
 class DistanceCorrelation(Penalty):
-    """dCor(x, z) of a batch: 0 for a constant z, 1 where distances in z are proportional to those in x."""
+    """dCor(x, z) of a batch: 0 for a constant z, 1 if distances in z are proportional to those in x."""
 
     options_type = DistanceCorrelationOptions
     options: DistanceCorrelationOptions
@@ -31,7 +31,7 @@ def distance_correlation(x: Tensor, z: Tensor) -> Tensor:
 
 
 def corrected_distance_correlation(x: Tensor, z: Tensor) -> Tensor:
-    """An estimate of dCor² without the bias (Székely and Rizzo, 2013), from −1 to 1; takes at least 4 samples."""
+    """The unbiased estimate of dCor² (Székely and Rizzo, 2013), from −1 to 1; needs at least 4 samples."""
     return _correlation(*(_centred_without_bias(distances(part)) for part in (x, z)))
 
 
@@ -59,6 +59,6 @@ def _correlation(a: Tensor, b: Tensor) -> Tensor:
 
 
 def safe_sqrt(value: Tensor) -> Tensor:
-    """Square root whose value and gradient are 0 where there is nothing above 0."""
+    """Square root with value and gradient 0 for inputs that are not positive."""
     positive = value > 0
     return torch.where(positive, torch.where(positive, value, 1.0).sqrt(), 0.0)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from attncem.config.loading.load import load_config
+from attncem.config.options.surrogate_base import SurrogateOptions
+from attncem.training.risk import class_risks, read_risk_audit
 from attncem.training.surrogates.base import Surrogate
 from attncem.training.surrogates.capacity import CapacityPenalty
 from attncem.training.surrogates.gated import GatedAttentionCEM
@@ -41,4 +43,16 @@ def build_surrogate(
     """
     data = {"surrogate": {"name": name, **options}, "channel": {"name": "gaussian", "noise_std": noise_std}}
     parsed = load_config(data).config.surrogate
-    return SURROGATES[name](parsed, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
+    return construct(name, parsed, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
+
+
+def construct(
+    name: str, options: SurrogateOptions, *, feature_shape: Sequence[int], num_classes: int, noise_std: float
+) -> Surrogate:
+    """The surrogate of these options; one whose classes an earlier audit marks gets their risks from it."""
+    surrogate = SURROGATES[name](options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
+    if isinstance(surrogate, HybridCEM) and surrogate.options.risk_audit is not None:
+        audit = read_risk_audit(surrogate.options.risk_audit)
+        risks = class_risks(audit, num_classes, surrogate.options.risk_by)
+        surrogate.mark_for_good(risks, on_test_images=audit.plan.evaluation == "test")
+    return surrogate

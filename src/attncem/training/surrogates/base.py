@@ -21,11 +21,11 @@ from attncem.training.surrogates.memory import ClassMemory
 from attncem.training.surrogates.moments import Groups
 
 PAIR = 2
-"""Samples from which a class has a spread."""
+"""Smallest number of samples with a spread."""
 
 
 class Batch(NamedTuple):
-    """What a surrogate looks at: z in float32 or float64, y int64, remembered rows included; and what it drew."""
+    """Input of a surrogate: z in float32 or float64, y int64, including rows from memory; and its random draws."""
 
     z: Tensor
     y: Tensor
@@ -46,9 +46,9 @@ class Surrogate(nn.Module, abc.ABC):
     needs_refresh: ClassVar[bool] = False
     """Whether ``refresh`` must run once before the penalty means anything."""
     part: ClassVar[str] = ""
-    """What the surrogate divides a class into: slot, cluster, component; empty where it does not."""
+    """The parts of a class: slot, cluster, component; empty if there are none."""
     caution: str = ""
-    """One sentence on a measured failure of the chosen options; empty where none is known."""
+    """One sentence about a measured failure of these options; empty if none is known."""
     generator: torch.Generator | None = None
     """What a surrogate draws from; None: torch's global generator."""
 
@@ -81,17 +81,17 @@ class Surrogate(nn.Module, abc.ABC):
 
     @property
     def fit_reads_penalty(self) -> bool:
-        """Whether ``_fit`` reads what ``_evaluate`` has written, so that the one must follow the other."""
+        """Whether ``_fit`` reads the output of ``_evaluate`` and must follow it."""
         return False
 
     def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
-        """Penalty of the batch; ``noise`` replaces what a surrogate would draw itself, if it draws."""
+        """Penalty of the batch; ``noise`` replaces the surrogate's random draws, if it has any."""
         batch = self.share(self.prepare(z, y, noise=noise))
         output, fit_loss = self.penalise(batch), self.fit(batch)
         return output if fit_loss is None else replace(output, fit_loss=fit_loss)
 
     def prepare(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> Batch:
-        """What ``penalise`` and ``fit`` take, either of which may run beside the other and be compiled."""
+        """The input of ``penalise`` and ``fit``, which may run in parallel and be compiled."""
         self._check_batch(z, y)
         z, y = in_statistics_precision(z), y.long()
         if self.memory is None:
@@ -246,12 +246,12 @@ class Surrogate(nn.Module, abc.ABC):
 
 
 def in_statistics_precision(z: Tensor) -> Tensor:
-    """The features in float32, or float64 where it comes so: lower precisions lose the variance of a compact class."""
+    """The features in float32, or float64 if they are: lower precisions lose the variance of a compact class."""
     return z if z.dtype == torch.float64 else z.float()
 
 
 def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
-    """A surrogate's own weight in the precision of ``like``: with its gradient, or as a constant."""
+    """A weight of the surrogate in the precision of ``like``: with its gradient, or as a constant."""
     return (parameter if live else parameter.detach()).to(like.dtype)
 
 

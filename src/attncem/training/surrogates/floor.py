@@ -27,7 +27,7 @@ class VarianceFloor(nn.Module):
             self.register_buffer("current", torch.tensor(self.schedule.start * self.unit))
 
     def set_epoch(self, epoch: float) -> None:
-        """Move a scheduled floor to where it stands ``epoch`` epochs after the warm-up."""
+        """Set a scheduled floor to its value ``epoch`` epochs after the warm-up."""
         if self.schedule is not None:
             self.current.fill_(self.schedule.at(epoch) * self.unit)
 

@@ -61,7 +61,7 @@ class GatedAttentionPooling(nn.Module):
         self.score_weight = nn.Parameter(nn.Linear(hidden, 1, bias=False).weight.detach().reshape(-1))
 
     def logits(self, z: Tensor, *, live: bool = True) -> Tensor:
-        """Scores [B] of z [B, *feature_shape]; ``live=False`` treats the own weights as constants."""
+        """Scores [B] of z [B, *feature_shape]; ``live=False`` treats the weights as constants."""
         x = self.projection(z, live=live)
         x = layer_norm(x, x.shape[1:]) if self.layer_norm else x
         weights = (self.value_weight, self.gate_weight, self.score_weight)
@@ -261,7 +261,7 @@ class GatedAttentionCEM(Surrogate):
 
     @property
     def num_variances(self) -> int:
-        """One where the dimensions are summed (004)."""
+        """One if the dimensions are summed (004)."""
         return 1 if self.options.scalar_variance else self.num_features
 
     def _diagnostics(self, penalty: ClassPenalty, weights: Tensor, groups: Groups, keep: Tensor) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Gaussian mixtures a class, refit once an epoch: the log-determinants of their covariances (002)."""
+"""Gaussian mixtures per class, refit once per epoch: the log-determinants of their covariances (002)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attncem.training.surrogates.base import Surrogate, exact_arithmetic
 from attncem.training.surrogates.floor import VarianceFloor
 
 MAX_FULL_DIMENSIONS = 256
-"""Dimensions up to which a full covariance is accepted: one of 256 × 256 takes 0.5 MB for every component in a step."""
+"""Largest dimension of a full covariance: one of 256 × 256 takes 0.5 MB per component in a step."""
 OVERSAMPLING = 10
 POWER_ROUNDS = 8
 """Further directions and rounds of the subspace iteration that finds the principal ones."""
@@ -285,7 +285,7 @@ def corrected(mixture: Mixture, x: Tensor, mask: Tensor) -> tuple[Mixture, Tenso
 
 
 def expect(x: Tensor, mask: Tensor, mixture: Mixture) -> Tensor:
-    """Share of each component in each sample, [R, M, K]; zeros where padded."""
+    """Responsibility of each component for each sample, [R, M, K]; zeros for padding."""
     pairs = zip(mixture.means.unbind(1), mixture.factors.unbind(1), strict=True)
     densities = torch.stack([log_density(x, mean, factor) for mean, factor in pairs], 2)
     shares = (mixture.weights.log().unsqueeze(1) + densities).softmax(2)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attncem.base.types import ConfigError, RunError, SurrogateOutput
+from attncem.base.types import ConfigError, SurrogateOutput
 from attncem.config.options.attention import HybridOptions
-from attncem.records.audit import AuditResult
-from attncem.records.ledger import ledgers, read_audit
 from attncem.training.surrogates.base import Batch, Surrogate
 from attncem.training.surrogates.gated import GatedAttentionCEM
 from attncem.training.surrogates.slot import SlotCrossAttentionCEM
@@ -27,9 +23,10 @@ class HybridCEM(Surrogate):
     """L_c = gated_c, and on the marked classes gated_c + slot_weight · slot_c; rob_loss = Σ p_c L_c.
 
     The marked set has a fixed size. Its classes are those of highest risk, the running mean of their gated penalty
-    (while training), chosen anew by ``refresh``; before the first one none is marked. With ``risk_audit`` they are
-    the classes that an earlier audit reconstructed best, for good. The slot part is built for as many classes as are
-    marked and sees the samples of the others as members of no class: its tables do not grow with the classes.
+    (while training), chosen again by ``refresh``; before the first one none is marked. With ``risk_audit`` they are
+    the classes that an earlier audit reconstructed best, for good (``mark_for_good``). The slot part is built for as
+    many classes as are marked and sees the samples of the others as members of no class: its tables do not grow with
+    the classes.
 
     Diagnostics are those of the gated part; the slot part's carry ``slot_`` where both have one. ``noise`` is the
     slots', [num_classes, num_slots, slot_dim].
@@ -56,13 +53,7 @@ class HybridCEM(Surrogate):
         self.register_buffer("risk", torch.full((num_classes,), -torch.inf))
         self.register_buffer("risk_classes", torch.arange(size))
         self.register_buffer("places", torch.full((num_classes,), -1))
-        cautions = [self.gated.caution, self.slot.caution]
-        if options.risk_audit is not None:
-            audit = read_risk_audit(options.risk_audit)
-            self.risk.copy_(torch.tensor(_risk_of(audit, num_classes, options.risk_by)))
-            self._mark()
-            cautions.append(CAUTION_TEST_IMAGES if audit.plan.evaluation == "test" else "")
-        self.caution = " ".join(filter(None, cautions))
+        self.caution = " ".join(filter(None, [self.gated.caution, self.slot.caution]))
 
     def _checked_size(self) -> int:
         size = self.options.num_risk_classes(self.num_classes)
@@ -152,6 +143,13 @@ class HybridCEM(Surrogate):
         """Mark the classes of highest risk for the next epoch; the features themselves are not needed."""
         self._mark()
 
+    def mark_for_good(self, risk: Sequence[float], *, on_test_images: bool) -> None:
+        """Mark the classes of highest risk by these numbers, one for each class, for the whole training."""
+        self.risk.copy_(torch.tensor(risk))
+        self._mark()
+        if on_test_images:
+            self.caution = f"{self.caution} {CAUTION_TEST_IMAGES}".lstrip()
+
     def _mark(self) -> None:
         """The classes of highest risk, in order; one whose risk is not known is never marked."""
         chosen = self.risk.topk(len(self.risk_classes)).indices.sort().values
@@ -165,43 +163,6 @@ class HybridCEM(Surrogate):
     def epoch_record(self) -> dict[str, Any]:
         """The marked classes."""
         return {"risk_classes": [label for label in self.risk_classes.tolist() if self.places[label] >= 0]}
-
-
-def read_risk_audit(source: str | Path) -> AuditResult:
-    """The audit in a folder, or the only one of a run folder; ConfigError says what is wrong with it."""
-    path = Path(source)
-    try:
-        audit = read_audit(_only_audit(path) if (path / "config.yaml").is_file() else path)
-    except RunError as error:
-        raise ConfigError(f"surrogate.risk_audit={source}: {error}") from error
-    if not audit.strongest:
-        raise ConfigError(f"surrogate.risk_audit={source}: no attack of this audit has a result")
-    return audit
-
-
-def _only_audit(run: Path) -> Path:
-    folders = [ledger.path for ledger in ledgers(run / "audits")]
-    if len(folders) == 1:
-        return folders[0]
-    found = f"it has {len(folders)}, name one: {', '.join(map(str, folders))}" if folders else "it has none"
-    raise RunError(f"expected a run folder with one audit, {found}")
-
-
-def _risk_of(audit: AuditResult, num_classes: int, by: str) -> list[float]:
-    """Minus the strongest attack's MSE of every class; −inf where no image of the class was attacked."""
-    risk, subject = audit.risk, audit.subject
-    assert risk is not None, "an audit without a result was refused"
-    errors = risk.per_class if by == "mean" else risk.per_class_p05
-    if by != "mean" and not any(error is not None for error in errors):
-        raise ConfigError(
-            f"surrogate.risk_by={by}: the audit of {subject.run} is older than this number; attncem audit makes it anew"
-        )
-    if {subject.num_classes, len(errors)} != {num_classes}:
-        raise ConfigError(
-            f"surrogate.risk_audit: the audit of {subject.run} is about {subject.num_classes} classes of "
-            f"{subject.dataset}, this model has {num_classes}"
-        )
-    return [-math.inf if error is None else -error for error in errors]
 
 
 def _merged(gated: Mapping[str, Tensor], slot: Mapping[str, Tensor]) -> dict[str, Tensor]:

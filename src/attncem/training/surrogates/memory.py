@@ -1,4 +1,4 @@
-"""A memory of each class's recent features, so that a class with one sample in a batch still has a statistic."""
+"""A memory of recent features per class, so a class with one sample in a batch still has a statistic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attncem.training.surrogates import moments
 EMPTY = -1
 """Step of a place in which nothing was stored yet."""
 NO_CLASS = -1
-"""Label of a recalled row that holds nothing: a member of no class."""
+"""Label of an empty recalled row: a member of no class."""
 
 
 class ClassMemory(nn.Module):
@@ -49,13 +49,13 @@ class ClassMemory(nn.Module):
         return self.features[classes].flatten(0, 1).to(like.dtype), labels.flatten()
 
     def num_own(self, rows: int) -> int:
-        """How many of a batch's rows, what ``recall`` added included, are the batch's own."""
+        """Number of rows of the batch itself, without the rows that ``recall`` added."""
         full = self.num_classes * (1 + self.per_class)
         return rows // (1 + self.per_class) if rows <= full else rows - self.num_classes * self.per_class
 
     @torch.no_grad()
     def store(self, x: Tensor, y: Tensor) -> None:
-        """Put x [B, D] in place of the oldest of its classes; of more than ``per_class`` the last stay. Ends a step."""
+        """Replace the oldest features of each class with x [B, D]; at most the last ``per_class``. Ends a step."""
         label = torch.where((y >= 0) & (y < self.num_classes), y, self.num_classes)
         same = label.unsqueeze(1) == label.unsqueeze(0)
         count, rank = same.sum(1), same.tril(-1).sum(1)

@@ -97,7 +97,7 @@ def _only(groups: Groups, chosen: Tensor) -> Groups:
 
 
 def of_positions(groups: Groups, positions: int) -> Groups:
-    """Groups of the positions of all samples: each belongs where its sample does."""
+    """Groups of the positions of all samples: each has the group of its sample."""
     if positions == 1:
         return groups
     one_hot, index = (table.repeat_interleave(positions, 0) for table in (groups.one_hot, groups.index))
@@ -131,7 +131,7 @@ class _Rows(torch.autograd.Function):
 
 
 def uniform_weights(groups: Groups) -> Tensor:
-    """Weights 1/m of each class's samples, [B, G]; a column sums to 1, or to 0 where the group is empty."""
+    """Weights 1/m of each class's samples, [B, G]; a column sums to 1, or to 0 for an empty group."""
     return groups.one_hot / groups.counts.clamp_min(1)
 
 
@@ -167,7 +167,7 @@ def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
 
 
 def unbiased(variance: Tensor, groups: Groups) -> Tensor:
-    """A variance [G, D] of m samples around their own mean times m / (m − 1): without it two samples show half."""
+    """A variance [G, D] of m samples around their mean times m / (m − 1); otherwise two samples give half of it."""
     factor = groups.counts / (groups.counts - 1).clamp_min(1)
     return variance * factor.unsqueeze(1)
 

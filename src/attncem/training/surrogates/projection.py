@@ -15,7 +15,7 @@ from attncem.config.options.attention import GatedOptions, SlotOptions
 from attncem.training.surrogates.base import own_weight
 
 UNPROJECTED_LIMIT = 2048
-"""Features up to this size go into the attention as they are under projection=auto."""
+"""Largest size of features that enter the attention without a map under projection=auto."""
 WEIGHT_BUDGET = 150_000
 """Weights of a learned projection: with the gates of 002, 512×7×7 stays below a million in all."""
 

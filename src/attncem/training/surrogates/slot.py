@@ -167,7 +167,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return softplus(value) if name in POSITIVE else value
 
     def share(self, batch: Batch) -> Batch:
-        """Both views at once, where neither passes a gradient to z: half as many small operations."""
+        """Both views at once if neither passes a gradient to z: half as many small operations."""
         noise: Tensor = batch.noise.noise
         samples = len(batch.y)
         if not self._views_alike or 4 * samples * noise.shape[0] * noise.shape[1] > MOST_SHARED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attncem.base.types import RunError
 from attncem.campaigns.choosing import Candidate, candidate, choose, undominated
@@ -14,13 +13,9 @@ from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import explain_os_error, write_atomic, write_record
 from attncem.records.ledger import joined
-from attncem.records.search import MethodFound, SearchResult, SearchTrial, TrialState
-
-if TYPE_CHECKING:
-    from attncem.campaigns.search.tuning import Tried
+from attncem.records.search import MethodFound, SearchResult, SearchTrial
 
 RESULT, CHOSEN = "search.json", "chosen"
-_STATES: dict[str, TrialState] = {"done": "done", "failed": "failed", "open": "unfinished"}
 
 
 def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
@@ -32,11 +27,9 @@ def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
 
 
 def conclude(
-    asked: Search, budget: Budget, folder: CampaignFolder, tried: Sequence[Tried], *, complete: bool
+    asked: Search, budget: Budget, folder: CampaignFolder, trials: list[SearchTrial], *, complete: bool
 ) -> SearchResult:
     """The result of a search as far as it came, written into its folder."""
-    facts = {str(event["cell"]): event for event in folder.events() if event.get("event") == "tried"}
-    trials = [_trial(one, facts.get(one.cell_id, {})) for one in tried]
     undefended = _undefended(folder)
     methods = [_method(name, trials, undefended, asked) for name in asked.methods]
     result = SearchResult(
@@ -63,34 +56,20 @@ def _undefended(folder: CampaignFolder) -> Candidate:
     return candidate(cell.id, judged(folder, cell.id))
 
 
-def _trial(tried: Tried, facts: dict[str, object]) -> SearchTrial:
-    accuracy, error = tried.asked.objectives or (None, None)
-    return SearchTrial(
-        cell=tried.cell_id,
-        method=tried.asked.method,
-        values=dict(tried.asked.values),
-        state=_STATES[tried.asked.state],
-        accuracy=accuracy,
-        error=error,
-        seconds=float(str(facts.get("seconds", 0.0))),
-        reason=str(facts.get("reason", "")),
-    )
-
-
 def _method(name: str, trials: Sequence[SearchTrial], undefended: Candidate, asked: Search) -> MethodFound:
-    own = [trial for trial in trials if trial.method == name]
-    found = [
+    tried = [trial for trial in trials if trial.method == name]
+    candidates = [
         Candidate(trial.cell, trial.accuracy, trial.error)
-        for trial in own
+        for trial in tried
         if trial.accuracy is not None and trial.error is not None
     ]
     return MethodFound(
         name=name,
-        trials=len(own),
-        failed=sum(trial.state == "failed" for trial in own),
-        seconds=sum(trial.seconds for trial in own),
-        front=[one.name for one in undominated(found)],
-        levels={level: one.name for level, one in choose(found, undefended.accuracy, asked.levels).items()},
+        trials=len(tried),
+        failed=sum(trial.state == "failed" for trial in tried),
+        seconds=sum(trial.seconds for trial in tried),
+        front=[one.name for one in undominated(candidates)],
+        levels={level: one.name for level, one in choose(candidates, undefended.accuracy, asked.levels).items()},
     )
 
 

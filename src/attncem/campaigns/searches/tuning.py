@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from attncem.base.seeding import derive_seed
 from attncem.base.types import ConfigError, RunError
-from attncem.config.options.search import Range, Space, choice_text, choice_value
+from attncem.config.options.search import Space, choice_text, choice_value
 from attncem.records.files import cut_to_lines
+from attncem.records.search import TrialState
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
@@ -30,27 +32,32 @@ _METHOD = "method"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A trial: its number in the study, the method, and the value of every key that is searched."""
+class Tried:
+    """A trial as its study has it: the method, and the value of every key that is searched."""
 
-    number: int
+    study: Study
+    trial: FrozenTrial
     method: str
     values: Mapping[str, Any]
-    state: Literal["open", "done", "failed"]
-    objectives: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A trial, the study that asked for it, and the cell it is."""
-
-    tuner: Tuner
-    asked: Asked
 
     @property
     def cell_id(self) -> str:
         """The name of its cell."""
-        return f"{self.asked.method}-{self.asked.number:03d}"
+        return f"{self.method}-{self.trial.number:03d}"
+
+    @property
+    def state(self) -> TrialState:
+        """How it ended, when it was read from its study."""
+        if not self.trial.state.is_finished():
+            return "unfinished"
+        return "done" if self.trial.values else "failed"
+
+    def tell(self, objectives: Sequence[float] | None) -> None:
+        """Write its accuracy and error into the study; None: it failed."""
+        import optuna
+
+        states = optuna.trial.TrialState
+        self.study.tell(self.trial.number, objectives, states.FAIL if objectives is None else states.COMPLETE)
 
 
 def needs_optuna() -> None:
@@ -87,6 +94,7 @@ class Tuner:
         import optuna
 
         self.name, self._spaces, self._seed = name, spaces, seed
+        self._only = next(iter(spaces)) if len(spaces) == 1 else None
         self._study = optuna.create_study(
             storage=journal, study_name=name, directions=["maximize", "maximize"], load_if_exists=True
         )
@@ -104,33 +112,26 @@ class Tuner:
                 trial.suggest_int(name, *values.ends, log=values.log)
             else:
                 trial.suggest_float(name, *values.ends, log=values.log)
-        asked = self._asked(self._study.trials[trial.number])
-        assert asked is not None
-        return Tried(self, asked)
-
-    def tell(self, number: int, accuracy: float, error: float) -> None:
-        """What a trial found."""
-        self._study.tell(number, [accuracy, error])
-
-    def fail(self, number: int) -> None:
-        """A trial has no result."""
-        from optuna.trial import TrialState
-
-        self._study.tell(number, state=TrialState.FAIL)
+        return self.tried()[-1]
 
     def tried(self) -> list[Tried]:
         """All that was tried, in order; without trials that were cut off before it was known what to try."""
-        return [Tried(self, asked) for trial in self._study.trials if (asked := self._asked(trial)) is not None]
+        return [tried for trial in self._study.trials if (tried := self._tried(trial)) is not None]
 
-    @property
-    def _only(self) -> str | None:
-        return next(iter(self._spaces)) if len(self._spaces) == 1 else None
+    def _tried(self, trial: FrozenTrial) -> Tried | None:
+        method = str(self._only or trial.params.get(_METHOD))
+        space = self._spaces.get(method)
+        if space is None or any(self._parameter(method, key) not in trial.params for key in space):
+            return None
+        drawn = {key: trial.params[self._parameter(method, key)] for key in space}
+        values = {key: choice_value(drawn[key]) if isinstance(space[key], list) else drawn[key] for key in space}
+        return Tried(self._study, trial, method, values)
 
     def _parameter(self, method: str, key: str) -> str:
         return key if self._only else f"{method}:{key}"
 
     def _sampler(self) -> BaseSampler:
-        """Drawn anew for every trial, from its number: a process that goes on draws what the first would have."""
+        """A new one for every trial, seeded by its number: a process that resumes draws what the first would have."""
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import TPESampler
 
@@ -140,20 +141,3 @@ class Tuner:
             return TPESampler(
                 seed=seed, n_startup_trials=_RANDOM_FIRST, multivariate=self._only is not None, constant_liar=True
             )
-
-    def _asked(self, trial: FrozenTrial) -> Asked | None:
-        method = str(self._only or trial.params.get(_METHOD))
-        if method not in self._spaces:
-            return None
-        names = {key: self._parameter(method, key) for key in self._spaces[method]}
-        if any(name not in trial.params for name in names.values()):
-            return None
-        values = {key: self._value(method, key, trial.params[name]) for key, name in names.items()}
-        state: Literal["open", "done", "failed"] = "open"
-        if trial.state.is_finished():
-            state = "done" if trial.values else "failed"
-        found = (trial.values[0], trial.values[1]) if trial.values else None
-        return Asked(trial.number, method, values, state, found)
-
-    def _value(self, method: str, key: str, given: Any) -> Any:
-        return given if isinstance(self._spaces[method][key], Range) else choice_value(given)

@@ -9,6 +9,7 @@ chosen/             the best configuration of every method and accuracy level, r
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,14 +24,14 @@ from attncem.campaigns.engines import ENGINES, Ended, Engine, EngineOptions
 from attncem.campaigns.expansion import plan_cell
 from attncem.campaigns.results import SEARCH
 from attncem.campaigns.running import processes_here
-from attncem.campaigns.search.concluding import conclude, judged
-from attncem.campaigns.search.tuning import Tried, Tuner, needs_optuna, open_journal
+from attncem.campaigns.searches.concluding import conclude, judged
+from attncem.campaigns.searches.tuning import Tried, Tuner, needs_optuna, open_journal
 from attncem.config.loading.load import dump_config, load
 from attncem.config.loading.suggest import known
 from attncem.config.options.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
 from attncem.records.campaign_folder import CampaignFolder, PlannedCell, held, is_free
 from attncem.records.files import explain_os_error, write_atomic
-from attncem.records.search import SearchResult
+from attncem.records.search import SearchResult, SearchTrial
 
 _PAUSE = 1.0
 """Seconds between two looks at whether somebody asked the search to stop."""
@@ -57,7 +58,8 @@ def search(
     known("engine", engine, ENGINES)
     asked, folder = _begin(source, overrides, out)
     allowed = parse_budget(budget or asked.budget)
-    _check_share(asked, allowed)
+    if asked.equal_budget and allowed.trials is not None and allowed.trials < len(asked.methods):
+        raise ConfigError(f"budget={allowed.trials}: {len(asked.methods)} methods need a trial each, at least")
     check_space(asked)
     with explain_os_error(folder, "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,8 @@ def search(
         work = _Searching(asked, allowed, folder, settings.workers)
         with ENGINES[engine](work.folder, settings, told) as workers:
             stopped = work.run(workers, told)
-        return conclude(asked, allowed, work.folder, work.tried(), complete=not stopped)
+        trials = [_recorded(tried, work.facts.get(tried.cell_id, {})) for tried in work.tried()]
+        return conclude(asked, allowed, work.folder, trials, complete=not stopped)
 
 
 def _begin(
@@ -100,18 +103,13 @@ def _asked_in(folder: Path) -> Search:
         raise RunError(f"{folder / SEARCH} cannot be used: {error}") from error
 
 
-def _check_share(asked: Search, budget: Budget) -> None:
-    """A share for every method."""
-    if asked.equal_budget and budget.trials is not None and budget.trials < len(asked.methods):
-        raise ConfigError(f"budget={budget.trials}: {len(asked.methods)} methods need a trial each, at least")
-
-
 def check_space(asked: Search) -> None:
     """Refuse a space that holds what no run can have: every method with each key at its ends or choices."""
     campaign = asked.campaign()
     plan_cell(campaign, UNDEFENDED, {}, asked.seed)
     for method in asked.methods:
-        values = {key: own.ends if isinstance(own, Range) else own for key, own in asked.space_of(method).items()}
+        space = asked.space_of(method).items()
+        values = {key: choices.ends if isinstance(choices, Range) else choices for key, choices in space}
         first = {key: some[0] for key, some in values.items()}
         for key, some in values.items():
             for value in some:
@@ -128,33 +126,23 @@ class _Searching:
         spaces = {name: asked.space_of(name) for name in asked.methods}
         each = [{name: space} for name, space in spaces.items()] if asked.equal_budget else [spaces]
         self.tuners = [Tuner(journal, "+".join(some), some, asked.seed) for some in each]
-        self.cells = {planned.cell.id: planned for planned in self._known()}
+        self.cells = self._cells()
         self.undefended = next(iter(self.cells))
-        self.folder = self._written(folder)
-        self.seconds: dict[str, float] = {
-            str(event["cell"]): float(event["seconds"])
-            for event in self.folder.events()
-            if event.get("event") == "tried"
-        }
-        self.open: dict[str, Tried] = {}
+        self.folder = CampaignFolder.adopt(folder, self.campaign, list(self.cells.values()))
+        events = self.folder.events()
+        self.facts = {str(event["cell"]): event for event in events if event.get("event") == "tried"}
         self.began: dict[str, float] = {}
 
-    def _known(self) -> list[PlannedCell]:
+    def _cells(self) -> dict[str, PlannedCell]:
         """The undefended model, and every trial so far whose configuration is one."""
         cells = [plan_cell(self.campaign, UNDEFENDED, {}, self.asked.seed)]
         for tried in self.tried():
-            try:
+            with contextlib.suppress(ConfigError):
                 cells.append(self._planned(tried))
-            except ConfigError:
-                continue
-        return cells
+        return {planned.cell.id: planned for planned in cells}
 
     def _planned(self, tried: Tried) -> PlannedCell:
-        values = dict(tried.asked.values)
-        return plan_cell(self.campaign, tried.asked.method, values, self.asked.seed, tried.cell_id)
-
-    def _written(self, folder: Path) -> CampaignFolder:
-        return CampaignFolder.adopt(folder, self.campaign, list(self.cells.values()))
+        return plan_cell(self.campaign, tried.method, dict(tried.values), self.asked.seed, tried.cell_id)
 
     def tried(self) -> list[Tried]:
         """All trials, study by study."""
@@ -181,14 +169,12 @@ class _Searching:
             self.folder.forgive(self.undefended)
             self._submit(engine, self.undefended)
         for tried in self.tried():
-            if tried.asked.state != "open":
+            if tried.state != "unfinished":
                 continue
             if tried.cell_id not in self.cells:
-                tried.tuner.fail(tried.asked.number)
-                continue
-            self.open[tried.cell_id] = tried
-            if self._state(tried.cell_id) in ("done", "failed"):
-                self._tell(tried.cell_id)
+                tried.tell(None)
+            elif self._state(tried.cell_id) in ("done", "failed"):
+                self._tell(tried)
             else:
                 self._submit(engine, tried.cell_id)
 
@@ -216,7 +202,7 @@ class _Searching:
             return len(cells)
         now = time.monotonic()
         at_work = sum(now - self.began[cell_id] for cell_id in cells if cell_id in self.began)
-        return at_work + sum(self.seconds.get(cell_id, 0.0) for cell_id in cells)
+        return at_work + sum(float(self.facts[cell_id]["seconds"]) for cell_id in cells if cell_id in self.facts)
 
     def _try(self, engine: Engine, tuner: Tuner, progress: Progress) -> None:
         tried = tuner.ask()
@@ -224,11 +210,11 @@ class _Searching:
             self.cells[tried.cell_id] = self._planned(tried)
         except ConfigError as error:
             self._log(tried.cell_id, 0.0, str(error))
-            tuner.fail(tried.asked.number)
+            tried.tell(None)
             tell(progress, text("search.refused", cell=tried.cell_id, reason=error))
             return
-        self.folder = engine.folder = self._written(self.folder.path)
-        self.open[tried.cell_id] = tried
+        cells = list(self.cells.values())
+        self.folder = engine.folder = CampaignFolder.adopt(self.folder.path, self.campaign, cells)
         self._submit(engine, tried.cell_id)
 
     def _ended(self, ended: Ended, progress: Progress) -> None:
@@ -243,27 +229,26 @@ class _Searching:
             self.folder.fail(ended.cell_id, "process", ended.error or state)
         # what its epochs and rows took, before and after a kill and without the time in a queue
         self._log(ended.cell_id, spent(self.folder.run_path(ended.cell_id)).seconds or elapsed, ended.error or "")
-        found = self._tell(ended.cell_id)
-        done = sum(tried.asked.state != "open" for tried in self.tried())
-        if found is None:
+        result = self._tell(next(tried for tried in self.tried() if tried.cell_id == ended.cell_id))
+        done = sum(tried.state != "unfinished" for tried in self.tried())
+        if result is None:
             tell(progress, text("search.ended.failed", cell=ended.cell_id, reason=ended.error, done=done))
         else:
-            numbers = {"accuracy": 100 * found.accuracy, "error": found.error}
+            numbers = {"accuracy": 100 * result.accuracy, "error": result.error}
             tell(progress, text("search.ended.done", cell=ended.cell_id, done=done, **numbers))
 
     def _log(self, cell_id: str, seconds: float, reason: str) -> None:
-        self.seconds[cell_id] = seconds
-        self.folder.log("tried", cell=cell_id, seconds=round(seconds, 3), reason=reason)
+        self.facts[cell_id] = {"seconds": round(seconds, 3), "reason": reason}
+        self.folder.log("tried", cell=cell_id, **self.facts[cell_id])
 
-    def _tell(self, cell_id: str) -> Candidate | None:
-        """Hand what a trial found to its study; None: it failed."""
-        tried = self.open.pop(cell_id)
-        if self._state(cell_id) != "done":
-            tried.tuner.fail(tried.asked.number)
+    def _tell(self, tried: Tried) -> Candidate | None:
+        """Write a trial's result into its study; None: it failed."""
+        if self._state(tried.cell_id) != "done":
+            tried.tell(None)
             return None
-        found = candidate(cell_id, judged(self.folder, cell_id))
-        tried.tuner.tell(tried.asked.number, found.accuracy, found.error)
-        return found
+        result = candidate(tried.cell_id, judged(self.folder, tried.cell_id))
+        tried.tell([result.accuracy, result.error])
+        return result
 
     def _state(self, cell_id: str) -> str:
         return self.folder.view(self.folder.cell(cell_id)).state
@@ -271,5 +256,19 @@ class _Searching:
 
 def _hopeless(tuner: Tuner) -> bool:
     """Whether its last trials all failed."""
-    states = [tried.asked.state for tried in tuner.tried() if tried.asked.state != "open"]
+    states = [tried.state for tried in tuner.tried() if tried.state != "unfinished"]
     return len(states) >= _GIVEN_UP and set(states[-_GIVEN_UP:]) == {"failed"}
+
+
+def _recorded(tried: Tried, facts: Mapping[str, Any]) -> SearchTrial:
+    accuracy, error = tried.trial.values or (None, None)
+    return SearchTrial(
+        cell=tried.cell_id,
+        method=tried.method,
+        values=dict(tried.values),
+        state=tried.state,
+        accuracy=accuracy,
+        error=error,
+        seconds=float(facts.get("seconds", 0.0)),
+        reason=str(facts.get("reason", "")),
+    )
