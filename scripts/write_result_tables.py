@@ -43,7 +43,7 @@ def renewed(page: str) -> str:
 def chosen(arms: Iterable[Setting]) -> dict[str, str]:
     """The arm that is chosen at every level, the first arm being the undefended one."""
     undefended, *others = (Candidate(arm.name, arm.accuracy, arm.error) for arm in arms)
-    return {level: found.name for level, found in choose(others, undefended.accuracy).items()}
+    return {level: one.name for level, one in choose(others, undefended.accuracy).items()}
 
 
 def selection_table() -> str:
@@ -109,14 +109,14 @@ def ladder_summary() -> str:
     """Distance of the baseline's row to the strongest, gain of repeated releases, time of the suite."""
     arms = SOURCE.arms("ladder-cifar10")
     strongest = _strongest(arms)
-    told: Columns = {
+    lines: Columns = {
         "strongest of `standard`": lambda arm: str(arm.audits()[0].strongest),
         "error of the baseline's decoder above it": lambda arm: _missed(arm, str(arm.audits()[0].strongest)),
         "… and above the strongest of all": lambda arm: _missed(arm, strongest[arm.name]),
         "16 releases lower a small decoder's error by": _taken_off,
         "`standard` without white box, seconds": _suite_seconds,
     }
-    return table(["", *map(_model, arms)], [[name, *map(of, arms)] for name, of in told.items()])
+    return table(["", *map(_model, arms)], [[name, *map(of, arms)] for name, of in lines.items()])
 
 
 def _model(arm: Setting) -> str:
@@ -141,7 +141,7 @@ def _strongest(arms: list[Setting]) -> dict[str, str]:
         row for audit in (asked.audits if asked else ()) for row, options in audit.rows.items() if "releases" in options
     }
     errors = {arm.name: _errors(arm) for arm in arms}
-    return {name: min(own.keys() - often, key=own.__getitem__) for name, own in errors.items()}
+    return {name: min(rows.keys() - often, key=rows.__getitem__) for name, rows in errors.items()}
 
 
 def _missed(arm: Setting, row: str) -> str:

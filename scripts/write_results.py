@@ -101,8 +101,8 @@ def main(arguments: list[str]) -> None:
     if arguments == ["--choose"]:
         parts = {CLAIM.campaign: others.chosen(source)}
         parts |= {campaign: others.by_part(source, one) for campaign, one in SELECTIONS.items()}
-        for campaign, own in parts.items():
-            print("\n".join([f"{campaign}:", *(others.told_choices(own) or ["nothing to choose from yet"])]))
+        for campaign, chosen in parts.items():
+            print("\n".join([f"{campaign}:", *(others.told_choices(chosen) or ["nothing to choose from yet"])]))
         return
     if arguments:
         sys.exit(f"{' '.join(arguments)}: unknown argument; use none, or --choose")

@@ -61,7 +61,7 @@ class Slope:
     def reach(self) -> float:
         """The largest accuracy change that λ caused in one setting."""
         along = [[arm.accuracy for arm in curve] for curve in self.curves]
-        return max((max(own) - min(own) for own in along), default=0.0)
+        return max((max(accuracies) - min(accuracies) for accuracies in along), default=0.0)
 
     def corrects(self, away: float) -> bool:
         """Whether a difference of this size can be corrected."""
@@ -85,7 +85,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Found:
+class ClaimResult:
     """A measured claim: its arms by part, and the slope that corrects them."""
 
     claim: Claim
@@ -146,7 +146,7 @@ def over(arms: Mapping[str, Setting]) -> Effects:
     return dict(zip(pairs, effects([(arms[one], arms[other]) for one, other in pairs]), strict=True))
 
 
-def find(source: Source, claim: Claim) -> Found | None:
+def find(source: Source, claim: Claim) -> ClaimResult | None:
     """The claim from its files; None where they are missing or have nothing to compare with arm a."""
     wanted = {part: (claim.campaign, name) for part, name in claim.parts.items()} | dict(claim.further)
     arms = {
@@ -158,18 +158,18 @@ def find(source: Source, claim: Claim) -> Found | None:
     table = source.table(claim.campaign)
     if table is None or "a" not in arms or len(arms) == 1:
         return None
-    return Found(claim, table, arms, slope(source, arms["a"].config, balanced=claim.balanced))
+    return ClaimResult(claim, table, arms, slope_of(source, arms["a"].config, balanced=claim.balanced))
 
 
-def slope(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
+def slope_of(source: Source, like: RunConfig, *, balanced: bool = False) -> Slope:
     """Settings at several weights with the data, network and channel of a configuration."""
     return Slope([curve for campaign in CURVES for curve in source.curves(campaign, like, balanced=balanced)])
 
 
-def percent(known: Slope, measure: str) -> str:
+def percent(slope: Slope, measure: str) -> str:
     """A slope per point of accuracy, and its range when one setting is left out."""
-    each = [known.lines, *known.without_one]
-    mean, *others = (f"{100 * (math.exp(own[measure] / 100) - 1):+.1f}" for own in each if measure in own)
+    each = [slope.lines, *slope.without_one]
+    mean, *others = (f"{100 * (math.exp(lines[measure] / 100) - 1):+.1f}" for lines in each if measure in lines)
     ends = sorted(others, key=float)
     return f"{mean} % ({ends[0]} to {ends[-1]} with one setting left out)" if ends else f"{mean} %"
 
@@ -177,28 +177,28 @@ def percent(known: Slope, measure: str) -> str:
 # the goals
 
 
-def verdicts(found: Found) -> list[tuple[str, bool]]:
+def verdicts(result: ClaimResult) -> list[tuple[str, bool]]:
     """Each goal of the claim, c over a, and whether it is reached. At a different, uncorrected accuracy none is."""
-    own = found.judged("c", "a")
-    lines = [_times(own[name], least, better) for name, (least, better) in GOALS.items()]
-    similar = own["ssim"]
+    ratios = result.judged("c", "a")
+    lines = [_times(ratios[name], least, better) for name, (least, better) in GOALS.items()]
+    similar = ratios["ssim"]
     lower = similar.answer == "more_private" and _sure(similar)
     lines.append((f"SSIM lower: {ratio(similar)} times, {ANSWERS[similar.answer]}", lower))
-    worse = [title(name) for name, one in own.items() if one.answer == "less_private"]
-    tested = all(one.answer != "too_few_seeds" for one in own.values())
-    told = f"shown to be worse: {', '.join(worse) or 'none'}" if tested else "too few seeds for a test"
-    lines.append((f"no measure may be worse; {told}", tested and not worse))
-    if "c" in found.equal or abs(found.away["c"]) <= AGREE:
+    worse = [title(name) for name, one in ratios.items() if one.answer == "less_private"]
+    tested = all(one.answer != "too_few_seeds" for one in ratios.values())
+    shown = f"shown to be worse: {', '.join(worse) or 'none'}" if tested else "too few seeds for a test"
+    lines.append((f"no measure may be worse; {shown}", tested and not worse))
+    if "c" in result.equal or abs(result.away["c"]) <= AGREE:
         return lines
-    return [(f"{said} (at a different accuracy than a)", False) for said, _ in lines]
+    return [(f"{goal} (at a different accuracy than a)", False) for goal, _ in lines]
 
 
 def _times(effect: PairEffect, least: float, better: float) -> tuple[str, bool]:
     times = effect.comparison.ratio or 0.0
     reached = effect.answer == "more_private" and _sure(effect) and times >= least
     stretch = f"; {better:g} times as well" if reached and times >= better else ""
-    said = f"{title(effect.measure)} at least {least:g} times: {ratio(effect)}, p {p_value(effect)}{stretch}"
-    return said, reached
+    goal = f"{title(effect.measure)} at least {least:g} times: {ratio(effect)}, p {p_value(effect)}{stretch}"
+    return goal, reached
 
 
 def _sure(effect: PairEffect) -> bool:

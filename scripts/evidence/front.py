@@ -12,7 +12,7 @@ from attncem.records.study import ACCURACY, Study
 from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from evidence.claim import Slope, slope
+from evidence.claim import Slope, slope_of
 from evidence.pareto import accuracy_and_error, seeds
 from evidence.source import Setting, Source
 from evidence.words import front_end, method, number, spreads, table, table_of, title
@@ -46,7 +46,7 @@ def standings(arms: Sequence[Setting]) -> str:
 class Sides:
     """Every surrogate at one accuracy: without a front end, and behind it."""
 
-    known: Slope
+    slope: Slope
     without: Mapping[str, Setting]
     behind: Mapping[str, Setting]
 
@@ -77,25 +77,25 @@ class Sides:
 
 
 def sides(source: Source) -> Sides | None:
-    """The surrogates that are known at that accuracy on both sides; None if there are none."""
+    """The surrogates with a value at that accuracy on both sides; None if there are none."""
     arms = source.arms(CAMPAIGN)
     if not arms:
         return None
-    known = slope(source, arms[0].config)
-    without, behind = (equal(arms, known, behind=one) for one in (False, True))
+    slope = slope_of(source, arms[0].config)
+    without, behind = (equal(arms, slope, behind=one) for one in (False, True))
     both = [name for name in without if name in behind]
-    return Sides(known, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
+    return Sides(slope, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
 
 
-def equal(arms: Sequence[Setting], known: Slope, *, behind: bool) -> dict[str, Setting]:
+def equal(arms: Sequence[Setting], slope: Slope, *, behind: bool) -> dict[str, Setting]:
     """For each surrogate, with or without a front end, the weight with the largest error at that accuracy."""
-    found: dict[str, Setting] = {}
+    largest: dict[str, Setting] = {}
     for arm in arms:
         asked = arm.weight > 0 and arm.name.startswith(BEHIND) == behind
-        if asked and known.corrects(arm.accuracy - AT):
-            there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
-            found[name] = max(found.get(name, there), there, key=lambda one: one.error)
-    return found
+        if asked and slope.corrects(arm.accuracy - AT):
+            there, name = moved(arm, AT, slope.lines), arm.name.removeprefix(BEHIND)
+            largest[name] = max(largest.get(name, there), there, key=lambda one: one.error)
+    return largest
 
 
 # the figure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.suites import load_suite
 from attncem.records.study.equal import PairEffect
-from evidence.claim import Claim, Found, find
+from evidence.claim import Claim, ClaimResult, find
 from evidence.source import Source, stem
 from evidence.words import ratio, table
 
@@ -112,7 +112,7 @@ class Row:
     """One line of the table: a part of a claim compared with another part."""
 
     key: str
-    claim: Found
+    claim: ClaimResult
     part: str
     other: str = "a"
 
@@ -170,7 +170,7 @@ def _rows(source: Source, claims: Claims) -> list[Row]:
     return rows
 
 
-def _all_seeds(claim: Found) -> bool:
+def _all_seeds(claim: ClaimResult) -> bool:
     """Whether no run is missing of the arms that have one, arm b among them."""
     names = tuple(arm.name for arm in claim.arms.values())
     return "b" in claim.arms and not any(cell.startswith(names) for cell in claim.table.unfinished or ())
@@ -214,14 +214,14 @@ def _notes(rows: list[Row], language: str, to_results: str) -> str:
     return TEXTS[language]["notes"].format(suites=suites)
 
 
-def _doubt(claim: Found, campaign: str, language: str) -> str:
+def _doubt(claim: ClaimResult, campaign: str, language: str) -> str:
     """In how many runs of a campaign the audit calls the strongest attack unreliable; empty where in none."""
     arms = [arm for arm in claim.arms.values() if arm.campaign == campaign]
     doubtful, runs = sum(arm.unreliable() for arm in arms), sum(len(arm.seeds) for arm in arms)
     return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
 
 
-def _suite(claim: Found, language: str) -> str:
+def _suite(claim: ClaimResult, language: str) -> str:
     """The suite of a claim's audits, and how many of its rows the campaign leaves out."""
     audit = load_campaign(claim.claim.campaign).audits[0]
     count = len(load_suite(audit.suite).suite.rows) - len(audit.rows())

@@ -80,7 +80,7 @@ def choices(source: Source, selection: Selection = SELECTION, campaign: str = ""
         if arm.name != selection.reference:
             points.setdefault(arm.name, []).append(arm)
     runs = {name: [one for arm in arms for one in tried(arm)] for name, arms in points.items()}
-    return [Choice(match(name, own, at), points[name][0].config) for name, own in runs.items() if own]
+    return [Choice(match(name, tries, at), points[name][0].config) for name, tries in runs.items() if tries]
 
 
 def tried(arm: Setting) -> list[Tried]:
@@ -100,21 +100,21 @@ def chosen(source: Source) -> dict[str, Choice]:
     this accuracy at a weight within the range tried. b is kmeans behind the same front end; d is c's front end and
     surrogate with the thin client.
     """
-    found = choices(source)
-    attention = [one for one in found if one.config.surrogate.name in ATTENTION]
+    matched = choices(source)
+    attention = [one for one in matched if one.config.surrogate.name in ATTENTION]
     if not attention:
         return {}
     at_it = [one for one in attention if one.matched.within] or attention
     parts = {"c": max(at_it, key=lambda one: one.matched.error)}
     front = parts["c"].config.model.front_end
-    same = [one for one in found if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
+    same = [one for one in matched if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
     thin = [
         one
         for one in choices(source, campaign=BEYOND)
         if one.config.model.name == "thin_vgg11_bn"
         and (one.config.model.front_end, one.config.surrogate) == (front, parts["c"].config.surrogate)
     ]
-    return parts | {part: own[0] for part, own in (("b", same), ("d", thin)) if own}
+    return parts | {part: fitting[0] for part, fitting in (("b", same), ("d", thin)) if fitting}
 
 
 def by_part(source: Source, selection: Selection) -> dict[str, Choice]:

@@ -9,7 +9,7 @@ from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY
 from attncem.reporting.campaign.plots import Ink, Plot, files
 from attncem.reporting.figures import marker_of
-from evidence.claim import Claim, Found, find
+from evidence.claim import Claim, ClaimResult, find
 from evidence.source import Setting, Source
 
 FIGURE = "results-claim.svg"
@@ -25,21 +25,21 @@ _NAMES = {
 
 def figure(source: Source, claim: Claim) -> bytes | None:
     """The arms of a claim as SVG, the same bytes every time; None if not measured yet."""
-    found = find(source, claim)
-    if found is None:
+    result = find(source, claim)
+    if result is None:
         return None
-    return accuracy_and_error("claim", lambda axes, ink: _draw(axes, ink, found), (8.4, 4.2))
+    return accuracy_and_error("claim", lambda axes, ink: _draw(axes, ink, result), (8.4, 4.2))
 
 
-def _draw(axes: Any, ink: Ink, found: Found) -> None:
-    for place, (part, arm) in enumerate(found.arms.items()):
+def _draw(axes: Any, ink: Ink, result: ClaimResult) -> None:
+    for place, (part, arm) in enumerate(result.arms.items()):
         _arm(axes, arm, _NAMES[part], ink.of(place), marker_of(place))
-    for row, said in FLOORS.items():
-        if row in found.arms["a"].rows:
-            level = seed_summary(found.arms["a"].values("mse", row=row)).mean
+    for row, label in FLOORS.items():
+        if row in result.arms["a"].rows:
+            level = seed_summary(result.arms["a"].values("mse", row=row)).mean
             axes.axhline(level, color=ink.muted, linewidth=0.8, linestyle="dashed")
             where = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 8, "color": ink.muted}
-            axes.text(0.01, level, said, **where)
+            axes.text(0.01, level, label, **where)
     axes.set_ylim(0, None)
 
 

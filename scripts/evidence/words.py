@@ -59,11 +59,11 @@ def over_images(measure: str, score: Ends | None) -> str:
 
 def spread(arm: Setting, measure: str, row: str = "") -> str:
     """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
-    own = seed_summary(arm.values(measure, row=row))
-    if own.sd is None or own.low is None or own.high is None:
-        return number(measure, own.mean)
-    low, high = number(measure, own.low), number(measure, own.high)
-    return f"{number(measure, own.mean)} ± {number(measure, own.sd)} ({low} to {high})"
+    summary = seed_summary(arm.values(measure, row=row))
+    if summary.sd is None or summary.low is None or summary.high is None:
+        return number(measure, summary.mean)
+    low, high = number(measure, summary.low), number(measure, summary.high)
+    return f"{number(measure, summary.mean)} ± {number(measure, summary.sd)} ({low} to {high})"
 
 
 def spreads(measures: Iterable[str], *, balanced: bool = False) -> dict[str, Callable[[Setting], str]]:
@@ -83,18 +83,18 @@ def ratio(effect: PairEffect | None) -> str:
     """A ratio with its interval; a dash where it is not known."""
     if effect is None or effect.comparison.ratio is None:
         return "–"
-    found = effect.comparison
-    if found.ratio_low is None or found.ratio_high is None:
-        return f"{found.ratio:.2f}"
-    return f"{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
+    comparison = effect.comparison
+    if comparison.ratio_low is None or comparison.ratio_high is None:
+        return f"{comparison.ratio:.2f}"
+    return f"{comparison.ratio:.2f} ({comparison.ratio_low:.2f} to {comparison.ratio_high:.2f})"
 
 
 def p_value(effect: PairEffect) -> str:
     """The adjusted p; with too few seeds, the smallest p they could reach."""
-    found = effect.comparison
+    comparison = effect.comparison
     if effect.answer == "too_few_seeds":
-        return "–" if found.p is None else f"≥ {found.smallest_p:.2g}"
-    return "–" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
+        return "–" if comparison.p is None else f"≥ {comparison.smallest_p:.2g}"
+    return "–" if comparison.adjusted_p is None else f"{comparison.adjusted_p:.3f}"
 
 
 def front_end(config: RunConfig) -> str:
@@ -134,10 +134,10 @@ def files(arms: Iterable[Setting]) -> str:
     return ", ".join(map(link, dict.fromkeys(arm.campaign for arm in arms)))
 
 
-def missing_arms(found: CampaignTable) -> Counter[str]:
+def missing_arms(results: CampaignTable) -> Counter[str]:
     """How many runs of each arm have no result."""
-    arms = arms_by_cell(found.campaign)
-    return Counter(arms.get(cell, cell) for cell in found.unfinished)
+    arms = arms_by_cell(results.campaign)
+    return Counter(arms.get(cell, cell) for cell in results.unfinished)
 
 
 def counted(names: Mapping[str, int]) -> str:
