@@ -24,15 +24,12 @@ from attncem.records.files import read_json, write_json
 from attncem.training.engine import describe_device, limited_threads, resolve_device
 from benchmarks.audits import audits
 from benchmarks.baseline import baseline
-from benchmarks.classes import classes
 from benchmarks.common import Row, Setting, Table
-from benchmarks.epochs import epochs
+from benchmarks.epochs import classes, epochs, front_ends, processes
 from benchmarks.floor import floor
-from benchmarks.front_ends import front_ends
 from benchmarks.long_runs import accuracy, long
 from benchmarks.memory import memory
 from benchmarks.overhead import overhead
-from benchmarks.processes import processes
 from benchmarks.tables import fill_page, render, render_part
 
 PARTS: dict[str, Callable[[Setting], list[Table]]] = {

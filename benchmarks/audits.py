@@ -59,19 +59,9 @@ def _decoder_steps(setting: Setting) -> list[Row]:
         free_memory()
         with fastest_convolutions(setting.device):
             plain, captured = _decoder_step(setting, size)
-        rows.append(
-            {
-                "decoder": size,
-                "plain_ms": plain,
-                "captured_ms": captured,
-                "plain_over_captured": _ratio(plain, captured),
-            }
-        )
+        ratio = None if captured is None else plain / captured
+        rows.append({"decoder": size, "plain_ms": plain, "captured_ms": captured, "plain_over_captured": ratio})
     return rows
-
-
-def _ratio(plain: float, captured: float | None) -> float | None:
-    return None if captured is None else plain / captured
 
 
 def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:

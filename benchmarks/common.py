@@ -237,16 +237,13 @@ def bytes_kept(call: Callable[[], object], without: Iterable[Tensor]) -> int:
 
 def add_ratios(rows: Sequence[Row], figure: str) -> list[Row]:
     """Each row with its figure over that of the first row, and over that of `none` trained in the same way."""
-    plain = {_way(row): row[figure] for row in rows if row["surrogate"] == "none"}
+    ways = [tuple(row[key] for key in ("batch_size", "precision", "fast")) for row in rows]
+    plain = {way: row[figure] for way, row in zip(ways, rows, strict=True) if row["surrogate"] == "none"}
     return [
-        {**row, "over_first": row[figure] / rows[0][figure], "over_none": _over(row[figure], plain.get(_way(row)))}
-        for row in rows
+        {
+            **row,
+            "over_first": row[figure] / rows[0][figure],
+            "over_none": row[figure] / plain[way] if way in plain else None,
+        }
+        for way, row in zip(ways, rows, strict=True)
     ]
-
-
-def _way(row: Row) -> tuple[Any, ...]:
-    return tuple(row[key] for key in ("batch_size", "precision", "fast"))
-
-
-def _over(value: float, reference: float | None) -> float | None:
-    return None if reference is None else value / reference

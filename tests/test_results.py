@@ -43,7 +43,9 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        spec.loader.exec_module(module)
     return module
 
 
@@ -72,7 +74,8 @@ def made_score(mean: float = 0.5) -> Score:
 
 def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     header, rows = table("demo.csv")
-    assert header == list(CSV_COLUMNS)
+    assert header == [name for name in CSV_COLUMNS if name in header] and set(header) >= ALWAYS
+    assert set(CSV_COLUMNS) - set(header) <= set(METRICS), "only measures may have come later"
     configs = [load_config(arm.config).config for arm in load_campaign("demo").arms.values()]
     runs, floors = rows[: len(configs)], rows[len(configs) :]
     told = [(row["kind"], row["run"], row["surrogate"], float(row["penalty_weight"])) for row in runs]
@@ -86,6 +89,8 @@ def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(isinstance(row, DecoderOptions) for row in suite.rows.values())
 
 
+ALWAYS = {"mse", "ssim", "psnr"}
+"""Measures that every result has; others came with later versions."""
 WHOLE = {"arm", "point", "seed", "audits", "warnings", "client_macs", "training_seconds"}
 """What every cell of a measured campaign has; files made before campaigns lack some."""
 
@@ -130,16 +135,24 @@ def test_the_tables_of_pages_are_what_the_script_writes() -> None:
         )
 
 
+def check_measures(table: CampaignTable) -> None:
+    """A result holds the measures of its own version: the same for every row of every cell, each with its interval."""
+    rows = [row for cell in table.cells for audit in cell.audits for row in (audit.attacks or {}).values()]
+    measures = rows[0].keys() - {"reliable"}
+    assert ALWAYS <= measures <= METRICS.keys()
+    for scores in rows:
+        assert scores.keys() == {*measures, "reliable"} and isinstance(scores["reliable"], bool)
+        assert all(len(scores[name]) == 3 for name in measures)
+
+
 def check_attacked(table: CampaignTable) -> None:
-    """Every cell under every row, in every measure, with its interval."""
+    """Every cell under every row, in every measure of the file."""
     (asked,) = table.audits
+    check_measures(table)
     for row in table.cells:
         assert row.to_dict().keys() >= WHOLE
         (audit,) = row.audits
         assert audit.attacks is not None and list(audit.attacks) == list(asked.rows)
-        for scores in audit.attacks.values():
-            assert scores.keys() == {*METRICS, "reliable"}
-            assert all(len(scores[name]) == 3 for name in METRICS)
 
 
 def check_front_ends_selection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +160,7 @@ def check_front_ends_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     check_attacked(table)
     assert table.audits[0].evaluation == "validation"
     tables = script("write_result_tables")
-    chosen = tables.chosen(table)
+    chosen = tables.chosen(tables.SOURCE.arms(table.campaign))
     assert list(chosen) == list(LEVELS)
     rows = {row.arm: row for row in table.cells}
     for level in tables.RECOMMENDED:
@@ -216,6 +229,7 @@ def check_evidence(name: str) -> None:
     assert [(audit.rows, audit.threat, audit.evaluation) for audit in table.audits] == [
         (asked_rows(audit), audit.threat, audit.on) for audit in campaign.audits
     ]
+    check_measures(table)
     configs = {(one.cell.arm, repr(one.cell.point), one.cell.seed): one.config for one in expand(campaign)}
     for row in table.cells:
         own = configs[row.arm, repr(row.point), row.seed]
@@ -224,7 +238,6 @@ def check_evidence(name: str) -> None:
         for asked, audit in zip(table.audits, row.audits, strict=True):
             assert audit.attacks is not None and audit.strongest in audit.attacks
             assert audit.attacks.keys() <= asked.rows.keys()
-            assert all(scores.keys() == {*METRICS, "reliable"} for scores in audit.attacks.values())
     assert (RESULTS / file).read_text(encoding="utf-8") == results_text(table)
 
 
@@ -306,6 +319,32 @@ FILES = sorted(file.name for file in RESULTS.iterdir() if file.is_file())
 @pytest.mark.parametrize("name", FILES)
 def test_a_result_is_what_its_command_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     CHECKS[name](monkeypatch)
+
+
+CAMPAIGNS = [name for name in FILES if name.endswith(".json") and "cells" in read(name)]
+
+
+@pytest.mark.parametrize("name", [*CAMPAIGNS, "demo.csv"])
+def test_a_new_measure_leaves_results_of_older_versions_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "new", METRICS["mse"])
+    monkeypatch.setattr(f"{__name__}.CSV_COLUMNS", (*CSV_COLUMNS, "new"))
+    CHECKS[name](monkeypatch)
+
+
+def test_measures_that_differ_within_a_file_are_found() -> None:
+    table = read_results(RESULTS / "claim_demo.json")
+    check_measures(table)
+    first, *others = table.cells
+    attacks = first.audits[0].attacks or {}
+    for name in attacks:
+        for wrong in (
+            {key: value for key, value in attacks[name].items() if key != "structure"},
+            {**attacks[name], "mse": attacks[name]["mse"][:1]},
+            {**attacks[name], "unheard": [0.1, 0.1, 0.1]},
+        ):
+            changed = replace(first, audits=[replace(first.audits[0], attacks={**attacks, name: wrong})])
+            with pytest.raises(AssertionError):
+                check_measures(replace(table, cells=[changed, *others]))
 
 
 def test_a_file_that_differs_from_its_campaign_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from attncem.base.types import RunError
-from attncem.campaigns.claims import arms_of, effects, moved, slopes
 from attncem.campaigns.expansion import expand
 from attncem.campaigns.results import results_text
 from attncem.config.options.campaigns import load_campaign
 from attncem.records.campaign_folder import PlannedCell
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
 from attncem.records.metrics import METRICS
+from attncem.records.study.equal import effects, moved, slopes
+from attncem.records.study.results import study_of_results
 
 ROOT = Path(__file__).parent.parent
 Plant = Callable[[str, float], dict[str, float]]
@@ -73,7 +74,8 @@ def made(campaign: str, plant: Plant, *, noise: float = 1.0, drop: int = 0) -> C
 def made_audit(accuracy: float, times: float) -> CellAudit:
     """Errors so many times the baseline's, similarities so much lower."""
     values = {
-        name: BASE[name] * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1)) for name in METRICS
+        name: base * (times if METRICS[name].private == "higher" else 1 - 0.2 * (times - 1))
+        for name, base in BASE.items()
     }
     scores: dict[str, Any] = {name: [value, 0.99 * value, 1.01 * value] for name, value in values.items()}
     doubled = {name: [2 * mean, low, high] for name, (mean, low, high) in scores.items()}
@@ -124,6 +126,14 @@ def test_the_committed_page_is_what_the_script_writes(script: Any) -> None:
     for language, file in write.READMES.items():
         text = file.read_text(encoding="utf-8")
         assert write.renewed(text, language, source) == text, "run scripts/write_results.py"
+
+
+def test_a_new_measure_changes_nothing_that_is_committed(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed results do not have it."""
+    monkeypatch.setitem(METRICS, "new", METRICS["mse"])
+    found = script.claim.find(script.source.Source(ROOT / "results"), script.write_results.SMALL)
+    assert found.measures == ["accuracy", *BASE]
+    assert all("new" not in effects and "mse" in effects for effects in found.measured.values())
 
 
 def test_the_page_links_to_files_that_are_there() -> None:
@@ -227,10 +237,10 @@ def test_unequal_accuracies_are_corrected_along_the_measured_slope(script: Any, 
     folder(tmp_path, made("claim-cifar10", honest, noise=0.5), made("claim-selection-cifar10", along, noise=0.0))
     source = script.source.Source(tmp_path)
     found = script.claim.find(source, script.write_results.CLAIM)
-    as_measured, equal = found.over(found.arms)["c", "a"]["mse"], found.over(found.equal)["c", "a"]["mse"]
+    as_measured, equal = found.measured["c", "a"]["mse"], found.corrected["c", "a"]["mse"]
     assert as_measured.comparison.ratio == pytest.approx(1.2, abs=0.01) and as_measured.answer == "more_private"
     assert equal.comparison.ratio == pytest.approx(1.0, abs=0.02) and equal.answer == "no_difference_shown"
-    assert np.std(found.equal["c"].values["mse"]) > np.std(found.arms["c"].values["mse"]), "accuracies spread too"
+    assert np.std(found.equal["c"].values("mse")) > np.std(found.arms["c"].values("mse")), "accuracies spread too"
     own = part(script.write_results.page(source), "## The claim")
     assert re.search(r"c differs from a by -1\.\d\d points of accuracy: \*\*not within\*\* 0\.2\.", own)
     assert "results/claim_selection_cifar10.json" in own and "one slope for 14 settings at several λ each" in own
@@ -395,7 +405,7 @@ def test_what_may_come_after_stands_beside_the_baseline_at_the_same_accuracy(scr
     for cells, names in ((beyond.cells, ["thin-s1.5", "thin"]), (lost, ["thin"])):
         source = script.source.Source(folder(tmp_path, replace(beyond, cells=cells), chosen))
         found = script.beyond.beside_baseline(source)
-        own = [one for one in found if one.campaign == "beyond-cifar10"]
+        own = [one for one in found if one.arm.campaign == "beyond-cifar10"]
         assert [one.arm.name for one in own] == names, "the others are beyond the baseline's accuracies"
         assert own[-1].times == pytest.approx({"mse": 2.0, "structure": 2.0}), "1.75 between 1.5 and 2"
         assert {(one.arm.name, one.part) for one in found if one.part} == {("s1.5-slot", "c"), ("s1.5-kmeans", "b")}
@@ -453,12 +463,10 @@ def test_a_run_that_collapsed_is_shown_and_decides_nothing(script: Any, tmp_path
     assert (chosen["thin-s1.5-gated"].weight, chosen["thin-s1.5-gated"].within) == (0.002, False)
     own = part(script.write_results.page(source), "## What may come after")
     assert "gated, λ = 0.07 | 46." in own and "Runs that ended near chance: 1;" in own
-    networks = {
-        script.source.config_of("beyond-cifar10", arm).model.name for arm in arms_of(replace(beyond, cells=lost))
-    }
+    networks = {arm.config.model.name for arm in source.arms("beyond-cifar10")}
     found = script.claim.find(source, script.write_results.CLAIM)
     assert networks == {"vgg11_bn", "thin_vgg11_bn"} and not any(
-        arm.name.startswith("thin") for curve in found.slope.curves for _, arm in curve
+        arm.name.startswith("thin") for curve in found.slope.curves for arm in curve
     ), "the slope is that of the network of arm a"
 
 
@@ -632,7 +640,7 @@ def test_slopes_and_moving_along_them() -> None:
         doublings = math.log2(weight / 0.05)
         return {"accuracy": 0.88 - 0.01 * steep * doublings, "times": 1.2 ** (steep * doublings)}
 
-    arms = arms_of(made("claim-selection-cifar10", planted, noise=0.0))
+    arms = study_of_results(made("claim-selection-cifar10", planted, noise=0.0)).arms
     curves = [
         [(arm.point["training.penalty_weight"], arm) for arm in arms if arm.name == name]
         for name in ("s3-slot", "s1.5-slot")
@@ -641,26 +649,32 @@ def test_slopes_and_moving_along_them() -> None:
     assert line["mse"] == pytest.approx(-math.log(1.2) / 0.01), "the same for both, so the same for all"
     there = moved(curves[0][1][1], 0.88, line)
     assert there.accuracy == pytest.approx(0.88)
-    assert there.values["mse"] == pytest.approx([BASE["mse"]] * 2)
+    assert there.values("mse") == pytest.approx([BASE["mse"]] * 2)
     assert slopes([]) == {} and slopes([curve[:1] for curve in curves]) == {}, "one point has no slope"
-    assert moved(curves[0][0][1], 0.88, {}).measures == []
+    assert moved(curves[0][0][1], 0.88, {}).measures() == []
 
 
 def test_p_is_adjusted_for_all_pairs_and_measures_together() -> None:
-    arms = arms_of(made("claim-cifar10", planted(1.6)))
-    a, b, c = arms
+    a, b, c = study_of_results(made("claim-cifar10", planted(1.6))).arms
     alone, together = effects([(c, a)])[0], effects([(c, a), (b, a), (c, b)])[0]
-    assert [one.measure for one in alone] == [name for name in METRICS if name != "psnr"]
-    assert all(one.comparison.adjusted_p is not None for one in together)
-    assert all(x.comparison.p == y.comparison.p for x, y in zip(alone, together, strict=True))
-    assert {one.answer for one in together} == {"more_private"}
+    assert list(alone) == [one.measure for one in alone.values()] == [name for name in BASE if name != "psnr"]
+    assert all(one.comparison.adjusted_p is not None for one in together.values())
+    assert all(alone[name].comparison.p == together[name].comparison.p for name in alone)
+    assert {one.answer for one in together.values()} == {"more_private"}
+    nothing = moved(c, a.accuracy, {})
+    assert [len(pair) for pair in effects([(nothing, a), (c, a)])] == [0, len(alone)], "each pair has its place"
 
 
-def test_results_without_what_is_needed_are_refused() -> None:
+def test_results_without_what_is_needed_are_refused(script: Any) -> None:
     table = made("claim-cifar10", flat)
     bare = CellResult("a-kmeans", {}, 0, [CellAudit([0.9, 0.9, 0.9])])
     with pytest.raises(RunError, match="claim-cifar10: a-kmeans with seed 0 has no attack with a result"):
-        arms_of(CampaignTable("claim-cifar10", "", "", table.audits, [bare]))
-    plain = CellAudit([0.9], "decoder global", table.cells[0].audits[0].attacks)
-    with pytest.raises(RunError, match="has no balanced accuracy"):
-        arms_of(CampaignTable("claim-cifar10", "", "", table.audits, [CellResult("a", {}, 0, [plain])]), balanced=True)
+        script.source.settings(CampaignTable("claim-cifar10", "", "", table.audits, [bare]))
+    attacks = table.cells[0].audits[0].attacks
+    for audit, balanced, missing in (
+        (CellAudit([0.9], "decoder global", attacks), True, "claim-cifar10: a with seed 0 has no balanced accuracy"),
+        (CellAudit(None, "decoder global", attacks), False, "claim-cifar10: a with seed 0 has no accuracy"),
+    ):
+        one = CampaignTable("claim-cifar10", "", "", table.audits, [CellResult("a", {}, 0, [audit])])
+        with pytest.raises(RunError, match=missing):
+            script.source.settings(one, balanced=balanced)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import error_of
-from attncem.campaigns.claims import ACCURACY, Arm, Curve, arms_of
 from attncem.records.statistics import error_at
-from evidence.others import BEYOND, SELECTION, SETTING, choices, chosen, named, points, setting, told_match
-from evidence.source import Source, config_of, link, not_measured, weight_of
-from evidence.words import front_end, number, seeds_of, table, title
+from evidence.others import BEYOND, SELECTION, chosen
+from evidence.source import Setting, Source
 
-MEASURES = {"mse": "MSE", "structure": "structure error"}
+MEASURES = ("mse", "structure")
 
 
 @dataclass(frozen=True)
 class Beside:
     """A setting, and the ratio of its error to the baseline's at the same accuracy."""
 
-    campaign: str
-    arm: Arm
+    arm: Setting
     times: dict[str, float]
     part: str = ""
     """The part of the claim that this setting was chosen for."""
@@ -31,30 +28,13 @@ class Beside:
         return error_of(self.times)
 
 
-def section(source: Source) -> str:
-    """All points, the choice by the rule, and each point compared with the baseline at the point's accuracy."""
-    found = source.table(BEYOND)
-    if found is None:
-        return not_measured(BEYOND)
-    parts = [points(BEYOND, found)]
-    if matched := choices(source, campaign=BEYOND):
-        told = "At the validation accuracy of arm a, as above:"
-        parts += [told, table(["setting", "λ", "error", "within"], [told_match(one) for one in matched])]
-    if beside := beside_baseline(source):
-        parts += [_told(baseline(source), beside), _table(beside)]
-    return "\n\n".join(parts)
-
-
-def baseline(source: Source) -> Curve:
+def baseline(source: Source) -> list[Setting]:
     """The baseline's kmeans at all its λ, with the same images and attacks."""
-    return [(weight_of(campaign, arm), arm) for campaign, arm in _arms(source) if arm.name == SELECTION.reference]
+    return [arm for arm in _arms(source) if arm.name == SELECTION.reference]
 
 
-def _arms(source: Source) -> Iterator[tuple[str, Arm]]:
-    """The arms of both campaigns, each with its campaign."""
-    for campaign in (SELECTION.campaign, BEYOND):
-        if found := source.table(campaign):
-            yield from ((campaign, arm) for arm in arms_of(found))
+def _arms(source: Source) -> list[Setting]:
+    return [arm for campaign in (SELECTION.campaign, BEYOND) for arm in source.arms(campaign)]
 
 
 def beside_baseline(source: Source) -> list[Beside]:
@@ -64,51 +44,19 @@ def beside_baseline(source: Source) -> list[Beside]:
     """
     curve, parts = baseline(source), {one.matched.name: part for part, one in chosen(source).items()}
     made = []
-    for campaign, arm in _arms(source):
-        asked = arm.name in parts if campaign == SELECTION.campaign else arm.name != SELECTION.reference
+    for arm in _arms(source):
+        asked = arm.name in parts if arm.campaign == SELECTION.campaign else arm.name != SELECTION.reference
         if asked and not arm.collapsed and (times := _times(arm, curve)):
-            made.append(Beside(campaign, arm, times, parts.get(arm.name, "")))
+            made.append(Beside(arm, times, parts.get(arm.name, "")))
     return sorted(made, key=lambda one: -one.gain)
 
 
-def _times(arm: Arm, curve: Curve) -> dict[str, float] | None:
+def _times(arm: Setting, curve: Sequence[Setting]) -> dict[str, float] | None:
     """Ratios of an arm's mean errors to the baseline's, interpolated linearly between the two nearest λ."""
     if not curve:
         return None
-    accuracies = [one.accuracy for _, one in curve]
-    there = {name: error_at(accuracies, [one.mean(name) for _, one in curve], arm.accuracy) for name in MEASURES}
+    accuracies = [one.accuracy for one in curve]
+    there = {name: error_at(accuracies, [one.mean(name) for one in curve], arm.accuracy) for name in MEASURES}
     if not all(one.values for one in there.values()):
         return None
     return {name: arm.mean(name) / one.values[0] for name, one in there.items()}
-
-
-def _told(curve: Curve, beside: Sequence[Beside]) -> str:
-    weights = ", ".join(f"{weight:g}" for weight, _ in curve)
-    ends = [number(ACCURACY, end(arm.accuracy for _, arm in curve)) for end in (min, max)]
-    best = beside[0]
-    gains = " and ".join(f"{best.times[name]:.2f} times the {word}" for name, word in MEASURES.items())
-    return (
-        f"**Compared with the baseline's kmeans at the same accuracy**, interpolated between its λ of {weights} "
-        f"({ends[0]} to {ends[1]} %; {link(SELECTION.campaign)} and {link(BEYOND)}), largest gain first: "
-        f"{gains} for {_setting(best)}. Means of {seeds_of([one.arm for one in beside])} on validation images, "
-        "with the ridge and the global decoder only: no test and no claim. A client trained against a decoder may "
-        "have learned to fool decoders of that kind; the claim's arms face `standard` without three rows. "
-        "The table includes the settings of b, c and d: their six seeds above show how reliable two seeds are. "
-        "Settings more accurate than the baseline at its smallest λ are left out."
-    )
-
-
-def _table(beside: Sequence[Beside]) -> str:
-    lines = []
-    for one in beside:
-        own = [number(ACCURACY, one.arm.accuracy), *(f"{one.times[name]:.2f}" for name in MEASURES)]
-        part = f"**{one.part}**" if one.part else ""
-        lines.append([*setting(config_of(one.campaign, one.arm)), *own, part])
-    head = [*SETTING, title(ACCURACY), *(f"{word}, times" for word in MEASURES.values()), "setting of"]
-    return table(head, lines, left=len(SETTING))
-
-
-def _setting(one: Beside) -> str:
-    config = config_of(one.campaign, one.arm)
-    front = "without a front end" if config.model.front_end.name == "none" else f"behind {front_end(config)}"
-    return f"`{config.model.name}` {front} with {named(config)}"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from attncem.campaigns.choosing import Candidate, error_of, undominated
-from attncem.campaigns.claims import ACCURACY, Arm, arms_of, moved
-from attncem.records.comparison import FrontPoint
-from attncem.records.statistics import pareto
+from attncem.campaigns.choosing import Candidate, undominated
+from attncem.records.study import ACCURACY, Study
+from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from evidence.claim import Slope, slope, worth
-from evidence.drawing import accuracy_and_error, seeds
-from evidence.source import Source, config_of, not_measured, weight_of
-from evidence.words import front_end, method, number, spread, table, title, whence
+from evidence.claim import Slope, slope_of
+from evidence.pareto import accuracy_and_error, seeds
+from evidence.source import Setting, Source
+from evidence.words import front_end, method, number, spreads, table, table_of, title
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -28,46 +27,16 @@ AT = 0.88
 _STANDINGS = {"surely": "on it", "possibly": "perhaps", "not": "no"}
 
 
-def section(source: Source) -> str:
-    """The front's figure and tables, or the command that measures it."""
-    found = source.table(CAMPAIGN)
-    if found is None:
-        return not_measured(CAMPAIGN)
-    arms = arms_of(found)
-    told = (
-        f"{whence(found, arms)}\n\n"
-        f"![Accuracy against the MSE of the strongest attack]({FIGURE})\n\n"
-        "*Small points are single runs, large points their means. A line joins the two λ of a surrogate; the dashed "
-        "line joins the means that no other mean beats in both.*\n\n"
-    )
-    return told + "\n\n".join([*_at_equal_accuracy(source), _all(arms)])
-
-
-def _all(arms: Sequence[Arm]) -> str:
+def standings(arms: Sequence[Setting]) -> str:
     """Every arm at every point, the most accurate first."""
-    places, lines = standings(arms), []
-    for arm in sorted(arms, key=lambda one: -one.accuracy):
-        config, place = config_of(CAMPAIGN, arm), places[label(arm)]
-        numbers = [spread(name, arm.values[name]) for name in (ACCURACY, *SHOWN)]
-        standing = f"{_STANDINGS[place.standing]}, {100 * place.share:.0f} %"
-        lines.append([front_end(config), method(config), *numbers, standing])
-    head = ["front end", "surrogate", *(title(name) for name in (ACCURACY, *SHOWN)), "on the front"]
-    return (
-        "All settings. *On the front* compares accuracy and MSE with their intervals; the percentage is the share of "
-        "seed resamples on the front ([Statistics](statistics.md#fronts)). Three seeds leave most answers open.\n\n"
-        + table(head, lines, left=2)
-    )
-
-
-def label(arm: Arm) -> str:
-    """An arm and its point, as the figure tells them apart."""
-    return " ".join([arm.name, *(f"{value:g}" for value in arm.point.values())])
-
-
-def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
-    """Where every arm stands by accuracy and MSE."""
-    points = {label(arm): list(zip(arm.values[ACCURACY], arm.values["mse"], strict=True)) for arm in arms}
-    return {point.name: point for point in pareto(points)}
+    places = Study(arms).front("mse")
+    columns: dict[str, Callable[[Setting], str]] = {
+        "front end": lambda arm: front_end(arm.config),
+        "surrogate": lambda arm: method(arm.config),
+        **spreads((ACCURACY, *SHOWN)),
+        "on the front": lambda arm: f"{_STANDINGS[places[arm.label].standing]}, {100 * places[arm.label].share:.0f} %",
+    }
+    return table_of(sorted(arms, key=lambda arm: -arm.accuracy), columns, left=2)
 
 
 # at equal accuracy
@@ -77,78 +46,56 @@ def standings(arms: Sequence[Arm]) -> Mapping[str, FrontPoint]:
 class Sides:
     """Every surrogate at one accuracy: without a front end, and behind it."""
 
-    known: Slope
-    without: Mapping[str, Arm]
-    behind: Mapping[str, Arm]
+    slope: Slope
+    without: Mapping[str, Setting]
+    behind: Mapping[str, Setting]
 
     def times(self, measure: str) -> list[float]:
         """Ratio of each surrogate's error behind the front end to that without one."""
         return [self.behind[name].mean(measure) / self.without[name].mean(measure) for name in self.without]
 
+    def range(self, measure: str) -> str:
+        """The smallest and the largest ratio of a measure."""
+        return f"{min(self.times(measure)):.2f} to {max(self.times(measure)):.2f}"
+
+    def ends(self, arms: Mapping[str, Setting]) -> str:
+        """The smallest and the largest MSE."""
+        errors = [arm.mean("mse") for arm in arms.values()]
+        return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
+
+    def table(self) -> str:
+        """Every surrogate without and behind the front end."""
+        measures = [title(name) for name in SHOWN]
+        head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
+        lines = [
+            [surrogate]
+            + [number(name, side[surrogate].mean(name)) for side in (self.without, self.behind) for name in SHOWN]
+            + [f"{mse:.2f}", f"{structure:.2f}"]
+            for surrogate, mse, structure in zip(self.without, self.times("mse"), self.times("structure"), strict=True)
+        ]
+        return table(head, lines)
+
 
 def sides(source: Source) -> Sides | None:
-    """The surrogates that are known at that accuracy on both sides; None if there are none."""
-    found = source.table(CAMPAIGN)
-    if found is None:
+    """The surrogates with a value at that accuracy on both sides; None if there are none."""
+    arms = source.arms(CAMPAIGN)
+    if not arms:
         return None
-    arms = arms_of(found)
-    known = slope(source, config_of(CAMPAIGN, arms[0]))
-    without, behind = (equal(arms, known, behind=one) for one in (False, True))
+    slope = slope_of(source, arms[0].config)
+    without, behind = (equal(arms, slope, behind=one) for one in (False, True))
     both = [name for name in without if name in behind]
-    return Sides(known, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
+    return Sides(slope, {name: without[name] for name in both}, {name: behind[name] for name in both}) if both else None
 
 
-def _at_equal_accuracy(source: Source) -> list[str]:
-    """Every surrogate without and with a front end at one accuracy; empty where no slope is known."""
-    found = sides(source)
-    if found is None:
-        return []
-    times = [[f"{one:.2f}" for one in found.times(measure)] for measure in ("mse", "structure")]
-    lines = [
-        [name, *_numbers(found.without[name]), *_numbers(found.behind[name]), *own]
-        for name, *own in zip(found.without, *times, strict=True)
-    ]
-    measures = [title(name) for name in SHOWN]
-    head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
-    told = (
-        f"**At {100 * AT:g} % accuracy**, with the λ of each surrogate that leaves the larger error there: MSE "
-        f"{_ends(found.without)} without a front end, {_ends(found.behind)} behind it. Each of {len(found.without)} "
-        f"surrogates leaves {_range(found, 'mse')} times the MSE and {_range(found, 'structure')} times the structure "
-        f"error behind the front end. These are means; three seeds are too few for a test. Each seed is corrected to "
-        f"this accuracy: {worth(found.known)}."
-    )
-    return [told, table(head, lines)]
-
-
-def equal(arms: Sequence[Arm], known: Slope, *, behind: bool) -> dict[str, Arm]:
+def equal(arms: Sequence[Setting], slope: Slope, *, behind: bool) -> dict[str, Setting]:
     """For each surrogate, with or without a front end, the weight with the largest error at that accuracy."""
-    found: dict[str, Arm] = {}
+    largest: dict[str, Setting] = {}
     for arm in arms:
-        asked = weight_of(CAMPAIGN, arm) > 0 and arm.name.startswith(BEHIND) == behind
-        if asked and known.corrects(arm.accuracy - AT):
-            there, name = moved(arm, AT, known.lines), arm.name.removeprefix(BEHIND)
-            found[name] = max(found.get(name, there), there, key=_error)
-    return found
-
-
-def _error(arm: Arm) -> float:
-    return error_of({name: arm.mean(name) for name in ("mse", "structure")})
-
-
-def _numbers(arm: Arm) -> list[str]:
-    return [number(name, arm.mean(name)) for name in SHOWN]
-
-
-def _range(found: Sides, measure: str) -> str:
-    """The smallest and the largest ratio of a measure."""
-    times = found.times(measure)
-    return f"{min(times):.2f} to {max(times):.2f}"
-
-
-def _ends(arms: Mapping[str, Arm]) -> str:
-    """The smallest and the largest MSE."""
-    errors = [arm.mean("mse") for arm in arms.values()]
-    return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
+        asked = arm.weight > 0 and arm.name.startswith(BEHIND) == behind
+        if asked and slope.corrects(arm.accuracy - AT):
+            there, name = moved(arm, AT, slope.lines), arm.name.removeprefix(BEHIND)
+            largest[name] = max(largest.get(name, there), there, key=lambda one: one.error)
+    return largest
 
 
 # the figure
@@ -156,17 +103,16 @@ def _ends(arms: Mapping[str, Arm]) -> str:
 
 def figure(source: Source) -> bytes | None:
     """The front as SVG, the same bytes every time; None if not measured yet."""
-    found = source.table(CAMPAIGN)
-    if found is None:
+    arms = source.arms(CAMPAIGN)
+    if not arms:
         return None
-    arms = arms_of(found)
     return accuracy_and_error("front", lambda axes, ink: _draw(axes, ink, arms), (8.4, 5.4))
 
 
-def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
+def _draw(axes: Any, ink: Ink, arms: Sequence[Setting]) -> None:
     """A line per surrogate through its weights, filled points behind a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
-    best = undominated(Candidate(label(arm), arm.accuracy, arm.mean("mse")) for arm in arms)
+    best = undominated(Candidate(arm.label, arm.accuracy, arm.mean("mse")) for arm in arms)
     xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]
     axes.plot(xs, ys, color=ink.muted, linewidth=1.0, linestyle="dashed", label="no other is better in both", zorder=1)
     for name, group in groupby(arms, key=lambda arm: arm.name):
@@ -179,7 +125,7 @@ def _draw(axes: Any, ink: Ink, arms: Sequence[Arm]) -> None:
         axes.plot([], [], color=ink.muted, marker="o", markerfacecolor=face, linestyle="", markersize=6, label=name)
 
 
-def _curve(axes: Any, arms: Sequence[Arm], color: str, marker: str, *, filled: bool) -> None:
+def _curve(axes: Any, arms: Sequence[Setting], color: str, marker: str, *, filled: bool) -> None:
     for arm in arms:
         seeds(axes, arm, color, marker)
     axes.plot(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attncem.campaigns.claims import Arm, Effect
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.suites import load_suite
-from evidence.claim import Claim, Found, find
+from attncem.records.study.equal import PairEffect
+from evidence.claim import Claim, ClaimResult, find
 from evidence.source import Source, stem
 from evidence.words import ratio, table
 
@@ -113,15 +112,15 @@ class Row:
     """One line of the table: a part of a claim compared with another part."""
 
     key: str
-    claim: Found
+    claim: ClaimResult
     part: str
     other: str = "a"
 
     @property
-    def effects(self) -> dict[str, Effect]:
+    def effects(self) -> dict[str, PairEffect]:
         """Every measure, at equal accuracy where that is known and not extrapolated."""
-        measured = self.claim.over(self.claim.arms)[self.part, self.other]
-        return measured if self.as_measured else measured | self.claim.over(self.claim.equal)[self.part, self.other]
+        pair = self.part, self.other
+        return self.claim.measured[pair] if self.as_measured else self.claim.judged(*pair)
 
     @property
     def as_measured(self) -> bool:
@@ -171,7 +170,7 @@ def _rows(source: Source, claims: Claims) -> list[Row]:
     return rows
 
 
-def _all_seeds(claim: Found) -> bool:
+def _all_seeds(claim: ClaimResult) -> bool:
     """Whether no run is missing of the arms that have one, arm b among them."""
     names = tuple(arm.name for arm in claim.arms.values())
     return "b" in claim.arms and not any(cell.startswith(names) for cell in claim.table.unfinished or ())
@@ -201,31 +200,28 @@ def _cells(row: Row, language: str) -> list[str]:
     errors = [ratio(row.effects[name]) for name in ("mse", "structure")]
     errors = errors if language == "en" else [error.replace(" to ", "–") for error in errors]
     verdict = texts[row.verdict] + (texts["measured"] if row.as_measured else "")
-    return [texts[row.key].format(part=texts.get(row.part)), str(_seeds(arms.values())), points, *errors, verdict]
-
-
-def _seeds(arms: Iterable[Arm]) -> int:
-    return min(len(arm.seeds) for arm in arms)
+    seeds = min(len(arm.seeds) for arm in arms.values())
+    return [texts[row.key].format(part=texts.get(row.part)), str(seeds), points, *errors, verdict]
 
 
 def _notes(rows: list[Row], language: str, to_results: str) -> str:
     """What the numbers mean, and the files behind them by suite."""
     files: dict[str, list[str]] = {}
-    for campaign, claim in {row.claim.origin[row.part]: row.claim for row in rows}.items():
+    for campaign, claim in {row.claim.arms[row.part].campaign: row.claim for row in rows}.items():
         link = f"[{stem(campaign)}]({to_results}/{stem(campaign)}.json){_doubt(claim, campaign, language)}"
         files.setdefault(_suite(claim, language), []).append(link)
     suites = "; ".join(f"{suite} {' · '.join(links)}" for suite, links in files.items())
     return TEXTS[language]["notes"].format(suites=suites)
 
 
-def _doubt(claim: Found, campaign: str, language: str) -> str:
+def _doubt(claim: ClaimResult, campaign: str, language: str) -> str:
     """In how many runs of a campaign the audit calls the strongest attack unreliable; empty where in none."""
-    arms = [arm for part, arm in claim.arms.items() if claim.origin[part] == campaign]
-    doubtful, runs = sum(arm.unreliable for arm in arms), sum(len(arm.seeds) for arm in arms)
+    arms = [arm for arm in claim.arms.values() if arm.campaign == campaign]
+    doubtful, runs = sum(arm.unreliable() for arm in arms), sum(len(arm.seeds) for arm in arms)
     return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
 
 
-def _suite(claim: Found, language: str) -> str:
+def _suite(claim: ClaimResult, language: str) -> str:
     """The suite of a claim's audits, and how many of its rows the campaign leaves out."""
     audit = load_campaign(claim.claim.campaign).audits[0]
     count = len(load_suite(audit.suite).suite.rows) - len(audit.rows())

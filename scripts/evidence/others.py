@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import Matched, Tried, error_of, match
-from attncem.campaigns.claims import ACCURACY, Arm, arms_of
 from attncem.config.options.channels import ShapedOptions
 from attncem.config.options.run import RunConfig
-from attncem.records.campaign_table import CampaignTable, CellAudit
-from evidence.source import Source, config_of, link, not_measured, weight_of
-from evidence.words import conditions, front_end, method, number, spread, table, title, unfinished, whence
+from attncem.records.campaign_table import Ends
+from attncem.records.study import ACCURACY
+from attncem.records.study.equal import PairEffect, effects
+from evidence.source import Setting, Source
+from evidence.words import front_end, method, number, over_images, spreads, table_of
 
 BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
 WEIGHT = 2.0
@@ -20,7 +21,6 @@ WEIGHT = 2.0
 ATTENTION = ("gated", "slot", "hybrid")
 """Attention surrogates; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
-SETTING = ("network", "front end", "surrogate")
 PUBLISHED = (
     ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
     ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
@@ -62,10 +62,9 @@ class Choice:
 
 def reference_accuracy(source: Source, selection: Selection = SELECTION) -> float | None:
     """Mean accuracy of arm a on validation images; None if not measured yet."""
-    found = source.table(selection.campaign)
-    own = arms_of(found, balanced=selection.balanced) if found else []
-    there = (arm for arm in own if arm.name == selection.reference)
-    return next((arm.accuracy for arm in there if weight_of(selection.campaign, arm) == WEIGHT), None)
+    arms = source.arms(selection.campaign, balanced=selection.balanced)
+    there = (arm for arm in arms if arm.name == selection.reference and arm.weight == WEIGHT)
+    return next((arm.accuracy for arm in there), None)
 
 
 def choices(source: Source, selection: Selection = SELECTION, campaign: str = "") -> list[Choice]:
@@ -73,26 +72,24 @@ def choices(source: Source, selection: Selection = SELECTION, campaign: str = ""
 
     Empty if that is not measured yet; settings of which every run collapsed are left out.
     """
-    campaign = campaign or selection.campaign
-    found, at = source.table(campaign), reference_accuracy(source, selection)
-    if found is None or at is None:
+    at = reference_accuracy(source, selection)
+    if at is None:
         return []
-    settings: dict[str, list[Arm]] = {}
-    for arm in arms_of(found, balanced=selection.balanced):
+    points: dict[str, list[Setting]] = {}
+    for arm in source.arms(campaign or selection.campaign, balanced=selection.balanced):
         if arm.name != selection.reference:
-            settings.setdefault(arm.name, []).append(arm)
-    runs = {name: [one for arm in arms for one in tried(campaign, arm)] for name, arms in settings.items()}
-    return [Choice(match(name, own, at), config_of(campaign, settings[name][0])) for name, own in runs.items() if own]
+            points.setdefault(arm.name, []).append(arm)
+    runs = {name: [one for arm in arms for one in tried(arm)] for name, arms in points.items()}
+    return [Choice(match(name, tries, at), points[name][0].config) for name, tries in runs.items() if tries]
 
 
-def tried(campaign: str, arm: Arm) -> list[Tried]:
+def tried(arm: Setting) -> list[Tried]:
     """Every run of an arm that did not collapse, in the form that the rule of choosing takes."""
-    weight = weight_of(campaign, arm)
-    found = zip(arm.seeds, *(arm.values[name] for name in (ACCURACY, "mse", "structure")), strict=True)
+    seeds = zip(arm.cells, *(arm.values(name) for name in (ACCURACY, "mse", "structure")), strict=True)
     return [
-        Tried(weight, accuracy, error_of({"mse": mse, "structure": structure}))
-        for seed, accuracy, mse, structure in found
-        if seed not in arm.collapsed
+        Tried(arm.weight, accuracy, error_of({"mse": mse, "structure": structure}))
+        for cell, accuracy, mse, structure in seeds
+        if not cell.collapsed
     ]
 
 
@@ -103,21 +100,21 @@ def chosen(source: Source) -> dict[str, Choice]:
     this accuracy at a weight within the range tried. b is kmeans behind the same front end; d is c's front end and
     surrogate with the thin client.
     """
-    found = choices(source)
-    attention = [one for one in found if one.config.surrogate.name in ATTENTION]
+    matched = choices(source)
+    attention = [one for one in matched if one.config.surrogate.name in ATTENTION]
     if not attention:
         return {}
     at_it = [one for one in attention if one.matched.within] or attention
     parts = {"c": max(at_it, key=lambda one: one.matched.error)}
     front = parts["c"].config.model.front_end
-    same = [one for one in found if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
+    same = [one for one in matched if one.config.model.front_end == front and one.config.surrogate.name == "kmeans"]
     thin = [
         one
         for one in choices(source, campaign=BEYOND)
         if one.config.model.name == "thin_vgg11_bn"
         and (one.config.model.front_end, one.config.surrogate) == (front, parts["c"].config.surrogate)
     ]
-    return parts | {part: own[0] for part, own in (("b", same), ("d", thin)) if own}
+    return parts | {part: fitting[0] for part, fitting in (("b", same), ("d", thin)) if fitting}
 
 
 def by_part(source: Source, selection: Selection) -> dict[str, Choice]:
@@ -134,51 +131,7 @@ def told_choices(parts: Mapping[str, Choice]) -> list[str]:
     ]
 
 
-def selection_section(source: Source, selection: Selection, taken: Mapping[str, Choice]) -> str:
-    """Every setting tried for a claim, its λ at the accuracy of arm a, and the parts chosen."""
-    found, at = source.table(selection.campaign), reference_accuracy(source, selection)
-    if found is None or at is None:
-        return not_measured(selection.campaign)
-    parts = {one.matched.name: f"**{part}**" for part, one in taken.items() if part in ("b", "c")}
-    lines = [[*told_match(one), parts.get(one.matched.name, "")] for one in choices(source, selection)]
-    told = (
-        f"At the validation accuracy of arm a, {100 * at:.2f} %: λ, the geometric mean of MSE and structure error, "
-        "and whether λ lies within the range tried."
-    )
-    shown = points(selection.campaign, found, balanced=selection.balanced)
-    return "\n\n".join([shown, told, table(["setting", "λ", "error", "within", "chosen as"], lines)])
-
-
-def told_match(one: Choice) -> list[str]:
-    """A setting at the accuracy of arm a."""
-    own = one.matched
-    return [own.name, f"{own.weight:g}", f"{own.error:.4f}", "yes" if own.within else "no"]
-
-
 # single tables
-
-
-def points(campaign: str, found: CampaignTable, *, balanced: bool = False) -> str:
-    """Every arm at every point, with the file of the numbers."""
-    arms = arms_of(found, balanced=balanced)
-    lines = []
-    for arm in arms:
-        config = config_of(campaign, arm)
-        own = [spread(name, arm.values[name]) for name in SHOWN]
-        lines.append([*setting(config), *own])
-    head = [*SETTING, *(title(name, balanced=balanced) for name in SHOWN)]
-    collapsed = sum(len(arm.collapsed) for arm in arms)
-    told = (
-        f"\n\nRuns that ended near chance: {collapsed}; they are in the table, but no rule uses them."
-        if collapsed
-        else ""
-    )
-    return f"{whence(found, arms)}\n\n{table(head, lines, left=len(SETTING))}{told}"
-
-
-def setting(config: RunConfig) -> list[str]:
-    """Network, front end and surrogate, in the order of `SETTING`."""
-    return [config.model.name, front_end(config), named(config)]
 
 
 def named(config: RunConfig) -> str:
@@ -188,81 +141,47 @@ def named(config: RunConfig) -> str:
     return ", ".join([method(config), *penalties, *noises])
 
 
-def baseline_section(source: Source) -> str:
-    """The baseline's own recipe under its own attack, and the published figures of others."""
-    published = table(["published by", "setting", "accuracy", "MSE"], PUBLISHED, left=2)
-    told = (
-        "**As published by others**, in other settings and under other attacks. We measured none of these, and none "
-        "is directly comparable with a number on this page:"
-    )
-    found = source.table(BASELINE)
-    own = not_measured(BASELINE) if found is None else _baseline(found)
-    return f"{own}\n\n{told}\n\n{published}"
+SETTING: dict[str, Callable[[Setting], str]] = {
+    "network": lambda arm: arm.config.model.name,
+    "front end": lambda arm: front_end(arm.config),
+    "surrogate": lambda arm: named(arm.config),
+}
+"""The columns of a setting."""
+ARM: dict[str, Callable[[Setting], str]] = {"arm": lambda arm: arm.name}
 
 
-def _baseline(found: CampaignTable) -> str:
-    lines = []
-    for cell in found.cells:
-        for asked, audit in zip(found.audits, cell.audits, strict=True):
-            lines += _rows(asked.threat or "train", audit)
-    told = (
-        f"{link(BASELINE)}; one seed, the baseline's; trained in bf16, where the baseline trains in 32 bits; "
-        "95 % intervals over images."
-    )
-    told = " ".join([told, *(conditions(found, place) for place in range(len(found.audits)))])
-    head = ["adversary", "attack", "accuracy %", "MSE", "SSIM, zero-padded as published", "PSNR dB"]
-    return f"{unfinished(found)}{told}\n\n{table(head, lines, left=2)}"
+def arm_table(
+    arms: Sequence[Setting], columns: Mapping[str, Callable[[Setting], str]], *, balanced: bool = False
+) -> str:
+    """Every arm at every point: these columns, and the usual measures."""
+    return table_of(arms, {**columns, **spreads(SHOWN, balanced=balanced)}, left=len(columns))
 
 
-def _rows(threat: str, audit: CellAudit) -> list[list[str]]:
-    accuracy = "" if audit.accuracy is None else _over_images(ACCURACY, audit.accuracy)
-    return [
-        [threat, name, accuracy, *(_over_images(key, scores[key]) for key in ("mse", "ssim_zero_pad", "psnr"))]
-        for name, scores in (audit.attacks or {}).items()
-    ]
+def over_base(base: Setting, others: Sequence[Setting]) -> list[tuple[Setting, dict[str, PairEffect]]]:
+    """Every other arm with its ratios to a reference arm."""
+    return list(zip(others, effects([(arm, base) for arm in others]), strict=True))
 
 
-def _over_images(measure: str, interval: Sequence[float]) -> str:
-    mean, *ends = interval
-    return number(measure, mean) + (f" ({number(measure, ends[0])} to {number(measure, ends[1])})" if ends else "")
+def farthest(base: Setting, others: Sequence[Setting]) -> float:
+    """The largest difference of an accuracy to that of the reference arm."""
+    return max(abs(arm.accuracy - base.accuracy) for arm in others)
 
 
-def undefended_section(source: Source) -> str:
-    """Accuracy without a defence."""
-    found = source.table("undefended-cifar10")
-    if found is None:
-        return not_measured("undefended-cifar10")
-    best = found.cells[0].audits[0].accuracy or []
-    told = f"accuracy {_over_images(ACCURACY, best)} %, 95 % interval over the test images"
-    return f"CIFAR-10, VGG11-BN cut 4, nothing added to z, one seed: {told} ({link('undefended-cifar10')})."
-
-
-def demo_section(source: Source) -> str:
-    """The embedded images: the table that `attncem demo` prints, with its intervals."""
+def demo_rows(source: Source) -> list[dict[str, str]]:
+    """The table that `attncem demo` prints; empty if not measured yet."""
     file = source.folder / "demo.csv"
     if not file.is_file():
-        return "not measured yet: `attncem demo`"
+        return []
     with file.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
-    head = ["run", "defence", "strongest attack", title(ACCURACY), title("mse"), title("structure"), title("ssim")]
-    head += [f"{title('psnr')} dB", "training time, ratio"]
-    text = (
-        "[`results/demo.csv`](../results/demo.csv), made by `attncem demo` and `attncem report --csv`; embedded "
-        "Fashion-MNIST subset, 2 CPU cores, one seed, so no method can win here; 95 % intervals over 1,000 test "
-        f"images. Adversary `{rows[0]['threat']}`, suite `{rows[0]['suite']}`. Front end, surrogate, noise and both "
-        "penalty weights were chosen on validation images (`results/demo_selection.json`, made by "
-        "`attncem campaign run demo-selection`)."
-    )
-    return f"{text}\n\n{table(head, [_demo_run(row) for row in rows], left=3)}"
+        return list(csv.DictReader(opened))
 
 
-def _demo_run(row: Mapping[str, str]) -> list[str]:
-    """A run, or a floor, which has neither defence nor accuracy."""
-    accuracy, mse = ([float(row[f"{key}{end}"] or 0) for end in ("", "_low", "_high")] for key in ("accuracy", "mse"))
+def demo_score(row: Mapping[str, str], measure: str) -> str:
+    """A measure of the demo with its interval."""
+    return over_images(measure, Ends(*(float(row[f"{measure}{end}"]) for end in ("", "_low", "_high"))))
+
+
+def demo_scores(row: Mapping[str, str]) -> str:
+    """The measures of a run or of a floor."""
     scores = [number(name, float(row[name])) for name in ("structure", "ssim", "psnr")]
-    attack = row["attack"] + ("" if row["reliable"] == "True" else " (not reliable)")
-    if row["kind"] == "floor":
-        return [f"floor: {row['run']}", "", "", "", _over_images("mse", mse), *scores, ""]
-    ratio = f"{float(row['training_ratio']):.2f}"
-    names = [row["run"], row["surrogate"], attack]
-    return [*names, _over_images(ACCURACY, accuracy), _over_images("mse", mse), *scores, ratio]
+    return " | ".join([demo_score(row, "mse"), *scores])

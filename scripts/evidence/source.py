@@ -7,13 +7,44 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from attncem.campaigns.claims import Arm, Curve, arms_of
+from attncem.base.types import RunError
+from attncem.campaigns.choosing import error_of
 from attncem.campaigns.expansion import expand
 from attncem.campaigns.results import read_results
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.run import RunConfig
 from attncem.records.campaign_folder import PlannedCell
-from attncem.records.campaign_table import CampaignTable
+from attncem.records.campaign_table import CampaignTable, CellAudit
+from attncem.records.study import ACCURACY, Arm
+from attncem.records.study.results import study_of_results
+
+
+@dataclass(frozen=True)
+class Setting(Arm[CellAudit]):
+    """An arm of a packaged campaign at one point of its grid."""
+
+    campaign: str = ""
+
+    @property
+    def config(self) -> RunConfig:
+        """Its configuration, from the packaged campaign."""
+        return _configs(self.campaign)[self.name, repr(self.point)]
+
+    @property
+    def weight(self) -> float:
+        """The penalty weight λ."""
+        return self.config.training.penalty_weight
+
+    @property
+    def error(self) -> float:
+        """The mean error that the rule of choosing compares."""
+        return error_of({name: self.mean(name) for name in ("mse", "structure")})
+
+    @property
+    def rows(self) -> list[str]:
+        """The attacks and floors that every seed has."""
+        seeds = [audit.attacks or {} for audit in self.audits()]
+        return [row for row in seeds[0] if all(row in attacks for attacks in seeds)]
 
 
 @dataclass(frozen=True)
@@ -27,44 +58,38 @@ class Source:
         file = self.folder / f"{stem(campaign)}.json"
         return read_results(file) if file.is_file() else None
 
-    def curves(self, campaign: str, like: RunConfig, *, balanced: bool = False) -> list[Curve]:
+    def arms(self, campaign: str, *, balanced: bool = False) -> list[Setting]:
+        """The arms of a campaign at their points; empty if not measured yet."""
+        table = self.table(campaign)
+        return settings(table, balanced=balanced) if table else []
+
+    def curves(self, campaign: str, like: RunConfig, *, balanced: bool = False) -> list[list[Setting]]:
         """Every setting of a campaign with these data, network and channel that was measured at two weights or more.
 
         Weights at which a run collapsed are left out.
         """
-        there = any(_place(config) == _place(like) for config in _configs(campaign).values())
-        table = self.table(campaign) if there else None
-        settings: dict[str, list[tuple[float, Arm]]] = {}
-        for arm in [] if table is None else arms_of(table, balanced=balanced):
-            config = config_of(campaign, arm)
-            if not arm.collapsed and _place(config) == _place(like):
-                settings.setdefault(_but_for_the_weight(config), []).append((weight_of(campaign, arm), arm))
-        return [curve for curve in settings.values() if len({weight for weight, _ in curve}) > 1]
+        if not any(_place(config) == _place(like) for config in _configs(campaign).values()):
+            return []
+        curves: dict[str, list[Setting]] = {}
+        for arm in self.arms(campaign, balanced=balanced):
+            if not arm.collapsed and _place(arm.config) == _place(like):
+                curves.setdefault(_but_for_the_weight(arm.config), []).append(arm)
+        return [curve for curve in curves.values() if len({arm.weight for arm in curve}) > 1]
+
+
+def settings(table: CampaignTable, *, balanced: bool = False) -> list[Setting]:
+    """The arms of a file of results; RunError where a run has no attack or no accuracy."""
+    study = study_of_results(table, balanced=balanced)
+    for cell in study.cells:
+        for measure, needed in (("mse", "attack with a result"), (ACCURACY, "accuracy")):
+            if cell.score(measure) is None:
+                raise RunError(f"{cell.id} has no {needed}")
+    return [Setting(**vars(arm), campaign=table.campaign) for arm in study.arms]
 
 
 def stem(campaign: str) -> str:
     """The name of a campaign's result file without its suffix."""
     return campaign.replace("-", "_")
-
-
-def link(campaign: str) -> str:
-    """A link from docs/ to a campaign's result file."""
-    return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
-
-
-def not_measured(campaign: str) -> str:
-    """The line shown while a campaign has no results."""
-    return f"not measured yet: `attncem campaign run {campaign}`"
-
-
-def config_of(campaign: str, arm: Arm) -> RunConfig:
-    """The configuration of an arm at its point, from the packaged campaign."""
-    return _configs(campaign)[arm.name, repr(arm.point)]
-
-
-def weight_of(campaign: str, arm: Arm) -> float:
-    """The penalty weight λ of an arm at its point."""
-    return config_of(campaign, arm).training.penalty_weight
 
 
 def arms_by_cell(campaign: str) -> dict[str, str]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from attncem.base.texts import text
-from attncem.campaigns.claims import ACCURACY, Arm, Effect
 from attncem.config.options.run import RunConfig
-from attncem.config.threats import THREATS, ThreatModel
-from attncem.records.campaign_table import AskedAudit, CampaignTable
+from attncem.records.campaign_table import CampaignTable, Ends
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
-from evidence.source import arms_by_cell, link
+from attncem.records.study import ACCURACY
+from attncem.records.study.equal import PairEffect
+from evidence.source import Setting, arms_by_cell, stem
+
+T = TypeVar("T")
 
 ANSWERS = {
     "more_private": "more private",
@@ -21,7 +24,7 @@ ANSWERS = {
     "no_difference_shown": "no difference shown",
     "too_few_seeds": "too few seeds for a test",
 }
-_OWNED = {
+OWNED = {
     "train": "owns the training images",
     "held_out": "owns held-out images",
     "published_infer": "owns nine tenths of the test images and is evaluated on the rest",
@@ -29,10 +32,16 @@ _OWNED = {
 }
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """A table with its first columns aligned left, the others right."""
-    rule = "|" + "---|" * left + "--:|" * (len(head) - left)
+def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1, last: int = 0) -> str:
+    """A table with its first and last columns aligned left, the others right."""
+    rule = "|" + "---|" * left + "--:|" * (len(head) - left - last) + "---|" * last
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def table_of(rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, left: int = 1, last: int = 0) -> str:
+    """A table of columns: each has a title, and writes its cell of a row."""
+    lines = [[write(row) for write in columns.values()] for row in rows]
+    return table(list(columns), lines, left=left, last=last)
 
 
 def number(measure: str, value: float) -> str:
@@ -40,13 +49,26 @@ def number(measure: str, value: float) -> str:
     return f"{100 * value:.2f}" if measure == ACCURACY else f"{value:.{METRICS[measure].decimals}f}"
 
 
-def spread(measure: str, values: Sequence[float]) -> str:
+def over_images(measure: str, score: Ends | None) -> str:
+    """A measure of one run with its interval over images, where there is one."""
+    if score is None:
+        return ""
+    interval = f" ({number(measure, score.low)} to {number(measure, score.high)})" if score.low < score.high else ""
+    return number(measure, score.mean) + interval
+
+
+def spread(arm: Setting, measure: str, row: str = "") -> str:
     """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
-    own = seed_summary(values)
-    if own.sd is None or own.low is None or own.high is None:
-        return number(measure, own.mean)
-    low, high = number(measure, own.low), number(measure, own.high)
-    return f"{number(measure, own.mean)} ± {number(measure, own.sd)} ({low} to {high})"
+    summary = seed_summary(arm.values(measure, row=row))
+    if summary.sd is None or summary.low is None or summary.high is None:
+        return number(measure, summary.mean)
+    low, high = number(measure, summary.low), number(measure, summary.high)
+    return f"{number(measure, summary.mean)} ± {number(measure, summary.sd)} ({low} to {high})"
+
+
+def spreads(measures: Iterable[str], *, balanced: bool = False) -> dict[str, Callable[[Setting], str]]:
+    """The columns of these measures in a table of arms."""
+    return {title(name, balanced=balanced): partial(spread, measure=name) for name in measures}
 
 
 def title(measure: str, *, balanced: bool = False) -> str:
@@ -57,22 +79,22 @@ def title(measure: str, *, balanced: bool = False) -> str:
     return f"{text(f'measure.{measure}')} {arrow}"
 
 
-def ratio(effect: Effect | None) -> str:
+def ratio(effect: PairEffect | None) -> str:
     """A ratio with its interval; a dash where it is not known."""
     if effect is None or effect.comparison.ratio is None:
         return "–"
-    found = effect.comparison
-    if found.ratio_low is None or found.ratio_high is None:
-        return f"{found.ratio:.2f}"
-    return f"{found.ratio:.2f} ({found.ratio_low:.2f} to {found.ratio_high:.2f})"
+    comparison = effect.comparison
+    if comparison.ratio_low is None or comparison.ratio_high is None:
+        return f"{comparison.ratio:.2f}"
+    return f"{comparison.ratio:.2f} ({comparison.ratio_low:.2f} to {comparison.ratio_high:.2f})"
 
 
-def p_value(effect: Effect) -> str:
+def p_value(effect: PairEffect) -> str:
     """The adjusted p; with too few seeds, the smallest p they could reach."""
-    found = effect.comparison
+    comparison = effect.comparison
     if effect.answer == "too_few_seeds":
-        return "–" if found.p is None else f"≥ {found.smallest_p:.2g}"
-    return "–" if found.adjusted_p is None else f"{found.adjusted_p:.3f}"
+        return "–" if comparison.p is None else f"≥ {comparison.smallest_p:.2g}"
+    return "–" if comparison.adjusted_p is None else f"{comparison.adjusted_p:.3f}"
 
 
 def front_end(config: RunConfig) -> str:
@@ -89,7 +111,7 @@ def method(config: RunConfig) -> str:
     return f"{name}, λ = {weight:g}" if weight else name
 
 
-def seeds_of(arms: Sequence[Arm]) -> str:
+def seeds_of(arms: Iterable[Setting]) -> str:
     """How many seeds the arms have."""
     counts = sorted({len(arm.seeds) for arm in arms})
     if counts == [1]:
@@ -97,54 +119,25 @@ def seeds_of(arms: Sequence[Arm]) -> str:
     return f"{' or '.join(map(str, counts))} seeds per arm"
 
 
-def doubtful(arms: Iterable[Arm]) -> str:
-    """A warning where audits call the strongest attack unreliable; empty where none does."""
-    runs = sum(arm.unreliable for arm in arms)
-    return (
-        f" **The audits of {runs} runs call their strongest attack unreliable**: these numbers look too good."
-        if runs
-        else ""
-    )
+def link(campaign: str) -> str:
+    """A link from docs/ to a campaign's result file."""
+    return f"[`results/{stem(campaign)}.json`](../results/{stem(campaign)}.json)"
 
 
-def conditions(found: CampaignTable, audit: int = 0) -> str:
-    """Adversary, images, weights and attacks of an audit, in a sentence or two."""
-    asked = found.audits[audit]
-    known = asked.threat or "train"
-    suite = f"Suite `{asked.suite}`, rows" if asked.suite else "Rows"
-    rows = ", ".join(f"`{row}`{_budget(options)}" for row, options in asked.rows.items())
-    return f"{_adversary(THREATS[known])} Evaluated on {_images(asked)}. {suite}: {rows}."
+def not_measured(campaign: str) -> str:
+    """The line shown while a campaign has no results."""
+    return f"not measured yet: `attncem campaign run {campaign}`"
 
 
-def whence(found: CampaignTable, arms: Sequence[Arm]) -> str:
-    """What is missing, the file of the numbers, and how they were measured."""
-    told = f"{link(found.campaign)}; {seeds_of(arms)}, mean ± standard deviation (95 % interval). {conditions(found)}"
-    return unfinished(found) + told + doubtful(arms)
+def files(arms: Iterable[Setting]) -> str:
+    """Links to the result files of these arms, each once."""
+    return ", ".join(map(link, dict.fromkeys(arm.campaign for arm in arms)))
 
 
-def _budget(options: Mapping[str, Any]) -> str:
-    return f" (at most {options['max_epochs']:g} epochs)" if "max_epochs" in options else ""
-
-
-def _adversary(threat: ThreatModel) -> str:
-    knows = "knows client and channel" if threat.knows_encoder and threat.knows_channel else "does not know the client"
-    count = threat.releases_per_input
-    releases = "one release" if count == 1 else f"{count} releases"
-    return f"Adversary `{threat.name}`: {knows}, {_OWNED[threat.auxiliary]}, sees {releases} of each image."
-
-
-def _images(asked: AskedAudit) -> str:
-    images = "validation images" if asked.evaluation == "validation" else "test images"
-    return f"{images}, {asked.weights or 'best'} weights"
-
-
-def unfinished(found: CampaignTable) -> str:
-    """A note where cells of a campaign are missing; empty where none is."""
-    if not found.unfinished:
-        return ""
-    arm = arms_by_cell(found.campaign)
-    arms = Counter(arm.get(cell, cell) for cell in found.unfinished)
-    return f"**Not complete**: {len(found.unfinished)} of the campaign's runs are missing: {counted(arms)}.\n\n"
+def missing_arms(results: CampaignTable) -> Counter[str]:
+    """How many runs of each arm have no result."""
+    arms = arms_by_cell(results.campaign)
+    return Counter(arms.get(cell, cell) for cell in results.unfinished)
 
 
 def counted(names: Mapping[str, int]) -> str:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncem.base.record import Record
 
 Interval = list[float]
 """Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
+
+
+class Ends(NamedTuple):
+    """The same by name; without an interval both ends are the mean."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class AskedAudit(Record):
@@ -38,6 +46,21 @@ class CellAudit(Record):
     seconds: float | None = None
     balanced_accuracy: float | None = None
     row_seconds: dict[str, float] | None = None
+
+    @property
+    def reliable(self) -> bool:
+        """Whether there is a strongest attack, and a larger budget would not gain."""
+        return bool(self._scores().get("reliable"))
+
+    def score(self, measure: str, row: str = "") -> Ends | None:
+        """The accuracy, or a measure of the strongest attack or of a row by its name; None: not there."""
+        values = self.accuracy if measure == "accuracy" else self._scores(row).get(measure)
+        if not values:
+            return None
+        return Ends(*values) if len(values) > 1 else Ends(*3 * values)
+
+    def _scores(self, row: str = "") -> dict[str, Any]:
+        return (self.attacks or {}).get(row or self.strongest or "", {})
 
 
 class CellResult(Record):

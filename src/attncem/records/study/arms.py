@@ -39,8 +39,8 @@ class Audited(Protocol):
     """What a study asks of an audit: of one in a folder, or of one in a file of results."""
 
     @property
-    def strongest(self) -> str:
-        """The row of the strongest attack; empty: no attack has a result."""
+    def strongest(self) -> str | None:
+        """The row of the strongest attack; empty or None: no attack has a result."""
 
     @property
     def reliable(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attncem.base.texts import text
@@ -10,22 +10,28 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.runs import RunDirectory
-from attncem.records.study.arms import Arm, Cell, RunFacts, Study
+from attncem.records.study.arms import A, Arm, Cell, RunFacts, Study
 from attncem.records.study.keys import AuditKind, newest
 
 
 def study_of_campaign(folder: CampaignFolder) -> Study[AuditResult]:
     """Cells of the same arm and point, in the order of the plan, arm by arm."""
     problems: list[str] = []
-    methods: dict[str, dict[str, list[CellView]]] = {}
-    for view in folder.views():
-        methods.setdefault(view.cell.arm, {}).setdefault(repr(view.cell.point), []).append(view)
+    cells = [(view.cell.arm, view.cell.point, _cell(view, problems)) for view in folder.views()]
+    return Study(grouped(cells), problems)
+
+
+def grouped(cells: Iterable[tuple[str, Mapping[str, Any], Cell[A]]]) -> list[Arm[A]]:
+    """Cells with the names of their arms and their points, as arms in the order in which they come."""
+    methods: dict[str, dict[str, list[tuple[Mapping[str, Any], Cell[A]]]]] = {}
+    for name, point, cell in cells:
+        methods.setdefault(name, {}).setdefault(repr(point), []).append((point, cell))
     arms = []
-    for color, (name, points) in enumerate(methods.items()):
-        firsts = [views[0].cell.point for views in points.values()]
-        for point, label, views in zip(firsts, labels(name, firsts), points.values(), strict=True):
-            arms.append(Arm(name, label, color, [_cell(view, problems) for view in views], point))
-    return Study(arms, problems)
+    for color, (name, groups) in enumerate(methods.items()):
+        points = [group[0][0] for group in groups.values()]
+        for point, label, group in zip(points, labels(name, points), groups.values(), strict=True):
+            arms.append(Arm(name, label, color, [cell for _, cell in group], point))
+    return arms
 
 
 def _cell(view: CellView, problems: list[str]) -> Cell[AuditResult]:

@@ -41,7 +41,8 @@ class AuditKey(NamedTuple):
 class AuditKind:
     """The same question asked of several runs: what the seeds of an arm share, and one column of a page.
 
-    ``number`` counts audits of one run that differ only in the attacks' seed.
+    ``number`` counts audits of one run that differ only in the attacks' seed. ``suite`` is empty where an old
+    file of results does not name it.
     """
 
     suite: str
@@ -59,7 +60,17 @@ class AuditKind:
     def __str__(self) -> str:
         releases = self.threat.releases_per_input
         asked = [text("arms.kind.releases", count=releases)] if releases > 1 else []
-        return " · ".join([self.suite, self.threat.name, self.evaluation, *asked, *self.changed])
+        return " · ".join(filter(None, [self.suite, self.threat.name, self.evaluation, *asked, *self.changed]))
+
+
+def numbered(kinds: Iterable[AuditKind]) -> list[AuditKind]:
+    """The kinds of one run's audits: equal ones are counted."""
+    counts: Counter[AuditKind] = Counter()
+    unique = []
+    for kind in kinds:
+        counts[kind] += 1
+        unique.append(replace(kind, number=counts[kind]))
+    return unique
 
 
 def newest(audits: Iterable[T], plan_of: Callable[[T], AuditPlan]) -> dict[AuditKind, T]:
@@ -73,10 +84,5 @@ def newest(audits: Iterable[T], plan_of: Callable[[T], AuditPlan]) -> dict[Audit
         place = (AuditKey.of(plan), plan.suite, tuple(plan.changed))
         if place not in kept or plan.suite_version >= plan_of(kept[place]).suite_version:
             kept[place] = audit
-    numbers: Counter[AuditKind] = Counter()
-    by_kind = {}
-    for audit in kept.values():
-        kind = AuditKind.of(plan_of(audit))
-        numbers[kind] += 1
-        by_kind[replace(kind, number=numbers[kind])] = audit
-    return by_kind
+    kinds = numbered(AuditKind.of(plan_of(audit)) for audit in kept.values())
+    return dict(zip(kinds, kept.values(), strict=True))
