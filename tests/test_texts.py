@@ -32,10 +32,11 @@ from attncem.reporting.campaign.tables import COLUMNS
 from attncem.reporting.card import NOT_SAID
 from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
+from attncem.reporting.runs.certificates import OF_BOUND
 from attncem.reporting.runs.first_screen import FACTS
 from attncem.reporting.runs.protection import BARS, Level
 from attncem.reporting.runs.report_tables import COLUMNS as REPORT_COLUMNS
-from attncem.reporting.runs.report_tables import OF_BOUND, OF_CLASS
+from attncem.reporting.runs.report_tables import NOTED, OF_CLASS
 from attncem.reporting.runs.tables import SAMPLED
 from attncem.reporting.table_formats import FORMATS
 from attncem.training.health import CAUSES, SHOWN
@@ -68,6 +69,7 @@ FILLED: dict[str, Iterable[str]] = {
     "terminal.*": {metric.private for metric in METRICS.values()},
     "report.private.*": {metric.private for metric in METRICS.values()},
     "report.column.*": REPORT_COLUMNS,
+    "report.column.*.note": NOTED,
     "report.classes.*": OF_CLASS,
     "report.first.*": FACTS,
     "certificates.column.*": OF_BOUND,

@@ -125,7 +125,7 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
     worth = any(plan.units for plan in plans)
     cells = tables.headline(runs, audited)
     asked = [(it, report_tables.asking_table(it, n, worth=worth)) for n, it in enumerate(asking.blocks(audited))]
-    certified = [(it, report_tables.certificate_table(it, n)) for n, it in enumerate(certificates.blocks(audited))]
+    certified = [(it, certificates.certificate_table(it, n)) for n, it in enumerate(certificates.blocks(audited))]
     found: dict[str, Any] = {
         "cells": cells,
         "headline": report_tables.headline_table(methods, cells, mixed=mixed),

@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from attncem.base.texts import has_text, joined, text
+from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, Row
 from attncem.reporting import figures, wording
 from attncem.reporting.runs.methods import Entry
+from attncem.reporting.table_formats import Column, Table, row_item, word
+
+OF_BOUND = ("row", "of", "claim", "kind", "assumed")
+"""What is said of a bound; under `certificates.column.NAME`."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +158,19 @@ def assumed(audits: Iterable[AuditResult]) -> dict[str, str]:
         code for audit in audits for row in audit.rows for bound in row.bounds.values() for code in bound.assumptions
     )
     return {code: assumption(code) for code in dict.fromkeys(codes)}
+
+
+def certificate_table(block: Block, place: int) -> Table:
+    """Every bound in words."""
+    columns = [Column(key, text(f"certificates.column.{key}"), words=True) for key in OF_BOUND]
+    rows = [
+        [
+            row_item(line.row),
+            word(line.title, small=row_title(line.by)),
+            word(line.claim),
+            word(line.kind, notes=[text("certificates.vacuous")] if line.vacuous else []),
+            word(", ".join(line.assumed)),
+        ]
+        for line in block.lines
+    ]
+    return Table(f"certificates-{place}", text("certificates.region", run=block.entry.label), columns, rows)

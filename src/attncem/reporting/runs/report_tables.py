@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics as plain
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -16,13 +17,14 @@ from attncem.records.metrics import METRICS, shown_in
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import wording
-from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs import repeated_releases as asking
+from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
 from attncem.reporting.table_formats import (
     SPREAD,
     Column,
+    Field,
     Item,
     Table,
     mean_sd,
@@ -30,6 +32,7 @@ from attncem.reporting.table_formats import (
     row_item,
     said,
     spread_item,
+    table,
     word,
 )
 
@@ -37,6 +40,10 @@ MAIN = shown_in("table")
 """Measures that are always shown; the others are folded."""
 FOLDED = ("mse", "ssim")
 """Measures that stay in the line that is left of an attack where a narrow screen folds it."""
+NOTED = (
+    "accuracy", "exposed", "penalty_weight", "noise", "training", "cost", "query", "releases", "units", "taken_off",
+)  # fmt: skip
+"""Columns with a note in the catalogue, under `report.column.NAME.note`."""
 MISSING = Item(None, wording.MISSING)
 COLUMNS = (
     "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "surrogate", "penalty_weight", "noise",
@@ -46,26 +53,36 @@ COLUMNS = (
 """Columns whose titles stand in the catalogue, under `report.column.NAME`."""
 OF_CLASS = ("accuracy", "mse", "exposed")
 """Numbers of a class; under `report.classes.NAME`."""
-OF_BOUND = ("row", "of", "claim", "kind", "assumed")
-"""What is said of a bound; under `certificates.column.NAME`."""
 
 
 def _column(key: str, *, words: bool = False, more: Sequence[str] = (), extra: bool = False, note: str = "") -> Column:
-    """A column with the title and the note that the catalogue has for it."""
+    """A column with its title of the catalogue; ``note`` names the note there, a measure has its unit and direction."""
     if key in METRICS:
         unit, private = METRICS[key].unit, text(f"report.private.{METRICS[key].private}")
-        return Column(key, text(f"measure.{key}"), note or ", ".join(filter(None, (unit, private))), words, more, extra)
-    return Column(key, text(f"report.column.{key}"), note, words, more, extra)
+        return Column(key, text(f"measure.{key}"), ", ".join(filter(None, (unit, private))), words, more, extra)
+    small = text(f"report.column.{note}.note") if note else ""
+    return Column(key, text(f"report.column.{key}"), small, words, more, extra)
 
 
 # the headline
 
 
+class _Model(NamedTuple):
+    """A method and the cells of its runs; the first ones speak for all where they are the same."""
+
+    method: Method
+    cells: Sequence[Cells]
+
+    @property
+    def first(self) -> Cells:
+        return self.cells[0]
+
+
 def headline_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table:
     """A row for each method; of several seeds mean ± sd."""
     by_label = {row["label"]: row for row in cells if "label" in row}
-    rows = [_headline_row(method, _cells_of(method, by_label), mixed) for method in methods]
-    return Table("headline", text("report.headline"), _headline_columns(mixed), rows)
+    rows = [_Model(method, _cells_of(method, by_label)) for method in methods]
+    return table("headline", text("report.headline"), _headline_fields(mixed), rows)
 
 
 def seeds_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table | None:
@@ -76,10 +93,8 @@ def seeds_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: boo
         if method.several
         for entry in method.entries
     ]
-    if not alone:
-        return None
     made = headline_table(alone, cells, mixed=mixed)
-    return Table("seeds", text("report.headline.seeds"), made.columns, made.rows)
+    return replace(made, name="seeds", title=text("report.headline.seeds")) if alone else None
 
 
 def _cells_of(method: Method, by_label: dict[str, Cells]) -> list[Cells]:
@@ -87,45 +102,42 @@ def _cells_of(method: Method, by_label: dict[str, Cells]) -> list[Cells]:
     return [by_label[label] for label in labels]
 
 
-def _headline_columns(mixed: bool) -> list[Column]:
-    asked = [_column("suite", words=True), _column("threat", words=True)] if mixed else []
-    percent, exposed = text("report.column.accuracy.note"), text("report.column.exposed.note")
-    cost = text("report.column.cost.note")
+def _headline_fields(mixed: bool) -> list[Field[_Model]]:
+    """The columns, each with its entry; suite and threat model only where they differ."""
     return [
-        _column("run", words=True),
-        *asked,
-        _column("accuracy", more=SPREAD, note=percent),
-        _column("strongest", words=True),
-        *(_column(name, more=SPREAD) for name in MAIN),
-        _column("exposed", note=exposed),
-        _column("reliable"),
-        _column("surrogate", words=True, extra=True),
-        _column("penalty_weight", extra=True, note=text("report.column.penalty_weight.note")),
-        _column("noise", extra=True, note=text("report.column.noise.note")),
-        _column("training", extra=True, more=("ratio",), note=text("report.column.training.note")),
-        *(_column(name, extra=True, more=("macs",), note=cost) for name in ("client", "server")),
-        _column("query", extra=True, note=text("report.column.query.note")),
+        (_column("run", words=True), lambda it: Item(it.method.name, it.method.name, color=it.method.color)),
+        *((_column(key, words=True), _word_of(key)) for key in ("suite", "threat") if mixed),
+        _measured(ACCURACY),
+        (_column("strongest", words=True), lambda it: _strongest(it.method, it.first)),
+        *map(_measured, MAIN),
+        (
+            _column("exposed", note="exposed"),
+            lambda it: _over_seeds("mse", [score.p05 for score in it.method.scores("mse")]),
+        ),
+        (_column("reliable"), lambda it: _reliable(it.method)),
+        (_column("surrogate", words=True, extra=True), _word_of("surrogate")),
+        (_column("penalty_weight", extra=True, note="penalty_weight"), _number_of("penalty_weight")),
+        (_column("noise", extra=True, note="noise"), _number_of("noise_std")),
+        (_column("training", extra=True, more=("ratio",), note="training"), lambda it: _training(it.cells)),
+        (_column("client", extra=True, more=("macs",), note="cost"), lambda it: _cost(it.first, "client")),
+        (_column("server", extra=True, more=("macs",), note="cost"), lambda it: _cost(it.first, "server")),
+        (
+            _column("query", extra=True, note="query"),
+            lambda it: Item(it.first["bytes_per_query"], wording.count(it.first["bytes_per_query"])),
+        ),
     ]
 
 
-def _headline_row(method: Method, cells: Sequence[Cells], mixed: bool) -> list[Item]:
-    first = cells[0]
-    asked = [word(first["suite"]), word(first["threat"])] if mixed else []
-    exposed = [score.p05 for score in method.scores("mse")]
-    return [
-        Item(method.name, method.name, color=method.color),
-        *asked,
-        spread_item(ACCURACY, spread_of(method.scores(ACCURACY))),
-        _strongest(method, first),
-        *(spread_item(name, spread_of(method.scores(name))) for name in MAIN),
-        _over_seeds("mse", exposed),
-        _reliable(method),
-        word(first["surrogate"]),
-        *(Item(first[key], wording.general(first[key])) for key in ("penalty_weight", "noise_std")),
-        _training(cells),
-        *(_cost(first, side) for side in ("client", "server")),
-        Item(first["bytes_per_query"], wording.count(first["bytes_per_query"])),
-    ]
+def _measured(name: str) -> Field[_Model]:
+    return _column(name, more=SPREAD, note=name), lambda it: spread_item(name, spread_of(it.method.scores(name)))
+
+
+def _word_of(key: str) -> Callable[[_Model], Item]:
+    return lambda it: word(it.first[key])
+
+
+def _number_of(key: str) -> Callable[[_Model], Item]:
+    return lambda it: Item(it.first[key], wording.general(it.first[key]))
 
 
 def _over_seeds(measure: str, values: Sequence[float]) -> Item:
@@ -223,8 +235,8 @@ def attacks_table(entries: Sequence[Entry], *, worth: bool) -> Table:
         _column("run", words=True),
         _column("attack", words=True),
         _column("kind", words=True),
-        _column("releases", note=text("report.column.releases.note")),
-        *([_column("units", words=True, note=text("report.column.units.note"))] if worth else []),
+        _column("releases", note="releases"),
+        *([_column("units", words=True, note="units")] if worth else []),
         *(_column(name, more=("low", "high")) for name in MAIN),
         _column("reliable"),
         *(_column(name, more=("low", "high"), extra=True) for name in others),
@@ -293,7 +305,10 @@ def family_table_list(entries: Sequence[Entry]) -> list[tuple[str, Table]]:
     for place, part in enumerate(family_tables(entries)):
         columns = [Column("width", text("report.family.width"))]
         columns += [_family_column(count) for count in part["images"]]
-        rows = [[word(row["width"]), *(_error(it, part["least"]) for it in row["errors"])] for row in part["rows"]]
+        rows = [
+            [word(row["width"]), *(number(it, tone="best" if it == part["least"] else "") for it in row["errors"])]
+            for row in part["rows"]
+        ]
         whose = {"attack": row_title(part["attack"]), "run": part["label"]}
         title, caption = text("report.family.region", **whose), text("report.family.caption", **whose)
         made.append((caption, Table(f"family-{place}", title, columns, rows)))
@@ -306,22 +321,17 @@ def _family_column(images: int) -> Column:
     return Column(f"images_{images}", count, text("report.family.images"), card=card)
 
 
-def _error(value: float | None, least: float) -> Item:
-    return number(value, tone="best" if value == least else "")
-
-
-# asking again, certificates
+# repeated releases
 
 
 def asking_table(block: asking.Block, place: int, *, worth: bool) -> Table:
     """What further releases of each image take off the error."""
-    taken = text("report.column.taken_off.note")
     columns = [
         _column("attack", words=True),
-        _column("releases", note=text("report.column.releases.note")),
+        _column("releases", note="releases"),
         _column("mse", more=("low", "high")),
-        *([_column("units", words=True, note=text("report.column.units.note"))] if worth else []),
-        _column("taken_off", more=("low", "high"), note=taken),
+        *([_column("units", words=True, note="units")] if worth else []),
+        _column("taken_off", more=("low", "high"), note="taken_off"),
     ]
     rows = [
         [
@@ -343,22 +353,6 @@ def _taken_off(answer: asking.Answer) -> Item:
     return Item(found.gain, asking.taken_off(found), more={"low": found.low, "high": found.high})
 
 
-def certificate_table(block: certificates.Block, place: int) -> Table:
-    """Every bound in words."""
-    columns = [Column(key, text(f"certificates.column.{key}"), words=True) for key in OF_BOUND]
-    rows = [
-        [
-            row_item(line.row),
-            word(line.title, small=row_title(line.by)),
-            word(line.claim),
-            word(line.kind, notes=[text("certificates.vacuous")] if line.vacuous else []),
-            word(", ".join(line.assumed)),
-        ]
-        for line in block.lines
-    ]
-    return Table(f"certificates-{place}", text("certificates.region", run=block.entry.label), columns, rows)
-
-
 # classes
 
 
@@ -371,17 +365,16 @@ def _class_table(part: Cells, place: int) -> Table:
     keys = OF_CLASS if part["ends"] else OF_CLASS[:2]
     columns = [_column("class", words=True)]
     columns += [_class_column(method, key) for method in part["methods"] for key in keys]
-    rows = [[word(row["name"]), *_class_items(row["cells"], keys)] for row in part["rows"]]
+    rows = [
+        [word(row["name"]), *(item for cell in row["cells"] for item in _class_cell(cell)[: len(keys)])]
+        for row in part["rows"]
+    ]
     return Table(f"classes-{place}", text("report.classes.region", dataset=part["dataset"]), columns, rows)
 
 
 def _class_column(method: Method, key: str) -> Column:
     group = Item(method.label, method.label, color=method.color)
     return Column(f"{method.label} {key}", text(f"report.classes.{key}"), group=group)
-
-
-def _class_items(cells: Sequence[Cells], keys: Sequence[str]) -> list[Item]:
-    return [item for cell in cells for item in _class_cell(cell)[: len(keys)]]
 
 
 def _class_cell(cell: dict[str, Any]) -> list[Item]:
