@@ -20,7 +20,7 @@ SUITE = {
 TINY = {
     "device": "cpu",
     "model.width": 4,
-    "data.held_out_fraction": 0.8,
+    "data.held_out_fraction": 0.87,
     "training.batch_size": 32,
     "training.epochs": 2,
     "training.log_every": 5,

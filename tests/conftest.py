@@ -14,10 +14,13 @@ from browsing import Opened, open_page, start_browser
 from budget import Budget
 
 LONGEST = (
-    *("test_attacks", "test_surrogates", "test_campaign_kills", "test_engines", "test_demonstration"),
-    *("test_adding_an_attack", "test_attack_laws", "test_campaigns", "test_training", "test_reporting"),
-    *("test_auditing", "test_chinese_pages", "test_adding_a_surrogate", "test_campaign_report", "test_write_results"),
-    *("test_campaign_browser", "test_cli", "test_benchmarks", "test_models", "test_card", "test_kills", "test_resume"),
+    *("test_surrogates", "test_attacks", "test_engines", "test_attack_laws", "test_kills", "test_processes"),
+    *("test_campaign_kills", "test_adding_an_attack", "test_first_hour", "test_training", "test_auditing"),
+    *("test_reporting", "test_workers", "test_example_notebook", "test_resume", "test_campaigns", "test_search"),
+    *("test_fuzz", "test_demonstration", "test_ledger", "test_chinese_pages", "test_models", "test_foreign_encoders"),
+    *("test_write_results", "test_campaign_report", "test_campaign_browser", "test_cli", "test_adding_a_measure"),
+    *("test_adding_a_surrogate", "test_fuzz_runs", "test_fuzz_data", "test_benchmarks", "test_report_browser"),
+    *("test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast"),
 )
 """Test files of more than about ten seconds, quick or slow."""
 

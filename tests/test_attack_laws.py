@@ -47,7 +47,7 @@ IDENTITY: dict[str, Any] = {
     "decoder": learned(epochs=40, max_epochs=40),
     "decoder ssim": learned(epochs=40, max_epochs=40, loss="mse_ssim"),
     "decoder global": learned(epochs=20, max_epochs=20, size="global", lr=1.5e-3),
-    "decoder published": learned(epochs=80, max_epochs=80, size="published", lr=3e-3),
+    "decoder published": learned(epochs=30, max_epochs=30, size="published", lr=3e-3),
     "published": PublishedOptions(epochs=20, batch_size=16, lr=3e-3),
     "gan": GanOptions(decoder_epochs=30, decoder_batch_size=16, epochs=3, batch_size=16, critic_steps=3, lr=1e-4),
     "family": related(epochs=30, max_epochs=30, widths=(16,), fractions=(1.0,)),

@@ -70,7 +70,7 @@ def test_twelve_runs_killed_three_times_end_as_undisturbed_ones(
             if kill < 3:
                 goal = len(done_cells(out)) + 1
                 until_done(process, out, goal)
-                time.sleep(dice.random() * 3)
+                time.sleep(dice.random())
                 process.kill()
             said, _ = process.communicate(timeout=240)
             until(lambda: not marked(mark), 10)

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,19 @@ def kmeans_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -
     return train_tiny(tmp_path_factory.mktemp("kmeans") / "run", "demo-kmeans", tiny, training__epochs=3)
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Callable[[str], RunDirectory]:
+    """The tiny run of a configuration, trained once; nothing may change it."""
+    made: dict[str, RunDirectory] = {}
+
+    def run_of(config: str) -> RunDirectory:
+        if config not in made:
+            made[config] = train_tiny(tmp_path_factory.mktemp("finished") / config, config, tiny)
+        return made[config]
+
+    return run_of
+
+
 def test_contents_of_a_run_folder(kmeans_run: RunDirectory) -> None:
     names = {p.name for p in kmeans_run.path.iterdir()} - {".lock"}
     expected = {"config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "checkpoints", "audits"}
@@ -150,8 +163,10 @@ def test_kmeans_without_warmup_cannot_act_before_its_first_fit(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("config", ["demo-none", "demo-kmeans", "demo"])
-def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, tiny: dict[str, Any], config: str) -> None:
-    first = fingerprint(train_tiny(tmp_path / "a", config, tiny))
+def test_the_same_seed_gives_the_same_bytes(
+    tmp_path: Path, tiny: dict[str, Any], finished: Callable[[str], RunDirectory], config: str
+) -> None:
+    first = fingerprint(finished(config))
     torch.manual_seed(123)  # the caller's own generator must not matter
     assert fingerprint(train_tiny(tmp_path / "b", config, tiny)) == first
     other = fingerprint(train_tiny(tmp_path / "c", config, tiny, seed=1))
@@ -168,9 +183,11 @@ def test_every_network_trains_to_the_same_bytes(tmp_path: Path, tiny: dict[str, 
     assert first == second
 
 
-def test_streamed_images_give_the_same_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    first = fingerprint(train_tiny(tmp_path / "a", "demo-kmeans", tiny))
-    assert fingerprint(train_tiny(tmp_path / "b", "demo-kmeans", {**tiny, "data.placement": "host"})) == first
+def test_streamed_images_give_the_same_bytes(
+    tmp_path: Path, tiny: dict[str, Any], finished: Callable[[str], RunDirectory]
+) -> None:
+    streamed = train_tiny(tmp_path / "run", "demo-kmeans", {**tiny, "data.placement": "host"})
+    assert fingerprint(streamed) == fingerprint(finished("demo-kmeans"))
 
 
 def test_training_leaves_the_callers_generator_and_threads_alone(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -750,7 +767,11 @@ def test_a_run_killed_before_best_json_still_ends_with_the_right_one(
 
 @pytest.mark.parametrize("calls", [2, 4, 8, 10, 14, 15, 16])
 def test_a_full_disk_stops_the_run_and_it_goes_on_later(
-    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, calls: int
+    tmp_path: Path,
+    tiny: dict[str, Any],
+    finished: Callable[[str], RunDirectory],
+    monkeypatch: pytest.MonkeyPatch,
+    calls: int,
 ) -> None:
     write, done = attncem.records.files.write_atomic, 0
 
@@ -770,7 +791,7 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_later(
     assert not list((tmp_path / "run").rglob(".partial-*"))
     run = train(resume=tmp_path / "run", progress=silent)
     assert run.manifest["status"] == "finished"
-    assert fingerprint(run) == fingerprint(train_tiny(tmp_path / "whole", "demo", tiny))
+    assert fingerprint(run) == fingerprint(finished("demo"))
 
 
 # choosing the best

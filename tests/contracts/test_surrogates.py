@@ -716,6 +716,19 @@ def truth_surrogate(name: str, options: dict[str, Any], classes: int = TRUTH_CLA
     return build_surrogate(name, feature_shape=(128,), num_classes=classes, noise_std=1.0, **options)
 
 
+TRAINED: dict[tuple[str, float, int], tuple[Surrogate, float, float]] = {}
+
+
+def learned_on_law(name: str, options: dict[str, Any], ratio: float, components: int) -> tuple[Surrogate, float, float]:
+    """A surrogate trained on a law, with its value before and after; equal options are trained once."""
+    surrogate = truth_surrogate(name, options)
+    key = (surrogate.options.model_dump_json(), ratio, components)
+    if key not in TRAINED:
+        z, y, _ = draw_law(ratio, components)
+        TRAINED[key] = surrogate, *learn_on_frozen_features(surrogate, z, y)
+    return TRAINED[key]
+
+
 def told(output: SurrogateOutput) -> set[str]:
     """The warnings that a run would raise on such numbers."""
     found = readings({key: float(value) for key, value in output.diagnostics.items()})
@@ -749,8 +762,8 @@ def test_truth_of_slots(learn: str, ratio: float, components: int) -> None:
 
     ``worst_case`` goes on to the capacity of the whole class, which is never less.
     """
-    z, y, variance = draw_law(ratio, components)
-    _, reported = learn_on_frozen_features(truth_surrogate("slot", {"learn": learn}), z, y)
+    _, _, variance = draw_law(ratio, components)
+    _, _, reported = learned_on_law("slot", {"learn": learn}, ratio, components)
     mixture = 0.5 * math.log1p(ratio) + math.log(components) / 128
     whole = float(0.5 * variance.log1p().mean())
     assert reported >= 0.8 * (mixture if learn == "fit" else whole)
@@ -763,8 +776,7 @@ def test_the_last_round_teaches_as_all_rounds_do(learn: str) -> None:
     z, y, _ = draw_law(25.0, 3)
     values = []
     for rounds in ("all", "last"):
-        surrogate = truth_surrogate("slot", {"learn": learn, "rounds_gradient": rounds})
-        _, reported = learn_on_frozen_features(surrogate, z, y)
+        surrogate, _, reported = learned_on_law("slot", {"learn": learn, "rounds_gradient": rounds}, 25.0, 3)
         fit_loss = surrogate.eval()(z, y).fit_loss
         assert fit_loss is not None
         values.append((reported, float(fit_loss.detach())))
@@ -823,8 +835,7 @@ def truthful_slots() -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", truthful_slots(), ids=label)
 def test_truth_of_every_slot_combination(options: dict[str, Any]) -> None:
-    z, y, _ = draw_law(1.0, 1)
-    start, reported = learn_on_frozen_features(truth_surrogate("slot", options), z, y)
+    _, start, reported = learned_on_law("slot", options, 1.0, 1)
     assert start > 0
     assert reported >= 0.8 * start
 
