@@ -100,7 +100,7 @@ def test_a_rare_value_is_found_and_stands_beside_chance() -> None:
     assert row.chance == {"attribute_accuracy": 0.75, "attribute_balanced": 0.5}
     assert [score.mean for score in row.scores.values()] == [1.0, 1.0]
     said = other_numbers(row)
-    assert said[0].startswith("attribute told right: 100")
+    assert said[0].startswith("attribute predicted correctly: 100")
     assert "chance 75.0 %" in said[0]
     other = probed(Pale(), groups={"a": ("class 1",), "b": ("class 2",), "c": ("class 3",)})
     assert other.num_images == 90, "images of the first class take no part"
@@ -265,4 +265,4 @@ def test_the_row_of_full_finds_the_groups_of_the_demo(
 ) -> None:
     words = ["--suite", "full", "--only", "attribute_leakage", "--out", str(tmp_path), "--device", "cpu"]
     assert main(["audit", str(small_run("demo-none")), *words]) == 0
-    assert "attribute told right" in capsys.readouterr().out
+    assert "attribute predicted correctly" in capsys.readouterr().out

@@ -251,7 +251,7 @@ def test_a_class_with_few_validation_images_is_noted(
     monkeypatch.setattr(OpenRun, "data", property(thinned))
     found = explain(gated, "test:17", out=tmp_path / "page.html", progress=silent)
     said = {item.code: item.text for item in found.findings}
-    assert f"few validation images of the class {found.reference.name} ({left})" in said["few_of_class"]
+    assert f"few validation images of class {found.reference.name} ({left})" in said["few_of_class"]
     assert words in (tmp_path / "page.html").read_text()
     assert found.reference.distances == [] and len(found.reference.attentions) == left
     assert (found.feature.snr is None) == (left == 0)

@@ -140,7 +140,7 @@ def test_what_needs_gradients_is_not_applicable_through_a_file(exported: Path, t
     assert not opened.differentiable
     found = audit(opened, rows, out=tmp_path, progress=silent).rows
     assert [row.outcome for row in found] == ["not_applicable"] * 3
-    assert all("came as an ONNX file" in row.reason for row in found)
+    assert all("is an ONNX file" in row.reason for row in found)
     module = open_encoder(small_encoder(), data=DATA, channel=NOISE)
     assert module.differentiable
     other = audit(module, suite(white_box=OptimisationOptions()), threat="query_only", out=tmp_path, progress=silent)
@@ -410,7 +410,7 @@ def test_own_modules_are_audited_asked_and_explained_from_the_command_line(
     other = audit(run, rows, out=tmp_path / "a", progress=silent)
     assert other.plan.id != module.plan.id, "rows by file and by module do not mix"
     assert other.row("white box").outcome == "not_applicable"
-    assert other.row("substitute").reason == "the server half came as an ONNX file, through which no gradient passes"
+    assert other.row("substitute").reason == "the server half is an ONNX file, which gives no gradients"
     assert other.subject.fingerprint == module.subject.fingerprint, "it is the same client"
     assert other.known_accuracy.mean == pytest.approx(module.known_accuracy.mean, abs=2e-3)
     for name in ("ridge", "means"):
@@ -470,7 +470,7 @@ def test_a_run_that_cannot_be_kept_as_onnx_is_whole(
     )
     assert run.manifest["status"] == "finished"
     reason = "torch cannot export it as ONNX" if why == "module" else r'pip install "attncem[onnx]"'
-    assert any("are not kept as ONNX" in line and reason in line for line in said), said
+    assert any("could not be saved as ONNX" in line and reason in line for line in said), said
     with pytest.raises(RunError, match=r"not kept as ONNX \(.*\): pass them again as modules="):
         open_run(run)
     assert open_run(run, modules=(Client(), own_modules()[1])).differentiable

@@ -266,7 +266,7 @@ def test_warnings_of_a_training_are_shown_whole() -> None:
         assert said.startswith(f"训练，{name}：第 2 轮起：{catalogue('zh')[f'health.{name}.meaning']}")
         assert catalogue("zh")[f"health.{name}.advice"] in said
         assert english_in(said) == []
-        assert span.finding.text == f"training, {name}: epoch 2 on: {begun['text']}. What to do: {cause.advice}"
+        assert span.finding.text == f"training, {name}: from epoch 2 on: {begun['text']}. What to do: {cause.advice}"
 
 
 def test_every_text_can_be_kept_and_shown() -> None:

@@ -237,7 +237,7 @@ def test_an_unfinished_run_is_noted(run: Path, tmp_path: Path) -> None:
     result = predict(tmp_path / "stopped", "test:0", weights="last")
     (found,) = result.findings
     assert found.code == "not_finished"
-    assert found.text == "the run is not finished (status stopped): these are the weights of epoch 2 of 2"
+    assert found.text == "the run is not finished (status stopped): these weights are from epoch 2 of 2"
     assert predict(run, "test:0").findings == []
 
 
@@ -321,7 +321,7 @@ def test_behind_a_front_end_the_picture_that_the_encoder_sees_is_shown(
         predict(run, "test:3", save=tmp_path / "out")
     assert main(["predict", str(run), "test:3", "--save", str(tmp_path / "again")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "behind the front end local_contrast (s = 2, a = 0.1)" in said and "which stays here:" in said
+    assert "behind the front end local_contrast (s = 2, a = 0.1)" in said and "which does not leave the device:" in said
 
 
 def test_without_a_front_end_nothing_is_said_of_one(small_run: Make, tmp_path: Path) -> None:

@@ -910,8 +910,8 @@ def test_a_run_says_what_it_is_about_and_when_it_knows_how_long(
     split = facts["split"]
     images = f"{split['train']} train, {split['validation']} validation, {split['test']} test"
     assert first == f"train demo-gated: fashion_mnist_mini ({images})"
-    assert second == f"  small_cnn, cut 2; z 8×4×4, {facts['bytes_per_query']} bytes a query; cpu, threads 1"
-    assert third == "  epochs 1 to 3: how long is told after the first"
+    assert second == f"  small_cnn, cut 2; z 8×4×4, {facts['bytes_per_query']} bytes per query; cpu, threads 1"
+    assert third == "  epochs 1 to 3: time estimate follows after the first epoch"
     assert sum(bool(re.fullmatch(r"train demo-gated: about [\d.]+ s left", line)) for line in lines) == 1
 
 
