@@ -110,7 +110,7 @@ def test_a_rare_value_is_found_and_stands_beside_chance() -> None:
 def test_nothing_is_known_of_other_data_sets() -> None:
     row = probed(Constant())
     assert row.outcome == "not_applicable"
-    assert "no groups of the classes of pictures are known" in row.reason
+    assert "no groups are known for the classes of pictures" in row.reason
 
 
 def test_an_unknown_class_costs_the_row() -> None:

@@ -114,7 +114,7 @@ def test_a_running_campaign_refuses_a_second_and_stops_with_its_workers(
             os.kill(pid, signal.SIGKILL)
         process.wait()
     assert process.returncode == 0
-    assert "stopped as asked" in said
+    assert "stopped as requested" in said
     assert {view.state for view in CampaignFolder.open(out).views()} == {"interrupted"}
 
 

@@ -386,7 +386,7 @@ def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_proc
     have_taken(tmp_path / "c" / "log.jsonl", {"a-s0": 1.0, "b-s0": 500.0})
     result = run_campaign(tmp_path / "c", within=5, options=EngineOptions(workers=1), progress=lines_into(said))
     assert in_process == ["a-s0", "b-s0", "a-s1"] and result.stopped and not result.failed
-    assert said[-1] == "1 not begun: too little time is left"
+    assert said[-1] == "1 not started: too little time is left"
     assert {view.cell.id: view.state for view in result.cells}["b-s1"] == "planned"
     result = run(tmp_path / "c", within=60)
     assert result.done and not result.stopped

@@ -315,9 +315,9 @@ def test_hybrid_says_where_attention_is_alone(small_run: Make, tmp_path: Path, s
     assert [row.label for row in found.reference.classes if row.divided] == marked
     shown = unescape(page.read_text(encoding="utf-8"))
     assert len(found.reference.shares) == (3 if slots else 0) and found.reference.attention is not None
-    assert ('id="shares"' in shown) == slots and ("is handled by gated attention alone" in shown) != slots
+    assert ('id="shares"' in shown) == slots and ("Gated attention alone handles" in shown) != slots
     names = ", ".join(row.name for row in found.reference.classes if row.divided)
-    assert slots or f"gives slots to these classes alone: {names}." in shown
+    assert slots or f"gives slots only to these classes: {names}." in shown
     assert [gate.name for gate in found.reference.gates] == (["slot_gate_snr"] if slots else [])
     assert (text("explain.gate.slot_gate_snr") in shown) == slots and "uses no gates in this run." not in shown
     assert (text("explain.gates.alone.nothing", name=found.reference.name) in shown) != slots
@@ -453,10 +453,10 @@ def recovered(name: str, error: float, **known: Any) -> Recovery:
     ("attack", "answered", "parts"),
     [
         ((0.0707, 0.0331, True), "blind", ("worse than the average", "99 % of that, about the same", "is reliable")),
-        ((0.01, 0.0331, True), "open", ("better than the average", "leaves 14 % of that error", "is reliable")),
+        ((0.01, 0.0331, True), "open", ("better than the average", "is 14 % of that, so it does better", "is reliable")),
         ((0.033, 0.0331, False), "part", ("about as well as the average", "leaves 46 %", "is not reliable")),
-        ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not asked")),
-        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, it does worse", "is reliable")),
+        ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not tested")),
+        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, so it does worse", "is reliable")),
     ],
 )
 def test_the_first_words(found: Explanation, attack: tuple[float, float, Any], answered: str, parts: list[str]) -> None:
@@ -550,7 +550,7 @@ def test_the_page_shows_the_picture_behind_the_front_end(small_run: Make, tmp_pa
     shown = unescape(page.read_text(encoding="utf-8"))
     assert shown.index(text("explain.picture.seen")) < shown.index("<main>"), "on the first screen"
     assert seen is not None and shown.count(seen.picture) == 1
-    assert "behind the front end standardise:" in shown and text("explain.seen.lead") in shown
+    assert "after the front end standardise:" in shown and text("explain.seen.lead") in shown
     assert decoded(seen.picture).shape == (28, 28)
 
 

@@ -321,7 +321,7 @@ def test_behind_a_front_end_the_picture_that_the_encoder_sees_is_shown(
         predict(run, "test:3", save=tmp_path / "out")
     assert main(["predict", str(run), "test:3", "--save", str(tmp_path / "again")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "behind the front end local_contrast (s = 2, a = 0.1)" in said and "which does not leave the device:" in said
+    assert "after the front end local_contrast (s = 2, a = 0.1)" in said and "which does not leave the device:" in said
 
 
 def test_without_a_front_end_nothing_is_said_of_one(small_run: Make, tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_few_pairs_are_not_judged() -> None:
     row = row_of(subject(LEAKY, data=data), MembershipOptions())
     assert (row.outcome, row.reason) == (
         "not_applicable",
-        "membership needs 20 pairs of images of one class, and there are 12",
+        "membership needs 20 pairs of images of one class, but there are 12",
     )
 
 

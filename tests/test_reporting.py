@@ -1238,7 +1238,7 @@ def shown(explanation: Explanation, folder: Path) -> tuple[str, str]:
 def test_explanation_shows_the_audits_strongest_attack_first(tmp_path: Path) -> None:
     for said in shown(make_explanation([MEAN, RIDGE, KEPT], audit="quick-train"), tmp_path):
         assert "strongest attack, decoder small, recovers this image worse than the average one: MSE 0.0200" in said
-        assert "class mean, has MSE 0.0500: the attack leaves 40 % of that error" in said.replace("\u00a0", " ")
+        assert "class mean, has MSE 0.0500: the attack’s error is 40 % of that" in said.replace("\u00a0", " ")
         assert said.rindex("decoder small") < said.rindex("ridge") < said.rindex(catalogue("explain.illustration"))
         assert "the audit’s strongest" in said
         assert "ew validation images of class circle (2)" in said
@@ -1250,7 +1250,7 @@ def test_explanation_without_an_attack_says_so(tmp_path: Path, recoveries: list[
     for said in shown(make_explanation(recoveries), tmp_path):
         assert catalogue("explain.recovered.no_attack") in said
     for said in shown(make_explanation([RIDGE]), tmp_path):
-        assert "Of the quick attacks ridge comes nearest to this image: MSE 0.0300." in said
+        assert "The best quick attack on this image is ridge: MSE 0.0300." in said
 
 
 def test_explanation_of_an_odd_name_is_harmless(tmp_path: Path) -> None:
