@@ -19,7 +19,7 @@ from attncem.data.specs import DATASETS
 from attncem.models.decoders import GlobalDecoder
 from attncem.models.front_ends import FRONT_ENDS
 from attncem.training.build import build_model
-from attncem.training.capture import Beside
+from attncem.training.capture import SideStream
 
 
 @dataclass
@@ -72,7 +72,7 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
     made = machine(monkeypatch, "recording")
     main = made.current
     main.work("encoder")
-    with Beside() as beside:
+    with SideStream() as beside:
         made.current.work("prepared")
         apart = beside.fork("fit")
         made.current.work("penalty")
@@ -96,7 +96,7 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
 
 def test_outside_a_recording_everything_is_done_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(monkeypatch, "default")
-    with Beside() as beside:
+    with SideStream() as beside:
         apart = beside.fork("fit")
         made.current.work("penalty")
         beside.mark("penalty")

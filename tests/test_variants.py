@@ -22,7 +22,7 @@ from attncem.config.options.attention import GatedOptions, HybridOptions, SlotOp
 from attncem.config.options.run import RunConfig
 from attncem.config.options.surrogate_base import VariantOptions, presets
 from attncem.records.runs import RunDirectory
-from attncem.training.capture import Beside
+from attncem.training.capture import SideStream
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.surrogates.slot import SlotCrossAttentionCEM
 from attncem.training.train import _Trainer, train
@@ -286,7 +286,7 @@ def test_adam_counts_the_steps_in_which_it_fits(tmp_path: Path, tiny: dict[str, 
 
 def own_step(trainer: _Trainer, z: Tensor, y: Tensor, now: float) -> None:
     trainer.objective.set_rates(now)
-    with Beside() as beside:
+    with SideStream() as beside:
         trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, beside)
 
 
