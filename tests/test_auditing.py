@@ -424,7 +424,7 @@ def test_every_attack_draws_from_a_stream_of_its_own(
         ({"suite": "standart"}, "standart: no packaged suite of this name"),
         ({"suite": BLIND, "threat": "heldout"}, "threat=heldout is unknown; did you mean held_out?"),
         ({"suite": BLIND, "on": "tests"}, "on=tests is unknown; did you mean test?"),
-        ({"suite": BLIND, "threat": "published_infer", "on": "validation"}, "cannot be judged on the validation"),
+        ({"suite": BLIND, "threat": "published_infer", "on": "validation"}, "cannot be evaluated on the validation"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(run: RunDirectory, arguments: dict[str, Any], message: str) -> None:

@@ -217,7 +217,7 @@ def remade(archive: Path, target: Path, change: Callable[[dict[str, bytes]], Non
 def test_names_without_a_place_are_refused(finished: Path, tmp_path: Path, name: str) -> None:
     good = export_campaign(finished, tmp_path / "a.zip").path
     bad = remade(good, tmp_path / "bad.zip", lambda members: members.update({name: b"{}"}))
-    with pytest.raises(RunError, match=r"no place in a campaign|damaged"):
+    with pytest.raises(RunError, match=r"does not belong in a campaign|damaged"):
         import_campaign(bad, tmp_path / "x" / "there")
     assert not (tmp_path / "x").exists()
     assert not (tmp_path / "evil.json").exists()
@@ -252,7 +252,7 @@ def test_links_and_strange_packings_are_refused(finished: Path, tmp_path: Path) 
                 if name.endswith("metrics.jsonl"):
                     info.external_attr, info.compress_type = mode << 16, packing
                 file.writestr(info, data)
-        with pytest.raises(RunError, match="is a link, or packed as no campaign is"):
+        with pytest.raises(RunError, match="is a link, or is packed in an unknown way"):
             import_campaign(tmp_path / f"{mark}.zip", tmp_path / "there")
     assert not (tmp_path / "there").exists()
 

@@ -111,7 +111,7 @@ def test_names_of_cells_are_folders_and_differ() -> None:
         ({"seeds": 0}, "seeds"),
         ({"equal_time_to": "nobody"}, "no arm of this name; arms: none, kmeans"),
         ({"audits": [{"reference": "nobody"}]}, "no arm of this name"),
-        ({"audits": [{}, {}]}, "the same audit stands there twice"),
+        ({"audits": [{}, {}]}, "the same audit is listed twice"),
         ({"audits": [{"suite": "quik"}]}, "quick"),
         ({"audits": [{"only": ["grei"]}]}, "did you mean grey"),
         ({"audits": [{"threat": "trian"}]}, "did you mean train"),
@@ -127,7 +127,7 @@ def test_mistakes_name_their_key_and_nothing_is_made(tmp_path: Path, change: dic
 
 def test_a_partner_that_cannot_be_told_is_refused() -> None:
     arms = {"a": {"grid": {"training.epochs": [2, 3]}}, "b": {}}
-    with pytest.raises(ConfigError, match="not exactly one of its runs stands beside b-s0"):
+    with pytest.raises(ConfigError, match="not exactly one of its runs matches b-s0"):
         expand(load_campaign(campaign(arms=arms, equal_time_to="a")))
 
 
@@ -319,7 +319,7 @@ def test_only_the_cells_that_are_named_and_what_they_need(tmp_path: Path, in_pro
     assert [view.cell.id for view in result.cells if view.state == "done"] == ["kmeans-s1", "none-s1"]
     result = run(tmp_path / "c", cells=["none-*", "kmeans-*"])
     assert in_process[2:] == ["none-s0", "kmeans-s0"], "the rest of them, from the folder alone"
-    with pytest.raises(ConfigError, match=r"--cells s\*: no cell is called so"):
+    with pytest.raises(ConfigError, match=r"--cells s\*: no cell has this name"):
         run(given, tmp_path / "d", cells=["none-*", "s*"])
     assert not (tmp_path / "d").exists()
 
@@ -411,7 +411,7 @@ def test_what_a_cell_has_cost_already_counts_towards_its_time(
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
 def test_no_time_at_all_is_refused(minutes: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"within=.*: more than 0 minutes are needed"):
+    with pytest.raises(ConfigError, match=r"within=.*: must be more than 0 minutes"):
         run(campaign(), tmp_path / "c", within=minutes)
     assert not (tmp_path / "c").exists()
 
@@ -589,8 +589,8 @@ def test_the_command_runs_lists_and_tells(tmp_path: Path, capsys: pytest.Capture
         (["run", "demo", "--engine", "locall"], "did you mean local"),
         (["run", "demo", "training.epoch=1"], "did you mean training.epochs"),
         (["run", "demo", "--workers", "0", "--out", "OUT"], "workers=0"),
-        (["run", "demo", "--cells", "nobody-*"], "no cell is called so"),
-        (["run", "demo", "--within", "0"], "within=0: more than 0 minutes"),
+        (["run", "demo", "--cells", "nobody-*"], "no cell has this name"),
+        (["run", "demo", "--within", "0"], "within=0: must be more than 0 minutes"),
         (["status", "nowhere"], "nowhere is not a campaign's folder"),
         (["run", "."], "is not a campaign's folder"),
         (["import", "nowhere.zip", "x"], "nowhere.zip is missing"),

@@ -145,7 +145,7 @@ def until(is_so: Callable[[], object], seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("work", "error", "said"),
-    [((divmod, 1, 0), ZeroDivisionError, "by zero"), ((os._exit, 3), RunError, "without a word")],
+    [((divmod, 1, 0), ZeroDivisionError, "by zero"), ((os._exit, 3), RunError, "ended unexpectedly")],
 )
 def test_an_error_ends_all_workers_at_once(work: tuple[Any, ...], error: type[Exception], said: str) -> None:
     began = time.monotonic()

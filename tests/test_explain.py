@@ -453,7 +453,11 @@ def recovered(name: str, error: float, **known: Any) -> Recovery:
     ("attack", "answered", "parts"),
     [
         ((0.0707, 0.0331, True), "blind", ("worse than the average", "99 % of that, about the same", "is reliable")),
-        ((0.01, 0.0331, True), "open", ("better than the average", "is 14 % of that, so it does better", "is reliable")),
+        (
+            (0.01, 0.0331, True),
+            "open",
+            ("better than the average", "is 14 % of that, so it does better", "is reliable"),
+        ),
         ((0.033, 0.0331, False), "part", ("about as well as the average", "leaves 46 %", "is not reliable")),
         ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not tested")),
         ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, so it does worse", "is reliable")),

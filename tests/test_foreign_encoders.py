@@ -287,7 +287,7 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
         (["--encoder", colour], "--encoder needs --data"),
         (["--encoder", colour, "--data", pictures, "--out", "a"], "--encoder needs --channel"),
         (given[:-2], "--encoder needs --out"),
-        ([*given, "run"], "or --encoder FILE.onnx instead of any"),
+        ([*given, "run"], "or --encoder FILE.onnx"),
         ([], "needs at least one run folder, or --encoder"),
         (["run", "--size", "16"], "--size is for an encoder without a run"),
         ([*given, "--weights", "last"], "an encoder's file holds one set of weights"),
@@ -484,7 +484,7 @@ def test_an_export_that_answers_otherwise_is_not_kept() -> None:
             self.calls += 1
             return x + self.calls
 
-    with pytest.raises(RunError, match="exported as ONNX it answers otherwise"):
+    with pytest.raises(RunError, match="the exported ONNX file gives other results"):
         export_onnx(Counting(), torch.rand(2, 3))
 
 

@@ -111,7 +111,7 @@ def test_words_are_read_as_a_shell_reads_them(script: str, words: list[str]) -> 
     ("script", "said"),
     [
         ("for a in b; do run", "done is missing"),
-        ("done", "no beginning"),
+        ("done", "it has no start"),
         ("if true; then run; fi", "only"),
         ("for ((i=0;i<3;i++)); do run; done", "do is missing"),
         ("x='a b c d e f g h i j'\n" + "for a in $x; do " * 5 + "run" + "; done" * 5, "statements"),

@@ -156,7 +156,7 @@ def test_english_is_spoken_unless_another_is_asked_for(monkeypatch: pytest.Monke
 
 
 def test_an_unknown_language_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="lang=fr: there is no such language; known are en, zh"):
+    with pytest.raises(ConfigError, match="lang=fr: unknown language; choose one of en, zh"):
         checked("fr")
     with pytest.raises(ConfigError, match="lang=fr"):
         attncem.report("nowhere", lang="fr")

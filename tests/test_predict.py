@@ -150,7 +150,7 @@ def test_another_key_gives_other_noise_and_none_is_refused(keyed: Path, tmp_path
     with pytest.raises(RunError, match=r"noise\.key is damaged: it must hold 32 bytes, not 31"):
         predict(tmp_path / "other", "test:0")
     (tmp_path / "other" / "noise.key").unlink()
-    with pytest.raises(RunError, match=r"noise\.key is missing: .* nothing may leave"):
+    with pytest.raises(RunError, match=r"noise\.key is missing: .* nothing may be released"):
         predict(tmp_path / "other", "test:0")
 
 

@@ -306,7 +306,7 @@ class KillTheSecondProcess:
 def test_a_killed_process_ends_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = settings_of(tiny, processes=3, **{"training.batch_size": 30})
     started = time.monotonic()
-    with pytest.raises(TrainingError, match=r"process 2 of 3 ended without a word \(SIGKILL\).*--resume"):
+    with pytest.raises(TrainingError, match=r"process 2 of 3 ended unexpectedly \(SIGKILL\).*--resume"):
         train("demo-none", settings, out=tmp_path / "run", modules=modules(), progress=KillTheSecondProcess())
     assert time.monotonic() - started < 120
     assert multiprocessing.active_children() == []

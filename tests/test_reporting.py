@@ -777,8 +777,13 @@ UNITS = Units(
 def test_the_page_shows_what_asking_again_gives(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
     words = words_of([path], tmp_path)
-    assert "Repeated releases help: 256 releases of an image lower the error of “ridge” by 60.0 [60.0, 60.0] %." in words
-    assert "16 releases of an image whose pixels change by up to 1/255 lower the error of “ridge” by 40.0 [40.0, 40.0] %" in words
+    assert (
+        "Repeated releases help: 256 releases of an image lower the error of “ridge” by 60.0 [60.0, 60.0] %." in words
+    )
+    assert (
+        "16 releases of an image whose pixels change by up to 1/255 lower the error of “ridge” by 40.0 [40.0, 40.0] %"
+        in words
+    )
     assert "ridge 1 0.0300 [0.0288, 0.0312] –" in words
     assert "ridge x4 4 0.0220 [0.0211, 0.0229] 26.7 [26.7, 26.7]" in words
     assert "ridge x16 jitter 16, ±1 0.0180 [0.0173, 0.0187] 40.0 [40.0, 40.0]" in words
@@ -807,12 +812,17 @@ def test_a_flat_row_is_told_as_flat(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*KEYED))])
     (entry,) = entries([load_run(path)])
     said = asking.describe(entry.audit)
-    assert said.startswith("Repeated releases do not help: 256 releases of the same image lower the error of “ridge” by 0.0 [0.0, 0.0] %")
+    assert said.startswith(
+        "Repeated releases do not help: 256 releases of the same image lower the error of “ridge” by 0.0 [0.0, 0.0] %"
+    )
     assert "16 releases of an image whose pixels change by up to 1/255 lower the error of “ridge” by 40.0" in said
     assert codes(entry.audit.findings) == ["jitter_helps"]
     still = make_run(tmp_path, "kmeans", audits=[make_audit("kmeans", asking_rows((4, 0, 0.03), (16, 1, 0.0299)))])
     (entry,) = entries([load_run(still)])
-    assert "pixels change by up to 1/255 do not help: they lower the error of “ridge” by 0.3 [0.3, 0.3] %" in asking.describe(entry.audit)
+    assert (
+        "pixels change by up to 1/255 do not help: they lower the error of “ridge” by 0.3 [0.3, 0.3] %"
+        in asking.describe(entry.audit)
+    )
     assert codes(entry.audit.findings) == []
 
 
@@ -1002,7 +1012,10 @@ def test_a_family_of_decoders_has_a_table(tmp_path: Path) -> None:
     made = rows(0.01, decoder={"verdict": Verdict(family=family[:-1])})
     run = make_run(tmp_path, audits=[make_audit(made=made)])
     page = read([run], tmp_path)
-    assert page.count("MSE on the attacker’s validation images, by width and by number of images that the attacker owns") == 1
+    assert (
+        page.count("MSE on the attacker’s validation images, by width and by number of images that the attacker owns")
+        == 1
+    )
     table = page[page.index('id="table-family-0"') :].partition("</table>")[0]
     cells = re.findall(r"<td[^>]*><span>(.*?)</span></td>", table)
     assert cells == ["0.0312", '<span class="best">0.0287</span>', "0.0316", "–"], "by width, then by own images"

@@ -138,7 +138,7 @@ def test_a_space_that_no_run_can_have_is_refused_before_anything_is_written(
 
 
 def test_fewer_trials_than_methods_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="2 methods need a trial each"):
+    with pytest.raises(ConfigError, match="2 methods need at least one trial each"):
         search(TINY, budget="1", out=tmp_path / "search")
 
 

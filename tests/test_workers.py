@@ -74,7 +74,7 @@ def brief_of(run: Path, **other: Any) -> Brief:
 @pytest.mark.slow
 def test_a_worker_that_cannot_begin_says_why(small_run: Callable[..., Path]) -> None:
     brief = brief_of(small_run("demo"), fingerprint="another")
-    with pytest.raises(RunError, match=r"could not begin: .* has changed since the audit began"):
+    with pytest.raises(RunError, match=r"could not start: .* has changed since the audit began"):
         list(measured_beside(brief, {"grey": GreyOptions()}, 2, silent))
 
 

@@ -91,7 +91,7 @@ def _mixed_sizes(name: str, folder: Path) -> str:
 
 
 def _turned(raw: RawData) -> list[str]:
-    return [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
+    return [f"EXIF orientation applied to {raw.turned} images"] if raw.turned else []
 
 
 def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState:

@@ -42,14 +42,14 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
 
 def _steps_before(opened: Opened) -> list[str]:
     """What the decoder did."""
-    return ["first of several frames taken"] * opened.animated + ["turned as its EXIF data says"] * opened.turned
+    return ["first of several frames used"] * opened.animated + ["EXIF orientation applied"] * opened.turned
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:
     """8 bits per channel, one channel or three."""
     mode = image.mode
     if mode in WIDE:
-        steps.append("16 bits made 8")
+        steps.append("converted from 16 to 8 bits")
         return _coloured(_narrowed(image), channels, steps)
     if mode not in MODES:
         raise ValueError(f"pixels of mode {mode}; save it with 8 or 16 bits per channel")
@@ -58,7 +58,7 @@ def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Imag
     if channels == 1 and mode not in (*GREY, "LA"):
         steps.append("colours made grey")
     elif channels == 3 and mode in (*GREY, "LA"):
-        steps.append("grey made three equal channels")
+        steps.append("grey copied to three equal channels")
     elif mode in ("CMYK", "YCbCr"):
         steps.append(f"{mode} made RGB")
     return image.convert("L" if channels == 1 else "RGB")

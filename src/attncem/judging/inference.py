@@ -83,7 +83,7 @@ def _require_key(opened: OpenRun) -> None:
     """What leaves a device must have the device's own noise."""
     if opened.key_missing and opened.directory is not None:
         file = opened.directory.path / KEY_FILE
-        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may leave")
+        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may be released")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
 """What may lie in a folder whose making was cut short."""
 _OLD = 60
 """Seconds after which a file that is not whole was left by a process that was killed."""
-_ADVICE = "what was finished is kept: mend this and give the same command again"
+_ADVICE = "finished work is kept: fix this and run the same command again"
 
 
 @dataclass(frozen=True)

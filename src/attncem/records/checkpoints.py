@@ -315,4 +315,4 @@ def clear_leftovers(folder: Path) -> list[str]:
         shutil.rmtree(leftover, ignore_errors=True)
     halves = [half for half in sorted(folder.glob("epoch-*")) if not (half / FACTS).exists()]
     drop_checkpoints(folder, [half.name for half in halves])
-    return [f"{half} was no whole checkpoint ({FACTS} was missing): it was cleared away" for half in halves]
+    return [f"{half} was an incomplete checkpoint ({FACTS} was missing) and was removed" for half in halves]

@@ -64,7 +64,7 @@ from attncem.records.run_files import Best, Manifest, line_kind
 
 _KEPT = 2
 """How many of the newest checkpoints stay, beside the best."""
-explain_os_error = partial(explain, advice="what was saved before is intact: mend this and go on with --resume")
+explain_os_error = partial(explain, advice="earlier checkpoints are intact: fix this and continue with --resume")
 """Where a run is being written: a failed write as an error for people."""
 KEY_FILE, _LOCK = "noise.key", ".lock"
 LOGS = ("metrics.jsonl", "timing.jsonl")
@@ -294,7 +294,7 @@ class RunDirectory:
 def _instead(folder: Path) -> str:
     """What a folder is that is no run's, where that is known."""
     if cut_short(folder):
-        return ": its making was cut short; give the command that makes it again"
+        return ": it is incomplete; run the command that creates it again"
     if (folder / PLAN).is_file() or count_audits(folder) not in ("0", "?"):
         return ". It holds an audit, which attncem report shows; other verbs need the run, and an encoder has none"
     return ""

@@ -113,7 +113,7 @@ class World:
         except RuntimeError as error:
             found = self._helpers.failure() if self._helpers else None
             lost = found or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
-            raise TrainingError(f"{lost}. What was saved before is intact: go on with --resume") from error
+            raise TrainingError(f"{lost}. Earlier checkpoints are intact: continue with --resume") from error
 
 
 class _Gather(torch.autograd.Function):
@@ -250,7 +250,7 @@ class Helpers:
         """Until every helper has imported what it needs; a signal can interrupt this, unlike a collective."""
         for rank, (_, heard) in self._processes.items():
             if not heard.poll(START_SECONDS):
-                raise TrainingError(f"process {rank + 1} of {self._size} did not begin within {START_SECONDS:g} s")
+                raise TrainingError(f"process {rank + 1} of {self._size} did not start within {START_SECONDS:g} s")
             if (reason := self._reason(rank)) is not None:
                 raise TrainingError(reason)
 
@@ -268,7 +268,7 @@ class Helpers:
         try:
             said = str(heard.recv())
         except EOFError:
-            return f"{who} ended without a word ({how_ended(process, END_SECONDS)})"
+            return f"{who} ended unexpectedly ({how_ended(process, END_SECONDS)})"
         return f"{who} failed: {said}" if said else None
 
     def join(self) -> None:

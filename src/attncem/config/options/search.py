@@ -127,7 +127,9 @@ class Search(Options):
             raise ValueError("undefended.space: it is trained once and has nothing to search")
         for name in self.methods:
             if not self.space_of(name):
-                raise ValueError(f"methods.{name}: has no space, nor has the search: there is nothing to choose")
+                raise ValueError(
+                    f"methods.{name}: neither it nor the search has a space, so there is nothing to search"
+                )
         parse_budget(self.budget)
         return self
 

@@ -145,7 +145,9 @@ class Crew:
 def _require_workers(opened: OpenRun, workers: int, *, from_folder: bool) -> None:
     """ConfigError unless other processes can open the same model."""
     if opened.directory is None or not from_folder:
-        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
+        raise ConfigError(
+            f"workers={workers} needs a run folder that every process can open, and no modules of your own"
+        )
 
 
 def _run_rows(case: Case, wanted: Mapping[str, Options], ledger: Ledger, progress: Progress, crew: Crew) -> None:
