@@ -69,7 +69,7 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
     campaign = CampaignFolder.open(folder)
     views = campaign.views()
     if campaign.is_running() or any(view.state == "running" for view in views):
-        raise RunError(f"{folder} is running: attncem campaign stop {folder} ends it, and it can go on afterwards")
+        raise RunError(f"{folder} is running: attncem campaign stop {folder} stops it; it can be resumed")
     begun = [view.cell.id for view in views if (view.state == "done" if results_only else view.state != "planned")]
     whole = set() if results_only else _whole(campaign)
     with explain_os_error(archive, "no archive was made; choose another place"):

@@ -80,7 +80,7 @@ def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
     missing, problems = campaign.missing_audits(cell.id), list[str]()
     run = campaign.run_path(cell.id)
     if missing and not checkpoint_names(run / "checkpoints"):
-        raise RunError(f"{run} has no weights: it came as results alone, and can be audited where it was trained")
+        raise RunError(f"{run} has no weights: only its results were imported; audit it where it was trained")
     for asked in campaign.campaign.audits:
         if asked.key in missing:
             result = audit_run(run, asked, progress, reference=_reference(campaign, cell, asked))
@@ -100,7 +100,7 @@ def _reference(campaign: CampaignFolder, cell: Cell, asked: CampaignAudit) -> Pa
         return None
     partner = campaign.plan.partner(cell, asked.reference)
     if partner is None:
-        raise RunError(f"reference={asked.reference}: no single run of this arm stands beside {cell.id}")
+        raise RunError(f"reference={asked.reference}: no single run of this arm matches {cell.id}")
     return campaign.run_path(partner.id)
 
 

@@ -42,7 +42,7 @@ def with_equal_time(campaign: CampaignFolder, cell: Cell, config: RunConfig, pro
 def _scale(campaign: CampaignFolder, cell: Cell, config: RunConfig, arm: str) -> EqualTime:
     partner = campaign.plan.partner(cell, arm)
     if partner is None:
-        raise RunError(f"equal_time_to={arm}: no single run of this arm stands beside {cell.id}")
+        raise RunError(f"equal_time_to={arm}: no single run of this arm matches {cell.id}")
     run = RunDirectory.open(campaign.run_path(partner.id))
     if not run.is_finished:
         raise RunError(f"equal_time_to={arm}: {partner.id} is not trained yet")

@@ -100,7 +100,7 @@ def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> As
     """The folder and the cells that are meant. ConfigError or RunError where they cannot be."""
     if isinstance(source, str | Path) and (Path(source) / PLANNED).is_file():
         if overrides or out is not None:
-            raise ConfigError(f"{source} is a campaign's folder: change it by its YAML, with --out {source}")
+            raise ConfigError(f"{source} is a campaign's folder: change its YAML and plan it with --out {source}")
         return Asked(Path(source), None, [], CampaignFolder.open(source))
     if isinstance(source, Path) and source.is_dir():
         raise RunError(f"{source} is not a campaign's folder: {PLANNED} is missing")

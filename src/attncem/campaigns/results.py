@@ -53,7 +53,7 @@ def write_results(folder: str | Path, out: str | Path, known: Known | None = Non
     table = campaign_table(folder, command_to=file.name, known=known)
     if os.path.lexists(file):
         table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)
-    with explain_os_error(file, "the campaign is as it was; choose another file"):
+    with explain_os_error(file, "the campaign is unchanged; choose another file"):
         write_atomic(file, results_text(table).encode())
     return table
 
@@ -140,7 +140,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
     done = [view for view in views if view.state == "done"]
     if not done:
         raise RunError(
-            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
+            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} shows its progress"
         )
     known = {} if known is None else known
     for view in done:

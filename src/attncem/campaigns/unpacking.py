@@ -116,9 +116,9 @@ def _is_plain(info: zipfile.ZipInfo) -> bool:
 
 def _check_member(archive: Path, file: zipfile.ZipFile, info: zipfile.ZipInfo, listed: ArchiveMember) -> None:
     if not _is_safe(info.filename):
-        raise RunError(f"{archive} is refused: it has a member {info.filename!r}, which has no place in a campaign")
+        raise RunError(f"{archive} is refused: it has a member {info.filename!r}, which does not belong in a campaign")
     if not _is_plain(info):
-        raise RunError(f"{archive} is refused: {info.filename!r} is a link, or packed as no campaign is")
+        raise RunError(f"{archive} is refused: {info.filename!r} is a link, or is packed in an unknown way")
     with file.open(info) as data:
         copy_listed(data, None, listed)
 
@@ -152,7 +152,7 @@ def _new(
     archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember], folder: Path, plan: CampaignPlan
 ) -> Imported:
     """A new folder, which gets its name when all of it is there."""
-    with explain_os_error(folder, "nothing was taken in; choose another folder"):
+    with explain_os_error(folder, "nothing was imported; choose another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(folder.parent)
         try:
@@ -183,7 +183,7 @@ def _add(
             f"{archive} is of the campaign {plan.name}, {there.path} of {there.plan.name}; choose a new folder"
         )
     taken, left = [], []
-    with held(there.path), explain_os_error(there.path, "what was taken in is whole: give the same command again"):
+    with held(there.path), explain_os_error(there.path, "imported cells are complete: run the same command again"):
         for cell in plan.cells:
             own = [member for name, member in members.items() if name.startswith(f"{RUNS}/{cell.id}/")]
             if not own:

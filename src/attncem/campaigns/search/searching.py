@@ -76,7 +76,7 @@ def _begin(
     """What is asked and its folder: a new one, or that of the same search, begun before."""
     if isinstance(source, str | Path) and (Path(source) / SEARCH).is_file():
         if out is not None or overrides:
-            raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
+            raise ConfigError(f"{source} has already started: only its budget can be changed")
         return _asked_in(Path(source)), Path(source)
     if isinstance(source, Path) and source.is_dir():
         raise RunError(f"{source} is not a search's folder: {SEARCH} is missing")
@@ -86,7 +86,7 @@ def _begin(
         before = _asked_in(folder)
         if before.model_copy(update={"budget": asked.budget}) != asked:
             raise RunError(
-                f"{folder} holds another search; choose another --out, or go on with attncem search {folder}"
+                f"{folder} holds another search; choose another --out, or resume it with attncem search {folder}"
             )
     elif folder.exists() and not is_free(folder):
         raise RunError(f"{folder} exists already and is left as it is; choose another --out")
@@ -103,7 +103,7 @@ def _asked_in(folder: Path) -> Search:
 def _check_share(asked: Search, budget: Budget) -> None:
     """A share for every method."""
     if asked.equal_budget and budget.trials is not None and budget.trials < len(asked.methods):
-        raise ConfigError(f"budget={budget.trials}: {len(asked.methods)} methods need a trial each, at least")
+        raise ConfigError(f"budget={budget.trials}: {len(asked.methods)} methods need at least one trial each")
 
 
 def check_space(asked: Search) -> None:

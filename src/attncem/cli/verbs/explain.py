@@ -13,7 +13,7 @@ from attncem.cli.verbs.base import IMAGE, Verbs, add_common, print_json, verb
 
 def add(verbs: Verbs) -> None:
     """The verb `explain`."""
-    parser = verb(verbs, "explain", "Show one image on its way through a run, as one self-contained HTML page.")
+    parser = verb(verbs, "explain", "Follow one image through a run, as one self-contained HTML page.")
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("image", metavar="IMAGE", help=IMAGE)
     parser.add_argument("--out", help="page to write (default: explanation.html; with --json none)")

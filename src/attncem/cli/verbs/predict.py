@@ -11,11 +11,11 @@ from attncem.cli.verbs.base import IMAGE, Verbs, add_common, print_json, verb
 
 def add(verbs: Verbs) -> None:
     """The verb `predict`."""
-    parser = verb(verbs, "predict", "Label images with a run, and say what leaves the device.")
+    parser = verb(verbs, "predict", "Classify images with a run, and show what leaves the device.")
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=IMAGE)
     parser.add_argument("--top", type=int, default=3, metavar="N", help="labels shown for each image (default: 3)")
-    parser.add_argument("--save", metavar="FOLDER", help="write what leaves the device there; replaces no file")
+    parser.add_argument("--save", metavar="FOLDER", help="save what leaves the device there; overwrites no file")
     parser.add_argument("--save_as", default="safetensors", help="safetensors or npy (default: safetensors)")
     add_common(parser)
     parser.set_defaults(run=_predict)
