@@ -80,9 +80,9 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
         with apart:
             assert made.current.seen == {"encoder", "prepared"}, "the own loss does not wait for the penalty"
             made.current.work("own loss")
-            made.get("beside").wait_stream(made.current)
-            made.get("beside").work("shared backward")
-            made.current.wait_stream(made.get("beside"))
+            made.get("side").wait_stream(made.current)
+            made.get("side").work("shared backward")
+            made.current.wait_stream(made.get("side"))
             beside.wait_for("penalty")
             assert "penalty" in made.current.seen, "the weights that it reads are updated after it"
             made.current.work("own update")
