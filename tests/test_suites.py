@@ -154,7 +154,7 @@ PACKAGED = {
     "certificates": (
         1,
         CERTIFICATES,
-        "what bounds every attack, and ridge and a floor to compare with: seconds on a CPU for the embedded images",
+        "bounds on every attack, with ridge and a floor for comparison: seconds on a CPU for the embedded images",
     ),
     "quick": (2, QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
     "standard": (
