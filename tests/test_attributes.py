@@ -54,7 +54,7 @@ def test_cifar100_has_twenty_superclasses_of_five() -> None:
 
 def test_classes_outside_of_every_group_have_none() -> None:
     assert group_of_each({"a": ["x"], "b": ["z"]}, ["x", "y", "z"]).tolist() == [0, -1, 1]
-    with pytest.raises(ConfigError, match=r"groups.a: trukc is no class; did you mean truck\?"):
+    with pytest.raises(ConfigError, match=r"groups.a: trukc is not a class; did you mean truck\?"):
         group_of_each({"a": ["trukc"]}, ["ship", "truck"])
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_known_of_other_data_sets() -> None:
 def test_an_unknown_class_costs_the_row() -> None:
     row = probed(Constant(), groups={"a": ("class 9",), "b": ("class 1",)})
     assert row.outcome == "failed"
-    assert "class 9 is no class" in row.reason
+    assert "class 9 is not a class" in row.reason
 
 
 def test_the_even_answer_does_not_drown_rare_values() -> None:
@@ -154,9 +154,9 @@ def test_a_table_of_places(tmp_path: Path) -> None:
         (["index,glasses", "0,yes"], "must name the columns part, index"),
         (["part,index,glasses", "train,0,yes", "train,1,yes"], "has 1 different values"),
         (["part,index,glasses", *(f"train,{n},{n}" for n in range(200))], "has 200 different values"),
-        (["part,index,glasses", "train,0,yes", "train,5000,no"], "line 3: 'train 5000' is no image"),
+        (["part,index,glasses", "train,0,yes", "train,5000,no"], "line 3: 'train 5000' is not an image"),
         (["part,index,glasses", "train,0,yes", "train,0,no"], "named twice"),
-        (["part,index,glasses", "train,-1,yes", "train,0,no"], "line 2: 'train -1' is no image"),
+        (["part,index,glasses", "train,-1,yes", "train,0,no"], "line 2: 'train -1' is not an image"),
         (["part,index,glasses", "train"], "has 0 different values"),
         ([], "must name the columns"),
     ],

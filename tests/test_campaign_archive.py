@@ -79,7 +79,7 @@ def test_results_travel_without_weights_scores_and_keys(finished: Path, tmp_path
             )
     page = report([view.path for view in there.folder.views()], tmp_path / "report.html")
     assert "mean image" in page.read_text(encoding="utf-8"), "results without weights can be reported"
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         export_campaign(finished, tmp_path / "a.zip")
 
 

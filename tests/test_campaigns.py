@@ -352,9 +352,9 @@ def test_results_are_kept_after_every_cell(
 def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[str]) -> None:
     wrong = tmp_path / "notes.json"
     wrong.write_text("{}", encoding="utf-8")
-    with pytest.raises(RunError, match=r"notes\.json exists already and holds something else"):
+    with pytest.raises(RunError, match=r"notes\.json already exists and holds other content"):
         run(campaign(), tmp_path / "c", results=wrong)
-    with pytest.raises(RunError, match="is no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         run(campaign(), tmp_path / "c", results=tmp_path / "nowhere" / "tiny.json")
     assert not in_process and not (tmp_path / "c").exists(), "before any work"
     out = tmp_path / "tiny.json"
@@ -515,7 +515,7 @@ def test_places_that_cannot_be_used_are_told_before_the_first_run(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         run(campaign(), tmp_path / "mine")
     with pytest.raises(RunError, match="cannot write to"):
         run(campaign(), tmp_path / "mine" / "file.txt" / "below")

@@ -230,7 +230,7 @@ def test_a_card_goes_beside_the_audits_and_replaces_an_older_one(small_run: Call
 
 def test_a_card_without_certificates_says_so(small_run: Callable[..., Path], tmp_path: Path) -> None:
     run = small_run("demo-none", **{"training.epochs": 1})
-    with pytest.raises(RunError, match="no audit to make a card of"):
+    with pytest.raises(RunError, match="no audit to make a card from"):
         privacy_card(run, tmp_path / "card")
     audit(run, "quick", only=["grey", "ridge"], progress=silent)
     card, _ = privacy_card(run, tmp_path / "card")

@@ -296,7 +296,7 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
         ([*given, "--size", "4"], "size=4"),
         ([*given, "--size", "32"], "takes images of 16x16 px, and these have 32x32"),
         ([*given, "--output", "nothing"], "has no tensor nothing that depends on its input"),
-        ([*given, "--data", "nowhere"], "--data nowhere: is no folder, and no data set of that name"),
+        ([*given, "--data", "nowhere"], "--data nowhere: is not a folder, and no data set has this name"),
         ([*given, "--data", "fashion_mnist_mini"], "takes images of 16x16 px, and these have 28x28"),
         ([*given, "--data", "fashion_mnist_mini", "--size", "16"], "has 28 px and is not scaled"),
         ([*given, "--channel", "{name: gauss}"], "did you mean gaussian?"),

@@ -308,7 +308,7 @@ def test_a_picture_that_is_a_pipe_is_not_waited_for(whole: AuditResult, tmp_path
     folder = tmp_path / "copy"
     shutil.copytree(whole.folder, folder)
     os.mkfifo(folder / "pictures" / "pipe.png")
-    for name, said in (("pipe.png", "no regular file"), ("a\0.png", "null byte")):
+    for name, said in (("pipe.png", "not a regular file"), ("a\0.png", "null byte")):
         with pytest.raises(RunError, match=said):
             Ledger.open(folder).picture(name)
 

@@ -214,8 +214,8 @@ def test_a_pipe_is_named_and_not_opened(tmp_path: Path, place: str) -> None:
     reading.start()
     reading.join(20)
     assert not reading.is_alive(), "it waits for a writer"
-    assert f"{root / place} is no regular file" in states[0].note
-    with pytest.raises(DataError, match=r"pipe\.png is no regular file"):
+    assert f"{root / place} is not a regular file" in states[0].note
+    with pytest.raises(DataError, match=r"pipe\.png is not a regular file"):
         read_picture(root / place, RGB)
 
 

@@ -70,7 +70,7 @@ def test_the_middle_is_cut_out_in_proportion(tmp_path: Path) -> None:
     values[:, 14:26] = pixels(12, 12)
     picture = read_picture(saved(tmp_path / "wide.png", Image.fromarray(values)), GREY)
     assert np.array_equal(picture.pixels[0], values[:, 14:26])
-    assert picture.steps == ["middle 12x12 of 40x12 px cut out"]
+    assert picture.steps == ["cropped to the middle 12x12 of 40x12 px"]
 
 
 def test_sixteen_bits_become_eight(tmp_path: Path) -> None:

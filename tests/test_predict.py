@@ -88,7 +88,7 @@ def test_several_images_are_one_batch_and_keep_their_order(run: Path, picture: P
     assert (row.true_label, row.true_name) == (None, None)
     assert row.preparation == [
         "colours made grey",
-        "middle 30x30 of 40x30 px cut out",
+        "cropped to the middle 30x30 of 40x30 px",
         "scaled from 30x30 to 28x28 px",
     ]
     assert row.release.file_bytes == picture.stat().st_size
@@ -185,7 +185,7 @@ def test_saved_files_are_never_replaced(run: Path, picture: Path, tmp_path: Path
     assert [Path(str(row.saved)).name for row in first.predictions] == ["000-test-1.npy", "001-my-b-picture.npy"]
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert np.load(out / "000-test-1.npy", allow_pickle=False).shape == tuple(first.predictions[0].release.shape)
-    with pytest.raises(RunError, match=r"000-test-1\.npy exists already"):
+    with pytest.raises(RunError, match=r"000-test-1\.npy already exists"):
         predict(run, "test:1", save=out, save_as="npy")
     assert {file: file.read_bytes() for file in out.iterdir()} == before
 
@@ -316,7 +316,7 @@ def test_behind_a_front_end_the_picture_that_the_encoder_sees_is_shown(
     seen = as_seen(opened.model.encoder, x)
     assert seen is not None
     torch.testing.assert_close(pixels, seen[0, 0], atol=0.5 / 255 + 1e-4, rtol=0)
-    with pytest.raises(RunError, match=r"seen\.png exists already"):
+    with pytest.raises(RunError, match=r"seen\.png already exists"):
         (tmp_path / "out" / "000-test-3.safetensors").unlink()
         predict(run, "test:3", save=tmp_path / "out")
     assert main(["predict", str(run), "test:3", "--save", str(tmp_path / "again")]) == 0

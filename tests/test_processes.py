@@ -340,7 +340,7 @@ def stay_away(world: World) -> None:
 def test_a_process_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attncem.training.processes, "PATIENCE", timedelta(seconds=2))
     monkeypatch.setattr(attncem.training.processes, "END_SECONDS", 1.0)
-    lost = pytest.raises(TrainingError, match="process 1 of 2 lost the others")
+    lost = pytest.raises(TrainingError, match="process 1 of 2 lost contact with the others")
     with joined(2, CPU, stay_away, ()) as world, lost:
         world.from_first(0)
     assert multiprocessing.active_children() == []

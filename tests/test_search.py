@@ -110,7 +110,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
         ({"budget": "soon"}, "budget"),
         ({"levels": {}}, "levels"),
         ({"trails": 3}, "trails"),
-        ({"levels": {"../../mine": 0.1}}, "names no file"),
+        ({"levels": {"../../mine": 0.1}}, "is not a valid name"),
         ({"levels": {"light": 5}}, "between 0 and 1"),
         ({"set": {"seed": 3}}, "seed cannot be set here"),
         ({"methods": {"a/b": TINY["methods"]["kmeans"]}}, "a/b"),
@@ -363,7 +363,7 @@ def test_another_search_and_foreign_folders_are_left_alone(pretended: type[Prete
         run(tmp_path / "search", "2", seed=5)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("…")
-    with pytest.raises(RunError, match="left as it is"):
+    with pytest.raises(RunError, match="was not changed"):
         run(tmp_path / "mine")
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 

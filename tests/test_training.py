@@ -478,12 +478,12 @@ def test_a_run_goes_on_from_its_last_finite_checkpoint(tmp_path: Path, kmeans_ru
 def test_a_run_is_never_overwritten(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = train_tiny(tmp_path / "run", "demo-none", tiny)
     before = snapshot(run.path)
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         train_tiny(run.path, "demo", tiny)
     assert snapshot(run.path) == before
     occupied = tmp_path / "file"
     occupied.write_text("mine")
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         train_tiny(occupied, "demo-none", tiny)
     assert occupied.read_text() == "mine"
 

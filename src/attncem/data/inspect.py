@@ -122,7 +122,7 @@ def _hash_verdict(raw: RawData, root: str | None) -> str:
     if source.md5 and root is not None and all(_md5(Path(root) / file) == value for file, value in source.md5):
         return f"{short}, the original files"
     if source.md5 or source.sha256:
-        raise DataError(f"{root}: right in number, but the images or labels are not the published ones ({short})")
+        raise DataError(f"{root}: the counts match, but the images or labels are not the published ones ({short})")
     return f"{short} (none is published)"
 
 

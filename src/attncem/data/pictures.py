@@ -32,7 +32,7 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
     ``squash`` scales the whole picture, as `data.image_size` does; otherwise its middle is cut out first.
     """
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
         raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
     with quiet(), open_picture(path) as opened:
         steps = _steps_before(opened)
@@ -78,7 +78,7 @@ def _sized(image: Image.Image, shape: tuple[int, int, int], steps: list[str], *,
         scale = min(image.width / width, image.height / height)
         cut = (max(1, round(width * scale)), max(1, round(height * scale)))
         left, top = (image.width - cut[0]) // 2, (image.height - cut[1]) // 2
-        steps.append(f"middle {cut[0]}x{cut[1]} of {image.width}x{image.height} px cut out")
+        steps.append(f"cropped to the middle {cut[0]}x{cut[1]} of {image.width}x{image.height} px")
         image = image.crop((left, top, left + cut[0], top + cut[1]))
     if image.size == (width, height):
         return image

@@ -173,7 +173,7 @@ def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
     files = [folder / f"{position:03d}-{stem}.{kind}" for position, stem in enumerate(stems)]
     for file in chain.from_iterable((file, file.with_suffix(_SEEN)) for file in files):
         if file.exists():
-            raise RunError(f"{file} exists already and is left as it is; choose another folder")
+            raise RunError(f"{file} already exists and was not changed; choose another folder")
     return files
 
 

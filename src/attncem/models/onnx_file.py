@@ -77,7 +77,7 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     """The file's message, and a hash that has begun with its bytes."""
     onnx = need("onnx")
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
         raise RunError(f"{path} is {what}; give an ONNX file")
     if path.stat().st_size > LARGEST:
         raise RunError(f"{path} is larger than 2 GiB; weights of that size belong in files next to the ONNX file")

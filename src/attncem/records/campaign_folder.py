@@ -93,7 +93,7 @@ class CampaignFolder:
         folder = Path(path)
         with explain_os_error(folder, "no campaign was made; choose another folder"):
             if folder.exists() and not is_free(folder):
-                raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+                raise RunError(f"{folder} already exists and was not changed; choose another --out")
             folder.mkdir(parents=True, exist_ok=True)
         return cls.adopt(folder, campaign, cells)
 

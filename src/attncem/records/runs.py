@@ -132,7 +132,7 @@ class RunDirectory:
         expected = self.manifest.get("config_sha256")  # absent in runs of attncem 0.1
         if expected is not None and hashlib.sha256(data).hexdigest() != expected:
             raise RunError(
-                f"{file} is not the configuration that the run was made with: put it back, or train a run of its own "
+                f"{file} is not the configuration that the run was made with: restore it, or train a new run "
                 f"with attncem train --config {file}"
             )
         return text
@@ -264,7 +264,7 @@ class RunDirectory:
         known = self._bests_on_record()
         if known and name not in known:
             said = ", ".join(sorted(known))
-            raise RunError(f"{file} names {name}, but the best checkpoint on record is {said}: put that name back")
+            raise RunError(f"{file} names {name}, but the best checkpoint on record is {said}: restore that name")
         return name
 
     def _bests_on_record(self) -> set[str]:

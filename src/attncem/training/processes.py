@@ -37,7 +37,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 """How long a process that was told to end may take, and how long its reason is waited for."""
 
-LOST = "lost the others"
+LOST = "lost contact with the others"
 Value = TypeVar("Value")
 Work = Callable[..., object]
 """work(world, *arguments): what the other processes do."""
