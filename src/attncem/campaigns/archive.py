@@ -74,7 +74,7 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
     whole = set() if results_only else _whole(campaign)
     with explain_os_error(archive, "no archive was made; choose another place"):
         if os.path.lexists(archive):
-            raise RunError(f"{archive} exists already and is left as it is; choose another name")
+            raise RunError(f"{archive} already exists and was not changed; choose another name")
         archive.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(archive.parent)
         try:

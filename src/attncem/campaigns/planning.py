@@ -108,7 +108,7 @@ def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> As
     path = Path(out) if out is not None else Path("campaigns") / campaign.name
     existing = CampaignFolder.open(path) if (path / PLANNED).is_file() else None
     if existing is None and not is_free(path):
-        raise RunError(f"{path} exists already and is left as it is; choose another --out")
+        raise RunError(f"{path} already exists and was not changed; choose another --out")
     cells = expand(campaign)
     return Asked(path, campaign, cells if existing is None else fit(existing, cells), existing)
 

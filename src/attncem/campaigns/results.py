@@ -63,7 +63,7 @@ def check_results_file(campaign: str, file: Path) -> None:
     if os.path.lexists(file):
         _older(file, campaign)
     elif not file.parent.is_dir():
-        raise RunError(f"{file.parent} is no folder: {file} cannot be written; choose another file")
+        raise RunError(f"{file.parent} is not a folder: {file} cannot be written; choose another file")
 
 
 def results_text(table: CampaignTable) -> str:
@@ -122,7 +122,7 @@ def _older(file: Path, campaign: str) -> CampaignTable:
     with contextlib.suppress(RunError):
         if (older := read_results(file)).campaign == campaign:
             return older
-    raise RunError(f"{file} exists already and holds something else; choose another name")
+    raise RunError(f"{file} already exists and holds other content; choose another name")
 
 
 def read_results(file: str | Path) -> CampaignTable:

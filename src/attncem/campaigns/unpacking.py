@@ -76,7 +76,7 @@ def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
     except FileNotFoundError:
         raise RunError(f"{archive} is missing") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
-        raise RunError(f"{archive} is damaged, or no archive of a campaign: {error}") from error
+        raise RunError(f"{archive} is damaged, or is not a campaign archive: {error}") from error
 
 
 def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, ArchiveMember]:
@@ -100,7 +100,7 @@ def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, Ar
 def _listing(archive: Path, file: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
     head = next((info for info in infos if info.filename == LISTING), None)
     if head is None or head.file_size > _LARGEST_LISTING or not _is_plain(head):
-        raise RunError(f"{archive} is no archive of a campaign: it has no {LISTING}")
+        raise RunError(f"{archive} is not a campaign archive: it has no {LISTING}")
     listing = _json(archive, file, LISTING)
     members = read(ArchiveList, listing, f"{archive}: {LISTING}").members
     return {member.name: member for member in members}
@@ -135,7 +135,7 @@ def _is_safe(name: str) -> bool:
 
 def _plan(archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember]) -> CampaignPlan:
     if not {ASKED, PLANNED} <= members.keys() or members[PLANNED].bytes > _LARGEST_LISTING:
-        raise RunError(f"{archive} is no archive of a campaign: {PLANNED} is missing")
+        raise RunError(f"{archive} is not a campaign archive: {PLANNED} is missing")
     return checked(read(CampaignPlan, _json(archive, file, PLANNED), f"{archive}: {PLANNED}"), f"{archive}: {PLANNED}")
 
 

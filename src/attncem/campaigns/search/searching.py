@@ -89,7 +89,7 @@ def _begin(
                 f"{folder} holds another search; choose another --out, or resume it with attncem search {folder}"
             )
     elif folder.exists() and not is_free(folder):
-        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+        raise RunError(f"{folder} already exists and was not changed; choose another --out")
     return asked, folder
 
 

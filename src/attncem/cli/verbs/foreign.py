@@ -82,7 +82,7 @@ def _data(given: str) -> dict[str, Any]:
     if given in DATASETS:
         return {"name": given}
     if not Path(given).is_dir():
-        raise ConfigError(f"--data {given}: is no folder, and no data set of that name is known: {', '.join(DATASETS)}")
+        raise ConfigError(f"--data {given}: is not a folder, and no data set has this name: {', '.join(DATASETS)}")
     return {"name": "image_folder", "root": given}
 
 

@@ -86,7 +86,7 @@ def _write(chosen: Sequence[Imported], folder: Path) -> None:
     contents = {file: yaml_of(item, str(file)).encode() for file, item in files.items()}
     for file, content in contents.items():
         if file.exists() and file.read_bytes() != content:
-            raise ConfigError(f"{file} exists already with other content and is left as it is: choose another --out")
+            raise ConfigError(f"{file} already exists with other content and was not changed: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():
         write_atomic(file, content)
