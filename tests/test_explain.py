@@ -301,7 +301,7 @@ def test_parts_of_the_class_take_the_image(
     assert found.reference.part == part
     assert sum(share.image for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
     assert sum(share.others for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
-    assert f"Which {part}s take it" in (tmp_path / "page.html").read_text()
+    assert f"Share of the image in each {part}" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("slots", [True, False])
@@ -458,8 +458,16 @@ def recovered(name: str, error: float, **known: Any) -> Recovery:
             "open",
             ("better than the average", "is 14 % of that, so it does better", "is reliable"),
         ),
-        ((0.033, 0.0331, False), "part", ("about as well as the average", "leaves 46 %", "is not reliable")),
-        ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not tested")),
+        (
+            (0.033, 0.0331, False),
+            "part",
+            ("about as well as the average", "is 46 % of that, so it does better", "is not reliable"),
+        ),
+        (
+            (0.06, 0.06, None),
+            "kept",
+            ("about as well as the average", "is 84 % of that, so it does better", "was not tested"),
+        ),
         ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, so it does worse", "is reliable")),
     ],
 )
