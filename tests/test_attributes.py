@@ -155,7 +155,7 @@ def test_a_table_of_places(tmp_path: Path) -> None:
         (["part,index,glasses", "train,0,yes", "train,1,yes"], "has 1 different values"),
         (["part,index,glasses", *(f"train,{n},{n}" for n in range(200))], "has 200 different values"),
         (["part,index,glasses", "train,0,yes", "train,5000,no"], "line 3: 'train 5000' is not an image"),
-        (["part,index,glasses", "train,0,yes", "train,0,no"], "named twice"),
+        (["part,index,glasses", "train,0,yes", "train,0,no"], "a duplicate"),
         (["part,index,glasses", "train,-1,yes", "train,0,no"], "line 2: 'train -1' is not an image"),
         (["part,index,glasses", "train"], "has 0 different values"),
         ([], "must name the columns"),

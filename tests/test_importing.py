@@ -340,7 +340,7 @@ def test_a_folder_without_checkpoints_says_what_it_has(tmp_path: Path, cifar: Pa
     save(tmp_path / "saves", "80")
     with pytest.raises(RunError, match=r"checkpoint_f_80\.tar"):
         import_weights(tmp_path / "saves", config_of(cifar), tmp_path / "run")
-    with pytest.raises(RunError, match="no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         import_weights(tmp_path / "nothing", config_of(cifar), tmp_path / "run")
 
 

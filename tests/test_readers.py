@@ -102,12 +102,12 @@ def test_idx_files_come_back(tmp_path: Path, compressed: bool) -> None:
 @pytest.mark.parametrize(
     ("number", "content", "word"),
     [
-        (0, b"", "no idx file"),
+        (0, b"", "not an idx file"),
         (0, idx_bytes(pixels(40, 28, 28))[:-1], "is damaged"),
         (0, idx_bytes(pixels(40, 28, 28)) + b"x", "is damaged"),
         (2, idx_bytes(pixels(20, 32, 32)), "another data set"),
         (2, idx_bytes(pixels(0, 28, 28)), "is damaged"),
-        (1, idx_bytes(pixels(40, 28, 28)), "no idx file"),
+        (1, idx_bytes(pixels(40, 28, 28)), "not an idx file"),
         (3, idx_bytes(np.array(labels_for(20, 11), np.uint8)), "label 10 at 10"),
     ],
 )

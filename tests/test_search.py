@@ -100,7 +100,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
     [
         ({"audit": {"on": "test"}}, "audit.on"),
         ({"methods": {}}, "methods"),
-        ({"methods": {"kmeans": {}}, "space": {}}, "has no space"),
+        ({"methods": {"kmeans": {}}, "space": {}}, "neither it nor the search has a space"),
         ({"methods": {"undefended": {}}}, "this name is taken"),
         ({"undefended": {"space": {"channel.noise_std": [0.1]}}}, "nothing to search"),
         ({"space": {"channel.noise_std": {"low": 1, "high": 1}}}, "must be below"),
@@ -353,7 +353,7 @@ def test_a_larger_budget_goes_on_with_the_folder_alone(pretended: type[Pretended
     more = search(tmp_path / "search", budget="6", progress=silent)
     assert [method.trials for method in more.methods] == [3, 3]
     assert len(pretended.states) == 7, "nothing was done twice"
-    with pytest.raises(ConfigError, match="with another budget alone"):
+    with pytest.raises(ConfigError, match="only its budget can be changed"):
         search(tmp_path / "search", ["seed=1"])
 
 
