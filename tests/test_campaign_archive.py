@@ -177,7 +177,7 @@ def test_what_came_as_results_alone_is_not_audited_further(finished: Path, tmp_p
     half.mkdir(parents=True)
     (half / "checkpoint.json").write_text("{}")  # a kill's leftover is no checkpoint
     result = run_campaign(tmp_path / "there", options=ONE, progress=silent)
-    assert [failure.reason for failure in result.failed if "it came as results alone" in failure.reason]
+    assert [failure.reason for failure in result.failed if "only its results were imported" in failure.reason]
 
 
 # files that must not be trusted
@@ -277,9 +277,9 @@ def test_damaged_and_absurd_archives_are_refused(finished: Path, tmp_path: Path)
     refused(remade(good, tmp_path / "3.zip", without), "campaign.json is missing")
     whole = good.read_bytes()
     (tmp_path / "4.zip").write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path / "4.zip", "damaged, or no archive")
+    refused(tmp_path / "4.zip", "damaged, or is not a campaign archive")
     (tmp_path / "6.zip").write_text("no zip")
-    refused(tmp_path / "6.zip", "no archive of a campaign")
+    refused(tmp_path / "6.zip", "is not a campaign archive")
     with zipfile.ZipFile(tmp_path / "7.zip", "w") as file:
         facts = [{"name": "campaign.json", "bytes": 2**60, "sha256": ""}]
         file.writestr(LISTING, json.dumps({"members": facts}))

@@ -106,7 +106,7 @@ def test_names_of_cells_are_folders_and_differ() -> None:
         ({"arms": {"a": {"set": {"seed": 3}}}}, "seed cannot be set here"),
         ({"grid": {"name": ["x"]}}, "name cannot be set here"),
         ({"grid": {"training.epochs": []}}, "grid"),
-        ({"grid": {"training.epochs": [2, 2]}}, "stands in a grid twice"),
+        ({"grid": {"training.epochs": [2, 2]}}, "a grid lists a value twice"),
         ({"seeds": [1, 1]}, "twice"),
         ({"seeds": 0}, "seeds"),
         ({"equal_time_to": "nobody"}, "no arm of this name; arms: none, kmeans"),

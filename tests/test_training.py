@@ -706,7 +706,7 @@ def test_leftovers_of_kills_are_cleared_by_a_resume(tmp_path: Path, kmeans_run: 
     (run.path / "checkpoints" / "epoch-00003" / "checkpoint.json").unlink()
     train(resume=run, progress=silent)
     assert not list(run.path.rglob(".partial-*"))
-    assert "epoch-00003 was no whole checkpoint" in run.records("problems.jsonl")[0]["problem"]
+    assert "epoch-00003 was an incomplete checkpoint" in run.records("problems.jsonl")[0]["problem"]
     assert fingerprint(run) == fingerprint(kmeans_run)
 
 

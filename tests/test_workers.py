@@ -86,7 +86,7 @@ def test_a_worker_that_is_killed_costs_its_row_alone(small_run: Callable[..., Pa
     assert next(found).row.name == "grey"
     (worker,) = children(os.getpid())
     os.kill(worker, signal.SIGKILL)
-    with pytest.raises(RunError, match=r"worked on long ended \(SIGKILL\); the rows that were finished are kept"):
+    with pytest.raises(RunError, match=r"worked on long ended \(SIGKILL\); finished rows are kept"):
         next(found)
     assert children(os.getpid()) == []
 
