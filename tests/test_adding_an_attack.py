@@ -79,7 +79,7 @@ def test_the_page_makes_an_attack_that_audits_a_run(project: Path, tiny: dict[st
     errors = {name: error for name, (*_, error) in rows.items()}
     assert errors["white box"] < 0.85 * errors["mean image"] < 0.85 * errors["grey"]
     said = [warning for warning in found["warnings"] if "white box" in warning and "suite" not in warning]
-    assert said == ["white box: judged on 100 images: below 1000 a mean says little about others"]
+    assert said == ["white box: evaluated on 100 images: with fewer than 1000 the mean says little about other images"]
     outcome, reason, *_ = found["rows"]["query_only"].pop("white box")
     assert outcome == "not_applicable"
     assert reason == "the adversary of the threat model query_only does not know the encoder"

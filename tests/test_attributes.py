@@ -54,7 +54,7 @@ def test_cifar100_has_twenty_superclasses_of_five() -> None:
 
 def test_classes_outside_of_every_group_have_none() -> None:
     assert group_of_each({"a": ["x"], "b": ["z"]}, ["x", "y", "z"]).tolist() == [0, -1, 1]
-    with pytest.raises(ConfigError, match=r"groups.a: trukc is no class; did you mean truck\?"):
+    with pytest.raises(ConfigError, match=r"groups.a: trukc is not a class; did you mean truck\?"):
         group_of_each({"a": ["trukc"]}, ["ship", "truck"])
 
 
@@ -100,7 +100,7 @@ def test_a_rare_value_is_found_and_stands_beside_chance() -> None:
     assert row.chance == {"attribute_accuracy": 0.75, "attribute_balanced": 0.5}
     assert [score.mean for score in row.scores.values()] == [1.0, 1.0]
     said = other_numbers(row)
-    assert said[0].startswith("attribute told right: 100")
+    assert said[0].startswith("attribute predicted correctly: 100")
     assert "chance 75.0 %" in said[0]
     other = probed(Pale(), groups={"a": ("class 1",), "b": ("class 2",), "c": ("class 3",)})
     assert other.num_images == 90, "images of the first class take no part"
@@ -110,13 +110,13 @@ def test_a_rare_value_is_found_and_stands_beside_chance() -> None:
 def test_nothing_is_known_of_other_data_sets() -> None:
     row = probed(Constant())
     assert row.outcome == "not_applicable"
-    assert "no groups of the classes of pictures are known" in row.reason
+    assert "no groups are known for the classes of pictures" in row.reason
 
 
 def test_an_unknown_class_costs_the_row() -> None:
     row = probed(Constant(), groups={"a": ("class 9",), "b": ("class 1",)})
     assert row.outcome == "failed"
-    assert "class 9 is no class" in row.reason
+    assert "class 9 is not a class" in row.reason
 
 
 def test_the_even_answer_does_not_drown_rare_values() -> None:
@@ -154,9 +154,9 @@ def test_a_table_of_places(tmp_path: Path) -> None:
         (["index,glasses", "0,yes"], "must name the columns part, index"),
         (["part,index,glasses", "train,0,yes", "train,1,yes"], "has 1 different values"),
         (["part,index,glasses", *(f"train,{n},{n}" for n in range(200))], "has 200 different values"),
-        (["part,index,glasses", "train,0,yes", "train,5000,no"], "line 3: 'train 5000' is no image"),
-        (["part,index,glasses", "train,0,yes", "train,0,no"], "named twice"),
-        (["part,index,glasses", "train,-1,yes", "train,0,no"], "line 2: 'train -1' is no image"),
+        (["part,index,glasses", "train,0,yes", "train,5000,no"], "line 3: 'train 5000' is not an image"),
+        (["part,index,glasses", "train,0,yes", "train,0,no"], "a duplicate"),
+        (["part,index,glasses", "train,-1,yes", "train,0,no"], "line 2: 'train -1' is not an image"),
         (["part,index,glasses", "train"], "has 0 different values"),
         ([], "must name the columns"),
     ],
@@ -265,4 +265,4 @@ def test_the_row_of_full_finds_the_groups_of_the_demo(
 ) -> None:
     words = ["--suite", "full", "--only", "attribute_leakage", "--out", str(tmp_path), "--device", "cpu"]
     assert main(["audit", str(small_run("demo-none")), *words]) == 0
-    assert "attribute told right" in capsys.readouterr().out
+    assert "attribute predicted correctly" in capsys.readouterr().out

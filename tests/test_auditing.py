@@ -355,7 +355,7 @@ def test_a_held_out_attackers_images_were_not_trained_on(
 def test_a_starved_attacker_is_told(run: RunDirectory, result: AuditResult) -> None:
     starved = audit(run, BLIND, threat="held_out", progress=silent)
     assert "starved_attacker" in codes(starved)
-    assert any("500 images (4000 were trained on)" in warning for warning in starved.warnings)
+    assert any("500 images (the model was trained on 4000)" in warning for warning in starved.warnings)
     assert "starved_attacker" not in codes(result)
 
 
@@ -424,7 +424,7 @@ def test_every_attack_draws_from_a_stream_of_its_own(
         ({"suite": "standart"}, "standart: no packaged suite of this name"),
         ({"suite": BLIND, "threat": "heldout"}, "threat=heldout is unknown; did you mean held_out?"),
         ({"suite": BLIND, "on": "tests"}, "on=tests is unknown; did you mean test?"),
-        ({"suite": BLIND, "threat": "published_infer", "on": "validation"}, "cannot be judged on the validation"),
+        ({"suite": BLIND, "threat": "published_infer", "on": "validation"}, "cannot be evaluated on the validation"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(run: RunDirectory, arguments: dict[str, Any], message: str) -> None:
@@ -753,7 +753,7 @@ def test_an_audit_says_what_it_is_about(
     assert capsys.readouterr().err == "", "only a terminal is told"
     audit(run, "quick", only=["grey", "ridge"], out=tmp_path)
     first, second, third, *_ = capsys.readouterr().err.splitlines()
-    assert first == f"audit demo-gated ({plan.subject.weights}): suite quick, rows to make: 1 of 2"
-    images = f"own images: {plan.num_auxiliary}; images attacked: {plan.num_evaluation} (test)"
+    assert first == f"audit demo-gated ({plan.subject.weights}): suite quick, rows to run: 1 of 2"
+    images = f"images owned: {plan.num_auxiliary}; images attacked: {plan.num_evaluation} (test)"
     assert second == f"  threat model train, {images}"
     assert third == "  cpu, threads 1, workers 1"

@@ -118,7 +118,7 @@ def test_the_strongest_attack_is_taken_as_it_was(
     images = kept[1].reconstruct(case.released)
     errors = (images - case.x).square().flatten(1).mean(1)
     assert float(errors.mean()) == pytest.approx(result.row("learned").mse.mean, rel=1e-4)
-    assert "by the pictures of “learned”" in other_numbers(row)
+    assert "from the reconstructions of “learned”" in other_numbers(row)
 
 
 def test_without_a_state_it_is_a_ridge(small_run: Callable[..., Path], tmp_path: Path) -> None:

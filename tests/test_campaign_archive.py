@@ -77,7 +77,7 @@ def test_results_travel_without_weights_scores_and_keys(finished: Path, tmp_path
             )
     page = report([view.path for view in there.folder.views()], tmp_path / "report.html")
     assert "mean image" in page.read_text(encoding="utf-8"), "results without weights can be reported"
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         export_campaign(finished, tmp_path / "a.zip")
 
 
@@ -175,7 +175,7 @@ def test_what_came_as_results_alone_is_not_audited_further(finished: Path, tmp_p
     half.mkdir(parents=True)
     (half / "checkpoint.json").write_text("{}")  # a kill's leftover is no checkpoint
     result = run_campaign(tmp_path / "there", options=ONE, progress=silent)
-    assert [failure.reason for failure in result.failed if "it came as results alone" in failure.reason]
+    assert [failure.reason for failure in result.failed if "only its results were imported" in failure.reason]
 
 
 # files that must not be trusted
@@ -215,7 +215,7 @@ def remade(archive: Path, target: Path, change: Callable[[dict[str, bytes]], Non
 def test_names_without_a_place_are_refused(finished: Path, tmp_path: Path, name: str) -> None:
     good = export_campaign(finished, tmp_path / "a.zip").path
     bad = remade(good, tmp_path / "bad.zip", lambda members: members.update({name: b"{}"}))
-    with pytest.raises(RunError, match=r"no place in a campaign|damaged"):
+    with pytest.raises(RunError, match=r"does not belong in a campaign|damaged"):
         import_campaign(bad, tmp_path / "x" / "there")
     assert not (tmp_path / "x").exists()
     assert not (tmp_path / "evil.json").exists()
@@ -250,7 +250,7 @@ def test_links_and_strange_packings_are_refused(finished: Path, tmp_path: Path) 
                 if name.endswith("metrics.jsonl"):
                     info.external_attr, info.compress_type = mode << 16, packing
                 file.writestr(info, data)
-        with pytest.raises(RunError, match="is a link, or packed as no campaign is"):
+        with pytest.raises(RunError, match="is a link, or is packed in an unknown way"):
             import_campaign(tmp_path / f"{mark}.zip", tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
@@ -275,9 +275,9 @@ def test_damaged_and_absurd_archives_are_refused(finished: Path, tmp_path: Path)
     refused(remade(good, tmp_path / "3.zip", without), "campaign.json is missing")
     whole = good.read_bytes()
     (tmp_path / "4.zip").write_bytes(whole[: len(whole) // 2])
-    refused(tmp_path / "4.zip", "damaged, or no archive")
+    refused(tmp_path / "4.zip", "damaged, or is not a campaign archive")
     (tmp_path / "6.zip").write_text("no zip")
-    refused(tmp_path / "6.zip", "no archive of a campaign")
+    refused(tmp_path / "6.zip", "is not a campaign archive")
     with zipfile.ZipFile(tmp_path / "7.zip", "w") as file:
         facts = [{"name": "campaign.json", "bytes": 2**60, "sha256": ""}]
         file.writestr(LISTING, json.dumps({"members": facts}))

@@ -125,7 +125,7 @@ def test_portraits_are_drawn(opened: Opened) -> None:
     opened.page.select_option("#choose-method", "tsne")
     assert figures.count() == 3, "two of its own and one of the undefended arm"
     opened.page.select_option("#choose-portrait", label="none")
-    assert "nothing to show of attention" in opened.page.locator("#portrait").inner_text()
+    assert "it has no attention, slots or gates to show" in opened.page.locator("#portrait").inner_text()
 
 
 WIDEST = """() => {

@@ -114,7 +114,7 @@ def test_a_running_campaign_refuses_a_second_and_stops_with_its_workers(
             os.kill(pid, signal.SIGKILL)
         process.wait()
     assert process.returncode == 0
-    assert "stopped as asked" in said
+    assert "stopped as requested" in said
     assert {view.state for view in CampaignFolder.open(out).views()} == {"interrupted"}
 
 
@@ -134,7 +134,7 @@ def test_a_killed_worker_fails_its_cell_and_the_others_go_on(tmp_path: Path) -> 
         process.wait()
     assert process.returncode == 3, said
     assert "long-s0 failed (process)" in said
-    assert "without a word" in said
+    assert "ended unexpectedly" in said
 
 
 def _holder(file: Path, pids: list[int]) -> int:

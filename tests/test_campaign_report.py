@@ -254,7 +254,7 @@ def test_of_one_seed_the_images_are_told_and_nothing_is_sure(tmp_path: Path) -> 
     first = campaign_tables.headline(study, kind).rows[0]
     assert "±" not in first[2].shown and first[2].small.startswith("[")
     assert {point.standing for point in study.front("mse", kind).values()} == {"possibly"}
-    assert any("Possibly on the front" in sentence for sentence in verdict(study, kind, "none"))
+    assert any("Possibly on the Pareto front" in sentence for sentence in verdict(study, kind, "none"))
 
 
 def test_the_front_is_where_none_is_better(study: Judged, kind: AuditKind) -> None:
@@ -272,9 +272,9 @@ def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(
             file.write_text(json.dumps(data))
     html = page_of(copy, tmp_path)
     lines = verdict(load_campaign(copy).study, kind, "none")
-    assert "gated (penalty_weight=4). What a model hides that has lost its use is not privacy." in lines[-2]
+    assert "gated (penalty_weight=4). What a useless model hides is not privacy." in lines[-2]
     assert not any("gated (penalty_weight=4)" in line for line in lines if "front" in line or "Possibly" in line)
-    start = html.index("gated (penalty_weight=4)</a> <small>has lost its use</small>")
+    start = html.index("gated (penalty_weight=4)</a> <small>utility lost</small>")
     row = html[start : html.index("</tr>", start)]
     assert row.count('class="mark yes"') == 0 and 'class="mark no"' in row, (
         "its accuracy is lower, and nothing is better"
@@ -350,8 +350,8 @@ def test_damaged_files_are_named_and_the_rest_is_shown(copy: Path, tmp_path: Pat
     (copy / "runs" / "none-s0" / "audits" / audit.name / "pictures" / "decoder-small-3.png").unlink()
     (copy / "runs" / "none-s0" / "metrics.jsonl").write_text("nonsense\n")
     html = page_of(copy, tmp_path)
-    assert "none-s1 could not be read whole" in html and "ridge.json is damaged" in html
-    assert "gated_penalty_weight-4.0-s0 could not be read whole" in html
+    assert "none-s1 could not be read completely" in html and "ridge.json is damaged" in html
+    assert "gated_penalty_weight-4.0-s0 could not be read completely" in html
     assert Page(html).open == []
 
 

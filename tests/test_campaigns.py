@@ -105,12 +105,12 @@ def test_names_of_cells_are_folders_and_differ() -> None:
         ({"arms": {"a": {"set": {"seed": 3}}}}, "seed cannot be set here"),
         ({"grid": {"name": ["x"]}}, "name cannot be set here"),
         ({"grid": {"training.epochs": []}}, "grid"),
-        ({"grid": {"training.epochs": [2, 2]}}, "stands in a grid twice"),
+        ({"grid": {"training.epochs": [2, 2]}}, "a grid lists a value twice"),
         ({"seeds": [1, 1]}, "twice"),
         ({"seeds": 0}, "seeds"),
         ({"equal_time_to": "nobody"}, "no arm of this name; arms: none, kmeans"),
         ({"audits": [{"reference": "nobody"}]}, "no arm of this name"),
-        ({"audits": [{}, {}]}, "the same audit stands there twice"),
+        ({"audits": [{}, {}]}, "the same audit is listed twice"),
         ({"audits": [{"suite": "quik"}]}, "quick"),
         ({"audits": [{"only": ["grei"]}]}, "did you mean grey"),
         ({"audits": [{"threat": "trian"}]}, "did you mean train"),
@@ -126,7 +126,7 @@ def test_mistakes_name_their_key_and_nothing_is_made(tmp_path: Path, change: dic
 
 def test_a_partner_that_cannot_be_told_is_refused() -> None:
     arms = {"a": {"grid": {"training.epochs": [2, 3]}}, "b": {}}
-    with pytest.raises(ConfigError, match="not exactly one of its runs stands beside b-s0"):
+    with pytest.raises(ConfigError, match="not exactly one of its runs matches b-s0"):
         expand(load_campaign(campaign(arms=arms, equal_time_to="a")))
 
 
@@ -318,7 +318,7 @@ def test_only_the_cells_that_are_named_and_what_they_need(tmp_path: Path, in_pro
     assert [view.cell.id for view in result.cells if view.state == "done"] == ["kmeans-s1", "none-s1"]
     result = run(tmp_path / "c", cells=["none-*", "kmeans-*"])
     assert in_process[2:] == ["none-s0", "kmeans-s0"], "the rest of them, from the folder alone"
-    with pytest.raises(ConfigError, match=r"--cells s\*: no cell is called so"):
+    with pytest.raises(ConfigError, match=r"--cells s\*: no cell has this name"):
         run(given, tmp_path / "d", cells=["none-*", "s*"])
     assert not (tmp_path / "d").exists()
 
@@ -351,9 +351,9 @@ def test_results_are_kept_after_every_cell(
 def test_a_file_for_results_that_cannot_be_one(tmp_path: Path, in_process: list[str]) -> None:
     wrong = tmp_path / "notes.json"
     wrong.write_text("{}", encoding="utf-8")
-    with pytest.raises(RunError, match=r"notes\.json exists already and holds something else"):
+    with pytest.raises(RunError, match=r"notes\.json already exists and holds other content"):
         run(campaign(), tmp_path / "c", results=wrong)
-    with pytest.raises(RunError, match="is no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         run(campaign(), tmp_path / "c", results=tmp_path / "nowhere" / "tiny.json")
     assert not in_process and not (tmp_path / "c").exists(), "before any work"
     out = tmp_path / "tiny.json"
@@ -385,7 +385,7 @@ def test_no_cell_is_begun_that_would_not_be_done_in_time(tmp_path: Path, in_proc
     have_taken(tmp_path / "c" / "log.jsonl", {"a-s0": 1.0, "b-s0": 500.0})
     result = run_campaign(tmp_path / "c", within=5, options=EngineOptions(workers=1), progress=lines_into(said))
     assert in_process == ["a-s0", "b-s0", "a-s1"] and result.stopped and not result.failed
-    assert said[-1] == "1 not begun: too little time is left"
+    assert said[-1] == "1 not started: too little time is left"
     assert {view.cell.id: view.state for view in result.cells}["b-s1"] == "planned"
     result = run(tmp_path / "c", within=60)
     assert result.done and not result.stopped
@@ -410,7 +410,7 @@ def test_what_a_cell_has_cost_already_counts_towards_its_time(
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
 def test_no_time_at_all_is_refused(minutes: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"within=.*: more than 0 minutes are needed"):
+    with pytest.raises(ConfigError, match=r"within=.*: must be more than 0 minutes"):
         run(campaign(), tmp_path / "c", within=minutes)
     assert not (tmp_path / "c").exists()
 
@@ -514,7 +514,7 @@ def test_places_that_cannot_be_used_are_told_before_the_first_run(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         run(campaign(), tmp_path / "mine")
     with pytest.raises(RunError, match="cannot write to"):
         run(campaign(), tmp_path / "mine" / "file.txt" / "below")
@@ -588,8 +588,8 @@ def test_the_command_runs_lists_and_tells(tmp_path: Path, capsys: pytest.Capture
         (["run", "demo", "--engine", "locall"], "did you mean local"),
         (["run", "demo", "training.epoch=1"], "did you mean training.epochs"),
         (["run", "demo", "--workers", "0", "--out", "OUT"], "workers=0"),
-        (["run", "demo", "--cells", "nobody-*"], "no cell is called so"),
-        (["run", "demo", "--within", "0"], "within=0: more than 0 minutes"),
+        (["run", "demo", "--cells", "nobody-*"], "no cell has this name"),
+        (["run", "demo", "--within", "0"], "within=0: must be more than 0 minutes"),
         (["status", "nowhere"], "nowhere is not a campaign's folder"),
         (["run", "."], "is not a campaign's folder"),
         (["import", "nowhere.zip", "x"], "nowhere.zip is missing"),

@@ -19,7 +19,7 @@ from attncem.data.specs import DATASETS
 from attncem.models.decoders import GlobalDecoder
 from attncem.models.front_ends import FRONT_ENDS
 from attncem.training.build import build_model
-from attncem.training.capture import Beside
+from attncem.training.capture import SideStream
 
 
 @dataclass
@@ -72,38 +72,38 @@ def test_each_part_of_a_recorded_step_waits_for_what_it_reads_and_no_more(monkey
     made = machine(monkeypatch, "recording")
     main = made.current
     main.work("encoder")
-    with Beside() as beside:
+    with SideStream() as side:
         made.current.work("prepared")
-        apart = beside.fork("fit")
+        apart = side.fork("fit")
         made.current.work("penalty")
-        beside.mark("penalty")
+        side.mark("penalty")
         with apart:
             assert made.current.seen == {"encoder", "prepared"}, "the own loss does not wait for the penalty"
             made.current.work("own loss")
-            made.get("beside").wait_stream(made.current)
-            made.get("beside").work("shared backward")
-            made.current.wait_stream(made.get("beside"))
-            beside.wait_for("penalty")
+            made.get("side").wait_stream(made.current)
+            made.get("side").work("shared backward")
+            made.current.wait_stream(made.get("side"))
+            side.wait_for("penalty")
             assert "penalty" in made.current.seen, "the weights that it reads are updated after it"
             made.current.work("own update")
     assert made.current is main
     assert main.seen == {"encoder"}, "the server's half waits for none of it"
-    beside.wait_for("penalty")
+    side.wait_for("penalty")
     assert main.seen == {"encoder", "prepared", "penalty"}, "the encoder's backward waits for the penalty alone"
-    beside.join()
+    side.join()
     assert main.seen == {"encoder", "prepared", "penalty", "own loss", "shared backward", "own update"}
 
 
 def test_outside_a_recording_everything_is_done_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     made = machine(monkeypatch, "default")
-    with Beside() as beside:
-        apart = beside.fork("fit")
+    with SideStream() as side:
+        apart = side.fork("fit")
         made.current.work("penalty")
-        beside.mark("penalty")
+        side.mark("penalty")
         with apart:
             made.current.work("own loss")
-            beside.wait_for("penalty")
-    beside.join()
+            side.wait_for("penalty")
+    side.join()
     assert made.current.seen == {"penalty", "own loss"}
     assert not any(stream.seen for name, stream in made.streams.items() if name != "default")
 

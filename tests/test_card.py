@@ -82,7 +82,7 @@ def test_a_surrogate_that_flatters_is_named(
     monkeypatch.setattr("attncem.judging.certificates.surrogate.FLATTERS", 0.5)
     result = audit(small_run("demo-kmeans"), "certificates", only=["surrogate_leakage"], out=tmp_path, progress=silent)
     (found,) = [item for item in result.findings if item.code == "surrogate_flatters"]
-    assert found.about == "leakage by the surrogate" and "the penalty flattered" in found.text
+    assert found.about == "leakage by the surrogate" and "the penalty underestimated the leakage" in found.text
 
 
 def test_a_channel_without_noise_has_no_certificate(small_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_the_report_shows_the_span_and_every_bound(certified: tuple[Path, AuditR
     assert describe(result) in page
     assert text("bound.mse_van_trees") in page.replace("&#39;", "'")
     assert "not_smooth" in page and text("assumption.not_smooth") in page
-    assert "leakage from below and from above" in page, "the figure is described"
+    assert "lower and upper bounds on the leakage" in page, "the figure is described"
     known = leakage(result)
     assert known.high is not None and known.low <= known.high
 
@@ -230,7 +230,7 @@ def test_a_card_goes_beside_the_audits_and_replaces_an_older_one(small_run: Call
 
 def test_a_card_without_certificates_says_so(small_run: Callable[..., Path], tmp_path: Path) -> None:
     run = small_run("demo-none", **{"training.epochs": 1})
-    with pytest.raises(RunError, match="no audit to make a card of"):
+    with pytest.raises(RunError, match="no audit to make a card from"):
         privacy_card(run, tmp_path / "card")
     audit(run, "quick", only=["grey", "ridge"], progress=silent)
     card, _ = privacy_card(run, tmp_path / "card")

@@ -165,9 +165,9 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
         (["demo", "--workers", "0"], "workers=0"),
         (["demo", "--workers", "two"], "invalid int value"),
         (["demo", "name=mine"], "name cannot be set for the demo"),
-        (["train", "--out", ""], "out is given as an empty text"),
-        (["train", "--resume", ""], "resume is given as an empty text"),
-        (["report", "x", ""], "runs is given as an empty text"),
+        (["train", "--out", ""], "out must not be empty"),
+        (["train", "--resume", ""], "resume must not be empty"),
+        (["report", "x", ""], "runs must not be empty"),
         (["report", "x", "--out", "."], "--out .: is a folder; give the name of a file"),
         (["train", "--seed", "1" * 23], f"seed={'1' * 23}: whole numbers have at most 64 bits"),
         (["audit", "x", "--seed", "1" * 23], f"seed={'1' * 23}: whole numbers have at most 64 bits"),
@@ -354,8 +354,8 @@ def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
     for home, words, said in (
         ("attncem.records.listing.describe_runs", ["runs"], "attncem: interrupted\n"),
-        ("attncem.training.train.train", ["train"], "go on later with: attncem train --resume RUN"),
-        ("attncem.judging.auditing.audit", ["audit", "x"], "the same command goes on with the others"),
+        ("attncem.training.train.train", ["train"], "resume with: attncem train --resume RUN"),
+        ("attncem.judging.auditing.audit", ["audit", "x"], "the same command continues with the others"),
     ):
         monkeypatch.setattr(home, interrupted)
         shown = run_cli(*words)

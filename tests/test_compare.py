@@ -254,7 +254,7 @@ def test_seeds_of_one_configuration_have_a_spread_and_no_test(make: Make) -> Non
     found = compare(many(make, "none", 3))
     assert found.comparisons == [] and codes(found) == ["compare_one_group"]
     assert found.groups[0].numbers["accuracy"].sd == pytest.approx(0.01, abs=0.001)
-    assert "No option differs but for the seed." in told(found)
+    assert "No option differs except the seed." in told(found)
 
 
 def test_two_seeds_of_one_configuration_are_two_models(make: Make) -> None:
@@ -268,7 +268,7 @@ def test_the_same_result_counts_once(make: Make) -> None:
     found = compare([*many(make, "none", 2), make("again", "none", 1, device="cpu"), *many(make, "kmeans", 2)])
     assert [len(group.runs) for group in found.groups] == [2, 2]
     assert "compare_same_result" in codes(found)
-    assert "none (again): has the configuration and seed of none (none-1)" in found.findings[0].text
+    assert "none (again): has the same configuration and seed as none (none-1)" in found.findings[0].text
 
 
 def test_groups_by_an_option(make: Make) -> None:
@@ -308,7 +308,7 @@ def test_other_data_are_not_compared(make: Make, other: dict[str, Any]) -> None:
     assert codes(found) == ["compare_other_data"]
     assert found.comparisons == found.quantities == []
     assert found.audit is None and all(not run.numbers for run in found.runs)
-    assert "none is compared" in " ".join(told(found).split())
+    assert "their numbers cannot be compared" in " ".join(told(found).split())
 
 
 def test_runs_without_audits_say_how_to_get_one(make: Make) -> None:

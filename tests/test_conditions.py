@@ -81,7 +81,7 @@ def test_every_measure_can_be_asked_for() -> None:
     [
         ("mes<0.02", "did you mean mse?"),
         ("mse.class_mim<0.02", "did you mean class_min?"),
-        ("lpips<1", "lpips is no measure"),
+        ("lpips<1", "lpips is not a measure"),
         ("mse", "must be MEASURE"),
         ("mse=0.02", "must be MEASURE"),
         ("mse<", "must be MEASURE"),

@@ -121,7 +121,7 @@ def test_words_for_true_and_false_still_work():
         ("just text", "must hold keys and values"),
         ("seed: &a 1\nthreads: *a\n", "line 2, column 10: aliases"),
         ("seed: !!python/object:os.system x\n", "line 1, column 7: could not determine a constructor"),
-        ("seed: !!int x\n", "!!int stands before something else"),
+        ("seed: !!int x\n", "!!int does not fit its value"),
         ("---\nseed: 1\n---\nseed: 2\n", "line 3, column 1"),
         ("seed: \x07\n", "special characters"),
         ("[" * 5000, "nested too deeply"),

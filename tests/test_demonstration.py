@@ -93,10 +93,10 @@ def test_a_failed_run_fails_the_demo(tmp_path: Path, tiny: dict[str, Any]) -> No
 def test_an_existing_folder_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         run_demo(tmp_path / "demo", progress=Events())
     assert [p.name for p in (tmp_path / "demo").iterdir()] == ["mine.txt"]
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         run_demo(tmp_path / "demo" / "mine.txt", progress=Events())
 
 
@@ -145,7 +145,7 @@ def until(is_so: Callable[[], object], seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("work", "error", "said"),
-    [((divmod, 1, 0), ZeroDivisionError, "by zero"), ((os._exit, 3), RunError, "without a word")],
+    [((divmod, 1, 0), ZeroDivisionError, "by zero"), ((os._exit, 3), RunError, "ended unexpectedly")],
 )
 def test_an_error_ends_all_workers_at_once(work: tuple[Any, ...], error: type[Exception], said: str) -> None:
     began = time.monotonic()

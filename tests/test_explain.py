@@ -249,7 +249,7 @@ def test_a_class_with_few_validation_images_is_noted(
     monkeypatch.setattr(OpenRun, "data", property(thinned))
     found = explain(gated, "test:17", out=tmp_path / "page.html", progress=silent)
     said = {item.code: item.text for item in found.findings}
-    assert f"few validation images of the class {found.reference.name} ({left})" in said["few_of_class"]
+    assert f"few validation images of class {found.reference.name} ({left})" in said["few_of_class"]
     assert words in (tmp_path / "page.html").read_text()
     assert found.reference.distances == [] and len(found.reference.attentions) == left
     assert (found.feature.snr is None) == (left == 0)
@@ -299,7 +299,7 @@ def test_parts_of_the_class_take_the_image(
     assert found.reference.part == part
     assert sum(share.image for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
     assert sum(share.others for share in found.reference.shares) == pytest.approx(1, abs=1e-5)
-    assert f"Which {part}s take it" in (tmp_path / "page.html").read_text()
+    assert f"Share of the image in each {part}" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("slots", [True, False])
@@ -313,9 +313,9 @@ def test_hybrid_says_where_attention_is_alone(small_run: Make, tmp_path: Path, s
     assert [row.label for row in found.reference.classes if row.divided] == marked
     shown = unescape(page.read_text(encoding="utf-8"))
     assert len(found.reference.shares) == (3 if slots else 0) and found.reference.attention is not None
-    assert ('id="shares"' in shown) == slots and ("is handled by gated attention alone" in shown) != slots
+    assert ('id="shares"' in shown) == slots and ("Gated attention alone handles" in shown) != slots
     names = ", ".join(row.name for row in found.reference.classes if row.divided)
-    assert slots or f"gives slots to these classes alone: {names}." in shown
+    assert slots or f"gives slots only to these classes: {names}." in shown
     assert [gate.name for gate in found.reference.gates] == (["slot_gate_snr"] if slots else [])
     assert (text("explain.gate.slot_gate_snr") in shown) == slots and "uses no gates in this run." not in shown
     assert (text("explain.gates.alone.nothing", name=found.reference.name) in shown) != slots
@@ -451,10 +451,22 @@ def recovered(name: str, error: float, **known: Any) -> Recovery:
     ("attack", "answered", "parts"),
     [
         ((0.0707, 0.0331, True), "blind", ("worse than the average", "99 % of that, about the same", "is reliable")),
-        ((0.01, 0.0331, True), "open", ("better than the average", "leaves 14 % of that error", "is reliable")),
-        ((0.033, 0.0331, False), "part", ("about as well as the average", "leaves 46 %", "is not reliable")),
-        ((0.06, 0.06, None), "kept", ("about as well as the average", "leaves 84 %", "was not asked")),
-        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, it does worse", "is reliable")),
+        (
+            (0.01, 0.0331, True),
+            "open",
+            ("better than the average", "is 14 % of that, so it does better", "is reliable"),
+        ),
+        (
+            (0.033, 0.0331, False),
+            "part",
+            ("about as well as the average", "is 46 % of that, so it does better", "is not reliable"),
+        ),
+        (
+            (0.06, 0.06, None),
+            "kept",
+            ("about as well as the average", "is 84 % of that, so it does better", "was not tested"),
+        ),
+        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, so it does worse", "is reliable")),
     ],
 )
 def test_the_first_words(found: Explanation, attack: tuple[float, float, Any], answered: str, parts: list[str]) -> None:
@@ -548,7 +560,7 @@ def test_the_page_shows_the_picture_behind_the_front_end(small_run: Make, tmp_pa
     shown = unescape(page.read_text(encoding="utf-8"))
     assert shown.index(text("explain.picture.seen")) < shown.index("<main>"), "on the first screen"
     assert seen is not None and shown.count(seen.picture) == 1
-    assert "behind the front end standardise:" in shown and text("explain.seen.lead") in shown
+    assert "after the front end standardise:" in shown and text("explain.seen.lead") in shown
     assert decoded(seen.picture).shape == (28, 28)
 
 

@@ -59,7 +59,7 @@ def test_nothing_lies_off_any_screen(browser: Any, file: Path, width: int, heigh
         ("#input .values li >> nth=0", "%"),
         (".ranks g.own >> nth=0", "this image"),
         (".ranks g:not(.own) >> nth=0", "another image of its class"),
-        ("#shares li >> nth=0", "others of its class"),
+        ("#shares li >> nth=0", "other images of its class"),
         (".tiles.large li >> nth=1", "MSE over all test images"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_curve_that_falls_with_the_width_raises_one() -> None:
     table = {(32, 200): 0.0100, (64, 200): 0.0097}
     assert codes(table) == ["more_width_helps"]
     (said,) = doubts(points(table), points(table)[1])
-    assert said.text.startswith("at width 64 the error still falls by 3.0 % for twice the width")
+    assert said.text.startswith("at width 64 the error still falls by 3.0 % per doubling of the width")
 
 
 def test_a_width_that_does_worse_raises_none() -> None:

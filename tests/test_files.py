@@ -133,20 +133,20 @@ def test_a_making_that_was_cut_short_can_be_made_again_and_nothing_else(tmp_path
     (folder / ".partial-made").touch()
     (folder / "part").write_text("half")
     (folder / "mine").write_text("mine")
-    with pytest.raises(RunError, match="exists already"), made_at_once(folder, ["part"], "last"):
+    with pytest.raises(RunError, match="already exists"), made_at_once(folder, ["part"], "last"):
         pass
     (folder / "mine").unlink()
     with made_at_once(folder, ["part"], "last"):
         assert [path.name for path in folder.iterdir()] == [".partial-made"]
         (folder / "last").touch()
     assert [path.name for path in folder.iterdir()] == ["last"]
-    with pytest.raises(RunError, match="exists already"), made_at_once(folder, ["part"], "last"):
+    with pytest.raises(RunError, match="already exists"), made_at_once(folder, ["part"], "last"):
         pass
 
 
 def test_parts_that_a_person_put_there_are_left(tmp_path: Path) -> None:
     (tmp_path / "part").write_text("mine")
-    with pytest.raises(RunError, match="exists already"), made_at_once(tmp_path, ["part"], "last"):
+    with pytest.raises(RunError, match="already exists"), made_at_once(tmp_path, ["part"], "last"):
         pass
     assert (tmp_path / "part").read_text() == "mine"
 
@@ -227,7 +227,7 @@ def test_what_is_no_number_has_no_value_in_a_log_and_damages_other_files(tmp_pat
     file = tmp_path / "file.jsonl"
     file.write_text('{"a": NaN, "b": -Infinity}\n')
     assert [line for _, line in read_lines(file)] == [{"a": None, "b": None}]
-    with pytest.raises(RunError, match="NaN is no number of JSON"):
+    with pytest.raises(RunError, match="NaN is not a JSON number"):
         read_json(file)
 
 
@@ -241,9 +241,9 @@ def test_what_is_no_number_has_no_value_in_a_log_and_damages_other_files(tmp_pat
         ("{", "line 2"),
         ("", "line 2"),
         ('{"a": "\\ud800"}', "surrogates not allowed"),
-        ('{"a": [1e999]}', "1e999 is no number of JSON"),
-        (f'{{"a": {10**400}}}', "10000000000000000000… is no number"),
-        ('{"a": 9223372036854775808}', "is no number of JSON"),
+        ('{"a": [1e999]}', "1e999 is not a JSON number"),
+        (f'{{"a": {10**400}}}', "10000000000000000000… is not a JSON number"),
+        ('{"a": 9223372036854775808}', "is not a JSON number"),
     ],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, said: str) -> None:
@@ -261,7 +261,7 @@ def test_what_may_never_end_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "device").symlink_to("/dev/zero")
     for ask in (read_bytes, read_json, read_lines, hash_file, lambda path: lost_of(path, 3)):
         for path in (file, tmp_path / "device"):
-            with pytest.raises(RunError, match=f"{path.name} cannot be read: it is no regular file"):
+            with pytest.raises(RunError, match=f"{path.name} cannot be read: it is not a regular file"):
                 ask(path)
 
 

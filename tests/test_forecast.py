@@ -167,7 +167,7 @@ def test_a_row_of_which_nothing_is_known_is_named(small_run: Callable[..., Path]
     foretell(case, {"grey": GreyOptions(), "members": MembershipOptions()}, listener)
     (said,) = listener.said
     assert said.startswith("audit demo-gated: at least ")
-    assert said.endswith(" on this CPU; not known for members")
+    assert said.endswith(" on this CPU; unknown for members")
 
 
 def test_a_trial_that_fails_costs_nothing_but_its_number(

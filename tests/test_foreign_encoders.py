@@ -140,7 +140,7 @@ def test_what_needs_gradients_is_not_applicable_through_a_file(exported: Path, t
     assert not opened.differentiable
     found = audit(opened, rows, out=tmp_path, progress=silent).rows
     assert [row.outcome for row in found] == ["not_applicable"] * 3
-    assert all("came as an ONNX file" in row.reason for row in found)
+    assert all("is an ONNX file" in row.reason for row in found)
     module = open_encoder(small_encoder(), data=DATA, channel=NOISE)
     assert module.differentiable
     other = audit(module, suite(white_box=OptimisationOptions()), threat="query_only", out=tmp_path, progress=silent)
@@ -273,7 +273,7 @@ def test_certificates_need_no_labels_and_those_that_need_gradients_say_so(
     outcomes = {row.name: row.outcome for row in found.rows}
     assert "failed" not in outcomes.values(), [row.reason for row in found.rows]
     assert outcomes["leakage"] == outcomes["accountant"] == outcomes["Fano's bound"] == "ok"
-    assert "no gradient passes" in found.row("Fisher information").reason
+    assert "gives no gradients" in found.row("Fisher information").reason
     by_class = audit(
         opened, "certificates", ["leakage.cells=class"], only=["leakage"], out=tmp_path / "b", progress=silent
     )
@@ -287,7 +287,7 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
         (["--encoder", colour], "--encoder needs --data"),
         (["--encoder", colour, "--data", pictures, "--out", "a"], "--encoder needs --channel"),
         (given[:-2], "--encoder needs --out"),
-        ([*given, "run"], "or --encoder FILE.onnx instead of any"),
+        ([*given, "run"], "or --encoder FILE.onnx"),
         ([], "needs at least one run folder, or --encoder"),
         (["run", "--size", "16"], "--size is for an encoder without a run"),
         ([*given, "--weights", "last"], "an encoder's file holds one set of weights"),
@@ -296,7 +296,7 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
         ([*given, "--size", "4"], "size=4"),
         ([*given, "--size", "32"], "takes images of 16x16 px, and these have 32x32"),
         ([*given, "--output", "nothing"], "has no tensor nothing that depends on its input"),
-        ([*given, "--data", "nowhere"], "--data nowhere: is no folder, and no data set of that name"),
+        ([*given, "--data", "nowhere"], "--data nowhere: is not a folder, and no data set has this name"),
         ([*given, "--data", "fashion_mnist_mini"], "takes images of 16x16 px, and these have 28x28"),
         ([*given, "--data", "fashion_mnist_mini", "--size", "16"], "has 28 px and is not scaled"),
         ([*given, "--channel", "{name: gauss}"], "did you mean gaussian?"),
@@ -410,7 +410,7 @@ def test_own_modules_are_audited_asked_and_explained_from_the_command_line(
     other = audit(run, rows, out=tmp_path / "a", progress=silent)
     assert other.plan.id != module.plan.id, "rows by file and by module do not mix"
     assert other.row("white box").outcome == "not_applicable"
-    assert other.row("substitute").reason == "the server half came as an ONNX file, through which no gradient passes"
+    assert other.row("substitute").reason == "the server half is an ONNX file, which gives no gradients"
     assert other.subject.fingerprint == module.subject.fingerprint, "it is the same client"
     assert other.known_accuracy.mean == pytest.approx(module.known_accuracy.mean, abs=2e-3)
     for name in ("ridge", "means"):
@@ -470,7 +470,7 @@ def test_a_run_that_cannot_be_kept_as_onnx_is_whole(
     )
     assert run.manifest["status"] == "finished"
     reason = "torch cannot export it as ONNX" if why == "module" else r'pip install "attncem[onnx]"'
-    assert any("are not kept as ONNX" in line and reason in line for line in said), said
+    assert any("could not be saved as ONNX" in line and reason in line for line in said), said
     with pytest.raises(RunError, match=r"not kept as ONNX \(.*\): pass them again as modules="):
         open_run(run)
     assert open_run(run, modules=(Client(), own_modules()[1])).differentiable
@@ -484,7 +484,7 @@ def test_an_export_that_answers_otherwise_is_not_kept() -> None:
             self.calls += 1
             return x + self.calls
 
-    with pytest.raises(RunError, match="exported as ONNX it answers otherwise"):
+    with pytest.raises(RunError, match="the exported ONNX file gives other results"):
         export_onnx(Counting(), torch.rand(2, 3))
 
 

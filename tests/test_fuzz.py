@@ -173,8 +173,8 @@ def test_every_value_as_a_text_of_its_own(value: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["seed=!!bool x"], "!!bool stands before something else"),
-        (['seed=!!int ""'], "!!int stands before something else"),
+        (["seed=!!bool x"], "!!bool does not fit its value"),
+        (['seed=!!int ""'], "!!int does not fit its value"),
         (["seed=!!timestamp x"], "timestamp"),
         (["seed=!!map [a]"], "expected a mapping node"),
         (["surrogate.variant=[]"], "surrogate.variant=[]: must be one of: ours, 000, 002, 004"),

@@ -109,7 +109,7 @@ def test_each_cause_is_raised_once_and_alone(change: dict[str, Any], cause: str)
 def test_each_cause_ends_and_can_come_back(change: dict[str, Any], cause: str) -> None:
     found = judge(lines(*[change] * 3, *[{}] * 3, *[change] * 3))
     assert [(change["cause"], change["begins"]) for change in found] == [(cause, True), (cause, False), (cause, True)]
-    assert ": over (" in found[1]["text"]
+    assert ": warning cleared (" in found[1]["text"]
 
 
 def test_every_cause_but_the_ones_of_the_loop_is_among_them() -> None:
@@ -215,8 +215,8 @@ def test_spans_of_a_log() -> None:
     assert (first.begins, first.ends, second.begins, second.ends) == (2.0, 3.5, 5.0, None)
     assert [first.holds_at(epoch) for epoch in (1.9, 2.0, 3.4, 3.5)] == [False, True, True, False]
     assert second.holds_at(99)
-    assert first.sentence.startswith("epoch 2 to 3.5: samples skipped")
-    assert second.sentence.startswith("epoch 5 on: samples skipped")
+    assert first.sentence.startswith("from epoch 2 to 3.5: samples skipped")
+    assert second.sentence.startswith("from epoch 5 on: samples skipped")
     assert second.sentence.endswith(f"What to do: {CAUSES['skipped'].advice}")
 
 

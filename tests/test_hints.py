@@ -93,7 +93,7 @@ def test_an_interrupted_training_says_how_it_goes_on(
     monkeypatch.setattr("attncem.training.train.train", lambda *a, **k: train(*a, **{**k, "progress": Stop()}))
     options = [f"{key}={value}" for key, value in tiny.items()]
     assert main(["train", "--config", "demo", "--out", str(out), *options]) == 130
-    hint = capsys.readouterr().err.partition("go on later with: attncem ")[2]
+    hint = capsys.readouterr().err.partition("resume with: attncem ")[2]
     monkeypatch.undo()
     assert str(out) in hint
     assert main(shlex.split(hint)) == 0
@@ -107,7 +107,7 @@ def test_an_interrupted_audit_says_where_its_rows_are(
     assert main(words) == 130
     said = capsys.readouterr().err
     (folder,) = (file.parent for file in tmp_path.glob("*/audit.json"))
-    assert str(folder) in said and "the same command goes on" in said
+    assert str(folder) in said and "the same command continues" in said
     monkeypatch.undo()
     assert main(words) == 0
 

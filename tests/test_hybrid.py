@@ -222,7 +222,9 @@ def test_the_most_exposed_images_of_a_class_may_mark_it(audited: RunDirectory, t
     assert build(**settings).risk_classes.tolist() == [strongest.mse.per_class.index(min(means))]
     data["scores"]["mse"]["per_class_p05"] = []
     file.write_text(json.dumps(data))
-    with pytest.raises(ConfigError, match=r"surrogate\.risk_by=exposed: .* is older than this number"):
+    with pytest.raises(
+        ConfigError, match=r"surrogate\.risk_by=exposed: .* does not have this number: run attncem audit again"
+    ):
         build(**settings, risk_by="exposed")
 
 
@@ -254,7 +256,7 @@ def test_a_missing_or_ambiguous_audit_is_explained(audited: RunDirectory, tmp_pa
     with pytest.raises(ConfigError, match=r"surrogate.risk_audit=.*nowhere.audit.json is missing"):
         build(risk_audit=str(tmp_path / "nowhere"))
     (tmp_path / "old.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"an audit of attncem 0\.1, .* attncem audit RUN makes it anew"):
+    with pytest.raises(ConfigError, match=r"an audit of attncem 0\.1, .* run attncem audit RUN again"):
         build(risk_audit=str(tmp_path / "old.json"))
     (tmp_path / "config.yaml").touch()
     with pytest.raises(ConfigError, match="run folder with one audit, it has none"):

@@ -112,7 +112,7 @@ def test_words_are_read_as_a_shell_reads_them(script: str, words: list[str]) -> 
     ("script", "said"),
     [
         ("for a in b; do run", "done is missing"),
-        ("done", "no beginning"),
+        ("done", "it has no start"),
         ("if true; then run; fi", "only"),
         ("for ((i=0;i<3;i++)); do run; done", "do is missing"),
         ("x='a b c d e f g h i j'\n" + "for a in $x; do " * 5 + "run" + "; done" * 5, "statements"),
@@ -341,7 +341,7 @@ def test_a_folder_without_checkpoints_says_what_it_has(tmp_path: Path, cifar: Pa
     save(tmp_path / "saves", "80")
     with pytest.raises(RunError, match=r"checkpoint_f_80\.tar"):
         import_weights(tmp_path / "saves", config_of(cifar), tmp_path / "run")
-    with pytest.raises(RunError, match="no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         import_weights(tmp_path / "nothing", config_of(cifar), tmp_path / "run")
 
 

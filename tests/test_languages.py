@@ -156,7 +156,7 @@ def test_english_is_spoken_unless_another_is_asked_for(monkeypatch: pytest.Monke
 
 
 def test_an_unknown_language_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="lang=fr: there is no such language; known are en, zh"):
+    with pytest.raises(ConfigError, match="lang=fr: unknown language; choose one of en, zh"):
         checked("fr")
     with pytest.raises(ConfigError, match="lang=fr"):
         attncem.report("nowhere", lang="fr")
@@ -266,7 +266,7 @@ def test_warnings_of_a_training_are_shown_whole() -> None:
         assert said.startswith(f"训练，{name}：第 2 轮起：{catalogue('zh')[f'health.{name}.meaning']}")
         assert catalogue("zh")[f"health.{name}.advice"] in said
         assert english_in(said) == []
-        assert span.finding.text == f"training, {name}: epoch 2 on: {begun['text']}. What to do: {cause.advice}"
+        assert span.finding.text == f"training, {name}: from epoch 2 on: {begun['text']}. What to do: {cause.advice}"
 
 
 def test_every_text_can_be_kept_and_shown() -> None:

@@ -186,7 +186,7 @@ def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
 
     monkeypatch.setattr(ledger_module, "write_atomic", bytes_until_full)
     monkeypatch.setattr(ledger_module, "write_record", records_until_full)
-    with pytest.raises(RunError, match=r"No space left on device; the rows that were finished are kept"):
+    with pytest.raises(RunError, match=r"No space left on device; finished rows are kept"):
         audit(run, SUITE, out=tmp_path, progress=silent)
     monkeypatch.undo()
     assert [row.name for row in ledgers(tmp_path)[0].rows()] == ["grey", "mean image"]
@@ -308,7 +308,7 @@ def test_a_picture_that_is_a_pipe_is_not_waited_for(whole: AuditResult, tmp_path
     folder = tmp_path / "copy"
     shutil.copytree(whole.folder, folder)
     os.mkfifo(folder / "pictures" / "pipe.png")
-    for name, said in (("pipe.png", "no regular file"), ("a\0.png", "null byte")):
+    for name, said in (("pipe.png", "not a regular file"), ("a\0.png", "null byte")):
         with pytest.raises(RunError, match=said):
             Ledger.open(folder).picture(name)
 

@@ -110,7 +110,7 @@ def test_a_run_of_scheme_0_is_attacked() -> None:
 def test_channels_whose_draws_are_not_compared_are_left_out() -> None:
     other = weak_channel(DropoutOptions(rate=0.5, noise="keyed"))
     oracle = Oracle(SplitModel(LEAKY, other, None), THREATS["train"], *AUXILIARY, num_classes=4)
-    with pytest.raises(NotApplicable, match="Gaussian noise alone"):
+    with pytest.raises(NotApplicable, match="only for channels with Gaussian noise"):
         NoiseGuessAttack().fit(oracle, seed=0)
     for features in (8, 20, 31):
         with pytest.raises(NotApplicable, match="fewer than 16 features"):

@@ -203,7 +203,7 @@ def test_a_changed_configuration_stops_audit_and_resume(small_run: Make, tmp_pat
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "status": "stopped"}))
     for ask in (lambda: audit(run, GREY, progress=silent), lambda: train(resume=run, progress=silent)):
-        with pytest.raises(RunError, match="not the configuration that the run was made with: put it back"):
+        with pytest.raises(RunError, match="not the configuration that the run was made with: restore it"):
             ask()
 
 

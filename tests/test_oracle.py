@@ -292,9 +292,9 @@ def test_keyed_noise_is_not_averaged_away(options: Any) -> None:
 def test_the_server_answers_where_there_is_one() -> None:
     alone = ask(leaky())
     assert not alone.has_server
-    with pytest.raises(NotApplicable, match="has no server half to ask"):
+    with pytest.raises(NotApplicable, match="has no server half to query"):
         alone.predict(LEAKY(X))
-    with pytest.raises(NotApplicable, match="has no server half to ask"):
+    with pytest.raises(NotApplicable, match="has no server half to query"):
         alone.require("server")
     served = ask(leaky(server=nn.Flatten()))
     assert served.has_server

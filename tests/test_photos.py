@@ -80,7 +80,7 @@ def test_training_and_predict_turn_a_photograph_alike(tmp_path: Path, orientatio
     path = photo(tmp_path / f"a.{suffix}", orientation=orientation)
     picture = read_picture(path, RGB)
     assert np.array_equal(picture.pixels, decode_image(path, RGB))
-    assert picture.steps == ["turned as its EXIF data says"]
+    assert picture.steps == ["EXIF orientation applied"]
     assert decoding.read_head(path).size == (16, 12)
 
 
@@ -102,7 +102,7 @@ def test_turned_photographs_are_counted_and_labels_agree(tmp_path: Path) -> None
     turned = read_dataset("image_folder", root)
     assert turned.turned == 2
     assert turned.train_images.tobytes() == raw.train_images.tobytes()
-    assert verified(root).note.endswith("; 2 images turned as their EXIF data says")
+    assert verified(root).note.endswith("; EXIF orientation applied to 2 images")
     run = train(settings(root, **{"channel.name": "identity"}), out=tmp_path / "run", progress=silent)
     files = [root / "test" / name / "00.png" for name in ("ant", "bee", "cow")]
     given = predict(run.path, [*files, "test:0", "test:1", "test:2"]).predictions
@@ -214,8 +214,8 @@ def test_a_pipe_is_named_and_not_opened(tmp_path: Path, place: str) -> None:
     reading.start()
     reading.join(20)
     assert not reading.is_alive(), "it waits for a writer"
-    assert f"{root / place} is no regular file" in states[0].note
-    with pytest.raises(DataError, match=r"pipe\.png is no regular file"):
+    assert f"{root / place} is not a regular file" in states[0].note
+    with pytest.raises(DataError, match=r"pipe\.png is not a regular file"):
         read_picture(root / place, RGB)
 
 

@@ -54,7 +54,7 @@ def test_what_the_data_reader_accepts_gets_the_same_pixels(
     [
         ("RGB", GREY, "colours made grey"),
         ("CMYK", RGB, "CMYK made RGB"),
-        ("L", RGB, "grey made three equal channels"),
+        ("L", RGB, "grey copied to three equal channels"),
         ("LA", GREY, "transparency left out"),
         ("RGBA", RGB, "transparency left out"),
     ],
@@ -70,7 +70,7 @@ def test_the_middle_is_cut_out_in_proportion(tmp_path: Path) -> None:
     values[:, 14:26] = pixels(12, 12)
     picture = read_picture(saved(tmp_path / "wide.png", Image.fromarray(values)), GREY)
     assert np.array_equal(picture.pixels[0], values[:, 14:26])
-    assert picture.steps == ["middle 12x12 of 40x12 px cut out"]
+    assert picture.steps == ["cropped to the middle 12x12 of 40x12 px"]
 
 
 def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
     path = saved(tmp_path / "deep.png", Image.fromarray(values.astype(np.uint16) * 257))
     picture = read_picture(path, GREY)
     assert np.array_equal(picture.pixels[0], values)
-    assert picture.steps == ["16 bits made 8"]
+    assert picture.steps == ["converted from 16 to 8 bits"]
     three = read_picture(path, RGB)
     assert np.array_equal(three.pixels[2], values)
 
@@ -95,7 +95,7 @@ def test_a_turned_photograph_is_turned_back(tmp_path: Path, orientation: int, de
     with Image.open(saved(tmp_path / "plain.png", Image.fromarray(values), exif=exif)) as plain:
         upright = np.asarray(ImageOps.exif_transpose(plain))
     assert np.array_equal(picture.pixels[0], upright)
-    assert ("turned as its EXIF data says" in picture.steps) == (orientation > 1)
+    assert ("EXIF orientation applied" in picture.steps) == (orientation > 1)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
@@ -112,7 +112,7 @@ def test_of_an_animation_the_first_frame_counts(tmp_path: Path) -> None:
     path = saved(tmp_path / "moving.gif", frames[0], save_all=True, append_images=frames[1:])
     picture = read_picture(path, GREY)
     assert (picture.pixels == 10).all()
-    assert picture.steps[0] == "first of several frames taken"
+    assert picture.steps[0] == "first of several frames used"
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

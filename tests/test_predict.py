@@ -88,7 +88,7 @@ def test_several_images_are_one_batch_and_keep_their_order(run: Path, picture: P
     assert (row.true_label, row.true_name) == (None, None)
     assert row.preparation == [
         "colours made grey",
-        "middle 30x30 of 40x30 px cut out",
+        "cropped to the middle 30x30 of 40x30 px",
         "scaled from 30x30 to 28x28 px",
     ]
     assert row.release.file_bytes == picture.stat().st_size
@@ -150,7 +150,7 @@ def test_another_key_gives_other_noise_and_none_is_refused(keyed: Path, tmp_path
     with pytest.raises(RunError, match=r"noise\.key is damaged: it must hold 32 bytes, not 31"):
         predict(tmp_path / "other", "test:0")
     (tmp_path / "other" / "noise.key").unlink()
-    with pytest.raises(RunError, match=r"noise\.key is missing: .* nothing may leave"):
+    with pytest.raises(RunError, match=r"noise\.key is missing: .* nothing may be released"):
         predict(tmp_path / "other", "test:0")
 
 
@@ -185,7 +185,7 @@ def test_saved_files_are_never_replaced(run: Path, picture: Path, tmp_path: Path
     assert [Path(str(row.saved)).name for row in first.predictions] == ["000-test-1.npy", "001-my-b-picture.npy"]
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert np.load(out / "000-test-1.npy", allow_pickle=False).shape == tuple(first.predictions[0].release.shape)
-    with pytest.raises(RunError, match=r"000-test-1\.npy exists already"):
+    with pytest.raises(RunError, match=r"000-test-1\.npy already exists"):
         predict(run, "test:1", save=out, save_as="npy")
     assert {file: file.read_bytes() for file in out.iterdir()} == before
 
@@ -237,7 +237,7 @@ def test_an_unfinished_run_is_noted(run: Path, tmp_path: Path) -> None:
     result = predict(tmp_path / "stopped", "test:0", weights="last")
     (found,) = result.findings
     assert found.code == "not_finished"
-    assert found.text == "the run is not finished (status stopped): these are the weights of epoch 2 of 2"
+    assert found.text == "the run is not finished (status stopped): these weights are from epoch 2 of 2"
     assert predict(run, "test:0").findings == []
 
 
@@ -316,12 +316,12 @@ def test_behind_a_front_end_the_picture_that_the_encoder_sees_is_shown(
     seen = as_seen(opened.model.encoder, x)
     assert seen is not None
     torch.testing.assert_close(pixels, seen[0, 0], atol=0.5 / 255 + 1e-4, rtol=0)
-    with pytest.raises(RunError, match=r"seen\.png exists already"):
+    with pytest.raises(RunError, match=r"seen\.png already exists"):
         (tmp_path / "out" / "000-test-3.safetensors").unlink()
         predict(run, "test:3", save=tmp_path / "out")
     assert main(["predict", str(run), "test:3", "--save", str(tmp_path / "again")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "behind the front end local_contrast (s = 2, a = 0.1)" in said and "which stays here:" in said
+    assert "after the front end local_contrast (s = 2, a = 0.1)" in said and "which does not leave the device:" in said
 
 
 def test_without_a_front_end_nothing_is_said_of_one(small_run: Make, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_pairs_are_of_one_class_and_no_image_stands_twice() -> None:
 def test_who_owns_no_training_images_cannot_learn_what_members_are(threat: str) -> None:
     row = row_of(subject(LEAKY), MembershipOptions(), threat=THREATS[threat])
     assert (row.outcome, row.scores) == ("not_applicable", {})
-    assert "owns no images that were trained on" in row.reason
+    assert "owns no training images" in row.reason
 
 
 def test_few_pairs_are_not_judged() -> None:
@@ -307,7 +307,7 @@ def test_few_pairs_are_not_judged() -> None:
     row = row_of(subject(LEAKY, data=data), MembershipOptions())
     assert (row.outcome, row.reason) == (
         "not_applicable",
-        "membership needs 20 pairs of images of one class, and there are 12",
+        "membership needs 20 pairs of images of one class, but there are 12",
     )
 
 
@@ -377,11 +377,11 @@ def test_probes_are_rows_on_disk_and_sentences(tmp_path: Path) -> None:
     assert ledger.result() == result
     assert set(ledger.scores("membership").values) == {"auc", "balanced_accuracy"}
     who, labels, member = ("; ".join(other_numbers(row)) for row in result.rows[1:])
-    assert "the true one of 40 candidates comes first: 100.0 [100.0, 100.0] % (chance 2.5 %)" in who
+    assert "true image ranked first among 40 candidates: 100.0 [100.0, 100.0] % (chance 2.5 %)" in who
     assert "median rank 1 (chance 20.5)" in who
-    assert "labels a class 4: accuracy" in labels
+    assert "labels per class 4: accuracy" in labels
     assert "(chance 25.0 %)" in labels
-    assert "members told from others: AUC 0." in member
+    assert "members against non-members: AUC 0." in member
     console = Console(file=io.StringIO(), width=400, record=True)
     print_summary([result], console)
     said = console.export_text()
@@ -401,7 +401,7 @@ def test_unequal_classes_are_told_beside_the_accuracy(tmp_path: Path) -> None:
     result = audit(subject(LEAKY, server=First(), data=unequal), suite, out=tmp_path / "a", progress=silent)
     assert result.known_accuracy.mean == 30 / 60
     assert result.known_accuracy.balanced == 1 / 4
-    assert "accuracy is 50.0 %, and 25.0 % where every class counts the same" in " ".join(result.warnings)
+    assert "accuracy is 50.0 %, balanced accuracy 25.0 %" in " ".join(result.warnings)
     equal = audit(subject(LEAKY, server=First()), suite, out=tmp_path / "b", progress=silent)
     assert "unbalanced" not in {item.code for item in equal.findings}
 

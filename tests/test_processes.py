@@ -306,7 +306,7 @@ class KillTheSecondProcess:
 def test_a_killed_process_ends_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = settings_of(tiny, processes=3, **{"training.batch_size": 30})
     started = time.monotonic()
-    with pytest.raises(TrainingError, match=r"process 2 of 3 ended without a word \(SIGKILL\).*--resume"):
+    with pytest.raises(TrainingError, match=r"process 2 of 3 ended unexpectedly \(SIGKILL\).*--resume"):
         train("demo-none", settings, out=tmp_path / "run", modules=modules(), progress=KillTheSecondProcess())
     assert time.monotonic() - started < 120
     assert multiprocessing.active_children() == []
@@ -340,7 +340,7 @@ def stay_away(world: World) -> None:
 def test_a_process_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attncem.training.processes, "PATIENCE", timedelta(seconds=2))
     monkeypatch.setattr(attncem.training.processes, "END_SECONDS", 1.0)
-    lost = pytest.raises(TrainingError, match="process 1 of 2 lost the others")
+    lost = pytest.raises(TrainingError, match="process 1 of 2 lost contact with the others")
     with joined(2, CPU, stay_away, ()) as world, lost:
         world.from_first(0)
     assert multiprocessing.active_children() == []

@@ -102,12 +102,12 @@ def test_idx_files_come_back(tmp_path: Path, compressed: bool) -> None:
 @pytest.mark.parametrize(
     ("number", "content", "word"),
     [
-        (0, b"", "no idx file"),
+        (0, b"", "not an idx file"),
         (0, idx_bytes(pixels(40, 28, 28))[:-1], "is damaged"),
         (0, idx_bytes(pixels(40, 28, 28)) + b"x", "is damaged"),
         (2, idx_bytes(pixels(20, 32, 32)), "another data set"),
         (2, idx_bytes(pixels(0, 28, 28)), "is damaged"),
-        (1, idx_bytes(pixels(40, 28, 28)), "no idx file"),
+        (1, idx_bytes(pixels(40, 28, 28)), "not an idx file"),
         (3, idx_bytes(np.array(labels_for(20, 11), np.uint8)), "label 10 at 10"),
     ],
 )
@@ -434,7 +434,7 @@ def test_no_more_is_unpacked_than_the_head_says(tmp_path: Path, monkeypatch: pyt
     asked: list[int] = []
     read = gzip.GzipFile.read
     monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: asked.append(size) or read(self, size))
-    refused("fashion_mnist", tmp_path, bomb, "more of data, its head says 31360")
+    refused("fashion_mnist", tmp_path, bomb, "more of data, its header says 31360")
     assert asked == [16, 31361]
 
 
@@ -442,7 +442,7 @@ def test_a_head_that_promises_too_much_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "fashion-mnist"
     write_fashion(folder)
     (folder / IDX_FILES[0]).write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**32 - 1, 28, 28))
-    refused("fashion_mnist", tmp_path, folder / IDX_FILES[0], "its head says 3367254359280 bytes")
+    refused("fashion_mnist", tmp_path, folder / IDX_FILES[0], "its header says 3367254359280 bytes")
 
 
 def test_pipes_in_place_of_files_are_named(tmp_path: Path) -> None:
@@ -451,5 +451,5 @@ def test_pipes_in_place_of_files_are_named(tmp_path: Path) -> None:
     for pipe in (tmp_path / "cifar-100-python" / "train", tmp_path / "fashion-mnist" / f"{IDX_FILES[0]}"):
         pipe.unlink()
         os.mkfifo(pipe)
-    refused("cifar100", tmp_path, "train is no regular file")
+    refused("cifar100", tmp_path, "train is not a regular file")
     refused("fashion_mnist", tmp_path, IDX_FILES[0], "expected a file")

@@ -69,10 +69,10 @@ def test_a_row_says_what_an_attacker_removes_and_how_sure_that_is(tmp_path: Path
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"made": [row("ridge", 0.02, outcome="failed", reason="x", scores={})]}, "no attack has a result"),
+        ({"made": [row("ridge", 0.02, outcome="failed", reason="x", scores={})]}, "No attack on none has a result"),
         ({"made": rows(0.05), "accuracy": score(0.26)}, "near chance: nothing can be said"),
-        ({"made": rows(0.06)}, "no attack of this suite does better than the blind floor"),
-        ({"made": [row("ridge", 0.02)]}, "There is no blind guess in the audit to compare"),
+        ({"made": rows(0.06)}, "no attack of this suite beats the blind floor"),
+        ({"made": [row("ridge", 0.02)]}, "The audit has no blind guess to compare"),
     ],
 )
 def test_what_cannot_be_said_is_not_said(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
@@ -126,7 +126,7 @@ def test_what_all_models_share_is_said_once(tmp_path: Path) -> None:
     assert [found.about for found in first(both)] == ["none", "kmeans, λ\u00a016"]
     audit = make_audit("gated", subject={"channel": [{"name": "rounding", "step": 0.5}]})
     other = replace(both[0], run=replace(both[0].run, label="other"), audits={AuditKind.of(audit.plan): audit})
-    assert "· channel of each model: see above ·" in first_screen.shared_facts(methods([both[1], other]))
+    assert "· channel per model, see above ·" in first_screen.shared_facts(methods([both[1], other]))
     assert [found.about for found in first([both[1], other])] == [
         "kmeans, λ\u00a016 · channel gaussian σ\u00a00.1",
         "none · channel rounding step=0.5",
@@ -293,4 +293,4 @@ def test_the_commands_that_made_it_are_shown_and_understood(tmp_path: Path) -> N
         _parser()[0].parse_known_args(shlex.split(line)[1:])
     assert catalogue("report.commands.own", names="") not in page
     own = make_run(tmp_path, "kmeans", audits=[make_audit("kmeans", suite="mine")])
-    assert "Of mine the audits know the name alone" in commands.own_names([load_run(own)])
+    assert "The audits store only the names of mine" in commands.own_names([load_run(own)])

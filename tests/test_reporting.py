@@ -162,12 +162,12 @@ def test_page_tells_the_story(page_of_runs: str) -> None:
     assert [name for name in page.ids if name in order] == order
     assert page.tags.count("svg") == 2 + 4 + 4 + 1, "trade-off for wide and narrow, training, health of gated, attacks"
     assert "Health of the surrogates" in words
-    assert "Share of a class that attention rests on warning below 0.1" in words
+    assert "Effective share of a class under attention warning below 0.1" in words
     assert catalogue("figure.health.skipped") not in words, "0 throughout"
     assert not any(key in words for key in ("rob_loss", "intra_mse", "effective_samples")), "plain names"
     assert words.count("▼ 0.0") == 3
     assert "sha256" not in words
-    assert f"of the weights epoch-00009 (fingerprint {FINGERPRINT[:12]}): 1000 evaluation images" in words
+    assert f"weights epoch-00009 (fingerprint {FINGERPRINT[:12]}): 1000 evaluation images" in words
 
 
 def test_every_measure_has_its_column_and_its_meaning(page_of_runs: str) -> None:
@@ -520,7 +520,7 @@ def test_the_page_shows_what_is_protected(tmp_path: Path) -> None:
     ], "of the newer audit alone"
     assert f"0.0040; blind guess 0.0400 ({evil})" in words
     assert page.tags.count("script") == 2
-    assert "Below 25 % left most was recovered, from 75 % on it is largely protected" in words
+    assert "Below 25 % left, most was recovered; from 75 % on, it is largely protected" in words
 
 
 def test_older_audits_are_shown_without_what_they_lack(page_of_runs: str) -> None:
@@ -569,7 +569,7 @@ def test_newest_audit_of_each_suite_and_threat_is_kept(tmp_path: Path) -> None:
     text = read([run], tmp_path)
     assert "none · quick · train" in text
     assert "Threat model</th>" in text
-    assert "compare only like with like" in text
+    assert "compare only rows that agree in them" in text
 
 
 def test_last_made_audit_wins_and_validation_is_no_result(tmp_path: Path) -> None:
@@ -606,9 +606,9 @@ def test_audits_of_other_weights_or_runs_are_left_out_by_name(tmp_path: Path) ->
     view = load_run(run)
     assert [Path(audit.folder).name for audit in view.results] == ["quick-audit-3"]
     first, second, third = view.run.left_out
-    assert "the audit quick-audit is of other weights of this run (epoch-00003, fingerprint aaaaaaaaaaaa)" in first
-    assert "the audit quick-audit-2 is of another run (elsewhere, weights epoch-00003" in second
-    assert "the audit own-encoder is of another run (encoder, weights a foreign encoder" in third
+    assert "the audit quick-audit is for other weights of this run (epoch-00003, fingerprint aaaaaaaaaaaa)" in first
+    assert "the audit quick-audit-2 is for another run (elsewhere, weights epoch-00003" in second
+    assert "the audit own-encoder is for another run (encoder, weights a foreign encoder" in third
     words = words_of([run], tmp_path)
     assert all(said in words for said in view.run.left_out)
 
@@ -636,11 +636,11 @@ def test_audits_of_an_older_version_say_how_to_make_them_anew(tmp_path: Path) ->
         (run / "audits" / name).write_text("{}")
     (run / "audits" / "quick-train-validation.json").write_text("{}")
     assert load_run(run).run.left_out == [
-        "left out: full-held_out-2.json was written by attncem 0.1 and is no longer read: "
-        "attncem audit none --suite full --threat held_out makes it anew",
-        "left out: mine.json was written by attncem 0.1 and is no longer read: attncem audit none makes it anew",
-        "left out: quick-train.json was written by attncem 0.1 and is no longer read: "
-        "attncem audit none --suite quick --threat train makes it anew",
+        "omitted: full-held_out-2.json was written by attncem 0.1 and can no longer be read: run "
+        "attncem audit none --suite full --threat held_out again",
+        "omitted: mine.json was written by attncem 0.1 and can no longer be read: run attncem audit none again",
+        "omitted: quick-train.json was written by attncem 0.1 and can no longer be read: run "
+        "attncem audit none --suite quick --threat train again",
     ], "quick under held_out was made anew, and validation is no result"
     assert "quick-train.json was written by attncem 0.1" in words_of([run], tmp_path)
 
@@ -673,12 +673,12 @@ def test_the_page_says_how_to_read_the_probes_it_shows(tmp_path: Path) -> None:
     audit = make_audit(made=[*rows(0.01), shown, absent, odd])
     audit = replace(audit, plan=replace(audit.plan, reference="plain 0123"))
     words = words_of([make_run(tmp_path, audits=[audit])], tmp_path)
-    assert "by the pictures of “ridge”" in words
-    assert "in pixels the true one of 100 candidates comes first: 25.0 [24.0, 26.0] % (chance 1.0 %)" in words
+    assert "from the reconstructions of “ridge”" in words
+    assert "by pixels, true image ranked first among 100 candidates: 25.0 [24.0, 26.0] % (chance 1.0 %)" in words
     assert catalogue("report.reading.probes.text") in words
     assert catalogue("report.reading.probe.reidentification_by_picture.text") in words
     assert catalogue("report.reading.probe.membership.text") not in words, "it has no result"
-    assert "Ranks in features are those of plain 0123." in words
+    assert "Ranks by features use the reference plain 0123." in words
     bare = words_of([make_run(tmp_path / "bare", audits=[make_audit(made=rows(0.01))])], tmp_path)
     assert catalogue("report.reading.probes.text") not in bare
 
@@ -720,7 +720,7 @@ def test_an_audit_without_a_result_is_shown(tmp_path: Path, made: list[Row]) -> 
     audit = make_audit(made=made)
     run = make_run(tmp_path, audits=[audit])
     words = words_of([run], tmp_path)
-    assert "On none no attack has a result, so nothing is known about what it leaks." in words
+    assert "No attack on none has a result, so nothing is known about what it leaks." in words
     assert "none 91.0 [90.1, 91.9] no result" in words
     assert "The audits hold no images." in words
     assert catalogue("report.guesses.lead") not in words
@@ -754,7 +754,7 @@ def test_each_class_has_its_most_exposed_images(tmp_path: Path) -> None:
     assert make_audit(made=[failed("ridge")]).risk is None
 
 
-# Asking again, and what an error is worth.
+# Repeated releases, and what an error is equivalent to.
 
 
 def asking_rows(*errors: tuple[int, int, float]) -> list[Row]:
@@ -777,12 +777,17 @@ UNITS = Units(
 def test_the_page_shows_what_asking_again_gives(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*FRESH))])
     words = words_of([path], tmp_path)
-    assert "Asking again helps: 256 releases of an image take 60.0 [60.0, 60.0] % off the error of “ridge”." in words
-    assert "16 releases of an image whose pixels move by up to 1/255 take 40.0 [40.0, 40.0] % off the error" in words
+    assert (
+        "Repeated releases help: 256 releases of an image lower the error of “ridge” by 60.0 [60.0, 60.0] %." in words
+    )
+    assert (
+        "16 releases of an image whose pixels change by up to 1/255 lower the error of “ridge” by 40.0 [40.0, 40.0] %"
+        in words
+    )
     assert "ridge 1 0.0300 [0.0288, 0.0312] –" in words
     assert "ridge x4 4 0.0220 [0.0211, 0.0229] 26.7 [26.7, 26.7]" in words
     assert "ridge x16 jitter 16, ±1 0.0180 [0.0173, 0.0187] 40.0 [40.0, 40.0]" in words
-    assert "who sees 256 releases of an image takes 60 % off the error of ridge" in words
+    assert "an attacker with 256 releases of an image lowers the error of ridge by 60 %" in words
     page = read([path], tmp_path)
     assert 'href="#asking"' in page and 'id="asking"' in page
     assert "none, 256: 0.0120" in page and "none, 16, ±1: 0.0180" in page, "told to who cannot see the figure"
@@ -800,19 +805,24 @@ def test_rows_that_saw_more_are_not_the_strongest(tmp_path: Path) -> None:
     print_summary([entry.audit], console)
     head, _, told = console.export_text().partition("floor: class mean")
     assert "decoder small" in head and "ridge" not in head
-    assert "none: Asking again helps: 256 releases" in told
+    assert "none: Repeated releases help: 256 releases" in told
 
 
 def test_a_flat_row_is_told_as_flat(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=[make_audit(made=asking_rows(*KEYED))])
     (entry,) = entries([load_run(path)])
     said = asking.describe(entry.audit)
-    assert said.startswith("Asking again does not help: 256 releases of the very same image take 0.0 [0.0, 0.0] % off")
-    assert "16 releases of an image whose pixels move by up to 1/255 take 40.0" in said
+    assert said.startswith(
+        "Repeated releases do not help: 256 releases of the same image lower the error of “ridge” by 0.0 [0.0, 0.0] %"
+    )
+    assert "16 releases of an image whose pixels change by up to 1/255 lower the error of “ridge” by 40.0" in said
     assert codes(entry.audit.findings) == ["jitter_helps"]
     still = make_run(tmp_path, "kmeans", audits=[make_audit("kmeans", asking_rows((4, 0, 0.03), (16, 1, 0.0299)))])
     (entry,) = entries([load_run(still)])
-    assert "pixels move by up to 1/255 do not help: they take 0.3 [0.3, 0.3] % off" in asking.describe(entry.audit)
+    assert (
+        "pixels change by up to 1/255 do not help: they lower the error of “ridge” by 0.3 [0.3, 0.3] %"
+        in asking.describe(entry.audit)
+    )
     assert codes(entry.audit.findings) == []
 
 
@@ -827,7 +837,7 @@ def test_points_of_the_figure(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_where_nothing_asks_again(runs: list[Path], page_of_runs: str) -> None:
-    assert "Asking again" not in plain_words(page_of_runs)
+    assert "Repeated releases" not in plain_words(page_of_runs)
     assert figures.asking_curves(entries(load_runs(runs))) == []
 
 
@@ -851,7 +861,7 @@ def test_errors_are_shown_in_human_units(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=300, record=True)
     print_summary([make_audit(units=UNITS)], console)
     said = (
-        "none: MSE 0.0104 tells an attacker as much as a thumbnail of 8×8 pixels, or more than 32 principal components"
+        "none: MSE 0.0104 gives an attacker as much as a thumbnail of 8×8 pixels, or more than 32 principal components"
     )
     assert said in console.export_text()
 
@@ -903,7 +913,7 @@ def test_print_summary_fits_80_columns(name: str) -> None:
     text = " ".join(" ".join(lines).split())
     for whole in ("123456.7", "train", "reliable)", "floor: class mean", "no result", "0.0104", "20.4"):
         assert whole in text
-    assert "structure error 0.0200, 50 % of a blind guess’s is left. An attacker recovers shape in part" in text
+    assert "structure error 0.0200, 50 % of a blind guess’s. An attacker recovers shape in part" in text
     assert "kmeans: structure" not in text, "an older audit"
 
 
@@ -942,7 +952,7 @@ def test_sick_surrogate_is_reported(tmp_path: Path, last: dict[str, Any], expect
     run = make_run(tmp_path, "gated", **last)
     (said,) = health.run_warnings(load_run(run))
     assert expected in said
-    assert re.match(r"training, \w+: epoch 9\.\d+ on: .*\. What to do: \S", said)
+    assert re.match(r"training, \w+: from epoch 9\.\d+ on: .*\. What to do: \S", said)
     words = words_of([run], tmp_path)
     assert "Read these warnings first" in words
     assert said in words
@@ -1002,13 +1012,16 @@ def test_a_family_of_decoders_has_a_table(tmp_path: Path) -> None:
     made = rows(0.01, decoder={"verdict": Verdict(family=family[:-1])})
     run = make_run(tmp_path, audits=[make_audit(made=made)])
     page = read([run], tmp_path)
-    assert page.count("MSE on the attacker’s own validation images by width and number of own images") == 1
+    assert (
+        page.count("MSE on the attacker’s validation images, by width and by number of images that the attacker owns")
+        == 1
+    )
     table = page[page.index('id="table-family-0"') :].partition("</table>")[0]
     cells = re.findall(r"<td[^>]*><span>(.*?)</span></td>", table)
     assert cells == ["0.0312", '<span class="best">0.0287</span>', "0.0316", "–"], "by width, then by own images"
     (tmp_path / "other").mkdir()
     without = make_run(tmp_path / "other", audits=[make_audit(made=rows(0.01))])
-    assert "by width and number of own images" not in read([without], tmp_path / "other")
+    assert "by width and by number of images that the attacker owns" not in read([without], tmp_path / "other")
 
 
 def test_what_samples_say_stands_beside_their_row_alone(tmp_path: Path) -> None:
@@ -1016,7 +1029,7 @@ def test_what_samples_say_stands_beside_their_row_alone(tmp_path: Path) -> None:
     further = {"spread": score(0.0093), "sample_mse": score(0.021), "sample_edges": score(0.45)}
     made.append(replace(made[-1], name="flow", method="flow", scores=made[-1].scores | further))
     page = words_of([make_run(tmp_path, audits=[make_audit(made=made)])], tmp_path)
-    said = "samples: spread 0.0093 beside an MSE of 0.0100 (equal where they are calibrated); "
+    said = "samples: spread 0.0093, MSE 0.0100 (equal if the samples are calibrated); "
     assert page.count(f"{said}MSE of a sample 0.0210; edge similarity of a sample 0.450") == 1
     assert page.count("samples: spread") == 1
 
@@ -1025,7 +1038,7 @@ def test_a_budget_that_is_given_is_told_beside_the_row_alone(tmp_path: Path) -> 
     given = {"verdict": Verdict(num_parameters=711_539, fixed_budget=True)}
     run = make_run(tmp_path, audits=[make_audit(made=rows(0.01, decoder=given))])
     assert health.run_findings(load_run(run)) == []
-    assert words_of([run], tmp_path).count("whether more would gain was not asked") == 1
+    assert words_of([run], tmp_path).count("a larger budget was not tried") == 1
 
 
 def test_status_and_findings_of_audits_are_passed_on(tmp_path: Path) -> None:
@@ -1091,7 +1104,7 @@ def test_comparison_findings() -> None:
         ({"threat": with_releases(THREATS["held_out"], 16)}, "threat models"),
     ):
         (found,) = health.comparison_findings([audit, make_audit(**change)])
-        assert found.text == f"the rows differ in their {aspect}: compare only like with like"
+        assert found.text == f"the rows differ in their {aspect}: compare only rows that agree in them"
     assert codes(health.comparison_findings([audit, make_audit(device="gpu")])) == ["devices_differ"]
 
 
@@ -1114,8 +1127,8 @@ def test_verdict_never_praises_a_useless_model(tmp_path: Path) -> None:
 
 def test_verdict_says_when_nothing_beats_the_floor(tmp_path: Path) -> None:
     said, silent = sentences(tmp_path, make_audit(made=rows(0.06)), make_audit(made=rows(0.06), accuracy=None))[:2]
-    assert "On none (accuracy 91.0 %) no attack of this suite does better than the blind floor (“class mean”" in said
-    assert "On none no attack of this suite does better than the blind floor" in silent
+    assert "On none (accuracy 91.0 %) no attack of this suite beats the blind floor (“class mean”" in said
+    assert "On none no attack of this suite beats the blind floor" in silent
 
 
 def test_verdict_without_floors(tmp_path: Path) -> None:
@@ -1146,12 +1159,12 @@ def test_every_threat_model_is_described() -> None:
     assert len(set(said)) == len(said)
     many = wording.describe_threat(with_releases(THREATS["train"], 16))
     assert many == (
-        "The adversary knows the encoder, knows the channel, may have any image released by the client, owns the "
+        "The adversary knows the encoder, knows the channel, can query the client with any image, owns the "
         "training images, and sees 16 releases of each image."
     )
     assert "cannot query the client" in wording.describe_threat(THREATS["no_access"])
     moved = wording.describe_threat(replace(THREATS["train"], releases_per_input=4, jitter=2))
-    assert moved.endswith("and sees 4 releases, each with pixels off by up to 2/255, of each image.")
+    assert moved.endswith("and sees 4 releases, each with pixels changed by up to 2/255, of each image.")
 
 
 def test_a_far_floor_does_not_flatten_the_trade_off(tmp_path: Path) -> None:
@@ -1184,16 +1197,16 @@ def report_row(run: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("ratios", "said"),
     [
-        ([2.0, 40.0, 3.14159], "(signal to noise): 2 to 40, median 3.1."),
-        ([0.5, None], "0.5 to 0.5, median 0.5; 1 of 2 channels are released as they are."),
-        ([None, None], "Every channel of z is released as it is"),
+        ([2.0, 40.0, 3.14159], "(its variance over the noise that the channel adds): 2 to 40, median 3.1."),
+        ([0.5, None], "0.5 to 0.5, median 0.5; 1 of 2 channels are released unchanged."),
+        ([None, None], "Every channel of z is released unchanged"),
         ([], "on cpu."),
     ],
 )
 def test_settings_tell_how_z_stands_against_the_noise(ratios: list[float | None], said: str) -> None:
     told = wording.describe_audit(make_audit(signal_to_noise=ratios))
     assert said in told
-    assert ("signal to noise" in told) == any(ratios)
+    assert ("Signal-to-noise" in told) == any(ratios)
 
 
 def make_explanation(recoveries: list[Recovery], **other: Any) -> Explanation:
@@ -1238,10 +1251,10 @@ def shown(explanation: Explanation, folder: Path) -> tuple[str, str]:
 def test_explanation_shows_the_audits_strongest_attack_first(tmp_path: Path) -> None:
     for said in shown(make_explanation([MEAN, RIDGE, KEPT], audit="quick-train"), tmp_path):
         assert "strongest attack, decoder small, recovers this image worse than the average one: MSE 0.0200" in said
-        assert "class mean, has MSE 0.0500: the attack leaves 40 % of that error" in said.replace("\u00a0", " ")
+        assert "class mean, has MSE 0.0500: the attack’s error is 40 % of that" in said.replace("\u00a0", " ")
         assert said.rindex("decoder small") < said.rindex("ridge") < said.rindex(catalogue("explain.illustration"))
         assert "the audit’s strongest" in said
-        assert "ew validation images of the class circle (2)" in said
+        assert "ew validation images of class circle (2)" in said
         assert "divides a class into 1 clusters; cluster 0 takes 70.0 %" in said.replace("\u00a0", " ")
 
 
@@ -1250,7 +1263,7 @@ def test_explanation_without_an_attack_says_so(tmp_path: Path, recoveries: list[
     for said in shown(make_explanation(recoveries), tmp_path):
         assert catalogue("explain.recovered.no_attack") in said
     for said in shown(make_explanation([RIDGE]), tmp_path):
-        assert "Of the quick attacks ridge comes nearest to this image: MSE 0.0300." in said
+        assert "The best quick attack on this image is ridge: MSE 0.0300." in said
 
 
 def test_explanation_of_an_odd_name_is_harmless(tmp_path: Path) -> None:

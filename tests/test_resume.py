@@ -119,7 +119,7 @@ def test_interrupted_by_the_keyboard(
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"attncem: interrupted; go on later with: attncem train --resume {out}" in errors
+    assert f"attncem: interrupted; resume with: attncem train --resume {out}" in errors
     assert "Traceback" not in errors
     assert RunDirectory.open(out).manifest["status"] == "stopped"
     assert fingerprint(train(resume=out, progress=silent)) == reference("demo")

@@ -87,7 +87,7 @@ def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
 
 def test_an_existing_run_is_not_overwritten(run: RunDirectory) -> None:
     before = (run.path / "manifest.json").read_bytes()
-    with pytest.raises(RunError, match="exists already") as caught:
+    with pytest.raises(RunError, match="already exists") as caught:
         new_run(run.path)
     assert str(run.path) in str(caught.value)
     assert (run.path / "manifest.json").read_bytes() == before
@@ -95,7 +95,7 @@ def test_an_existing_run_is_not_overwritten(run: RunDirectory) -> None:
 
 def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         new_run(tmp_path / "file")
     with pytest.raises(RunError, match="cannot write"):
         new_run(tmp_path / "file" / "below")
@@ -185,7 +185,7 @@ def test_a_run_made_by_another_in_the_meantime_is_spared(run: RunDirectory, monk
     before = sorted(run.path.iterdir())
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.iterdir", listed)
-        with pytest.raises(RunError, match="exists already"):
+        with pytest.raises(RunError, match="already exists"):
             new_run(run.path)
     assert RunDirectory.open(run.path).manifest["name"] == "run"
     assert sorted(run.path.iterdir()) == before
@@ -546,9 +546,9 @@ FACTS = "checkpoints/epoch-00001/checkpoint.json"
         ("manifest.json", {"status": "running", "split": "x"}, "split must be a mapping"),
         ("manifest.json", {"status": "running", "noise_scheme": "x"}, "noise_scheme must be a whole number"),
         ("manifest.json", {"status": "running", "config_sha256": 3}, "config_sha256 must be text"),
-        ("manifest.json", {"status": "running", "training_seconds": 10**400}, "1000.* is no number of JSON"),
+        ("manifest.json", {"status": "running", "training_seconds": 10**400}, "1000.* is not a JSON number"),
         (FACTS, {"epoch": "1"}, "epoch must be a whole number"),
-        (FACTS, {"epoch": 2**63}, "9223372036854775808… is no number of JSON"),
+        (FACTS, {"epoch": 2**63}, "9223372036854775808… is not a JSON number"),
         (FACTS, {"offsets": [1]}, "offsets must be a mapping"),
         (FACTS, {"offsets": {"metrics.jsonl": "1"}}, r"offsets.metrics.jsonl must be a whole number"),
         (FACTS, {"sha256": {"client.safetensors": 1}}, "sha256.client.safetensors must be text"),

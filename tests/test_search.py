@@ -100,7 +100,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
     [
         ({"audit": {"on": "test"}}, "audit.on"),
         ({"methods": {}}, "methods"),
-        ({"methods": {"kmeans": {}}, "space": {}}, "has no space"),
+        ({"methods": {"kmeans": {}}, "space": {}}, "neither it nor the search has a space"),
         ({"methods": {"undefended": {}}}, "this name is taken"),
         ({"undefended": {"space": {"channel.noise_std": [0.1]}}}, "nothing to search"),
         ({"space": {"channel.noise_std": {"low": 1, "high": 1}}}, "must be below"),
@@ -110,7 +110,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
         ({"budget": "soon"}, "budget"),
         ({"levels": {}}, "levels"),
         ({"trails": 3}, "trails"),
-        ({"levels": {"../../mine": 0.1}}, "names no file"),
+        ({"levels": {"../../mine": 0.1}}, "is not a valid name"),
         ({"levels": {"light": 5}}, "between 0 and 1"),
         ({"set": {"seed": 3}}, "seed cannot be set here"),
         ({"methods": {"a/b": TINY["methods"]["kmeans"]}}, "a/b"),
@@ -138,7 +138,7 @@ def test_a_space_that_no_run_can_have_is_refused_before_anything_is_written(
 
 
 def test_fewer_trials_than_methods_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="2 methods need a trial each"):
+    with pytest.raises(ConfigError, match="2 methods need at least one trial each"):
         search(TINY, budget="1", out=tmp_path / "search")
 
 
@@ -353,7 +353,7 @@ def test_a_larger_budget_goes_on_with_the_folder_alone(pretended: type[Pretended
     more = search(tmp_path / "search", budget="6", progress=silent)
     assert [method.trials for method in more.methods] == [3, 3]
     assert len(pretended.states) == 7, "nothing was done twice"
-    with pytest.raises(ConfigError, match="with another budget alone"):
+    with pytest.raises(ConfigError, match="only its budget can be changed"):
         search(tmp_path / "search", ["seed=1"])
 
 
@@ -363,7 +363,7 @@ def test_another_search_and_foreign_folders_are_left_alone(pretended: type[Prete
         run(tmp_path / "search", "2", seed=5)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("…")
-    with pytest.raises(RunError, match="left as it is"):
+    with pytest.raises(RunError, match="was not changed"):
         run(tmp_path / "mine")
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 

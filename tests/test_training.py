@@ -495,12 +495,12 @@ def test_a_run_goes_on_from_its_last_finite_checkpoint(tmp_path: Path, kmeans_ru
 def test_a_run_is_never_overwritten(tmp_path: Path, tiny: dict[str, Any]) -> None:
     run = train_tiny(tmp_path / "run", "demo-none", tiny)
     before = snapshot(run.path)
-    with pytest.raises(RunError, match="exists already and is left as it is"):
+    with pytest.raises(RunError, match="already exists and was not changed"):
         train_tiny(run.path, "demo", tiny)
     assert snapshot(run.path) == before
     occupied = tmp_path / "file"
     occupied.write_text("mine")
-    with pytest.raises(RunError, match="exists already"):
+    with pytest.raises(RunError, match="already exists"):
         train_tiny(occupied, "demo-none", tiny)
     assert occupied.read_text() == "mine"
 
@@ -723,7 +723,7 @@ def test_leftovers_of_kills_are_cleared_by_a_resume(tmp_path: Path, kmeans_run: 
     (run.path / "checkpoints" / "epoch-00003" / "checkpoint.json").unlink()
     train(resume=run, progress=silent)
     assert not list(run.path.rglob(".partial-*"))
-    assert "epoch-00003 was no whole checkpoint" in run.records("problems.jsonl")[0]["problem"]
+    assert "epoch-00003 was an incomplete checkpoint" in run.records("problems.jsonl")[0]["problem"]
     assert fingerprint(run) == fingerprint(kmeans_run)
 
 
@@ -931,8 +931,8 @@ def test_a_run_says_what_it_is_about_and_when_it_knows_how_long(
     split = facts["split"]
     images = f"{split['train']} train, {split['validation']} validation, {split['test']} test"
     assert first == f"train demo-gated: fashion_mnist_mini ({images})"
-    assert second == f"  small_cnn, cut 2; z 8×4×4, {facts['bytes_per_query']} bytes a query; cpu, threads 1"
-    assert third == "  epochs 1 to 3: how long is told after the first"
+    assert second == f"  small_cnn, cut 2; z 8×4×4, {facts['bytes_per_query']} bytes per query; cpu, threads 1"
+    assert third == "  epochs 1 to 3: time estimate follows after the first epoch"
     assert sum(bool(re.fullmatch(r"train demo-gated: about [\d.]+ s left", line)) for line in lines) == 1
 
 

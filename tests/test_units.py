@@ -206,5 +206,5 @@ def test_one_image_is_measured_by_its_own_ladders(small_run: Callable[..., Path]
     x = opened.data.test.get(slice(3, 4))[0]
     assert found.units == human_units(x, opened.data.train)
     best = min(row.mse for row in found.recoveries if row.kind == "attack")
-    assert f"Of this image that is {describe(found.units, best)}." in describe_recovery(found)
-    assert "Of this image" not in " ".join(describe_recovery(replace(found, units=None)))
+    assert f"For this image that is {describe(found.units, best)}." in describe_recovery(found)
+    assert "For this image" not in " ".join(describe_recovery(replace(found, units=None)))

@@ -22,7 +22,7 @@ from attncem.config.options.attention import GatedOptions, HybridOptions, SlotOp
 from attncem.config.options.run import RunConfig
 from attncem.config.options.surrogate_base import VariantOptions, presets
 from attncem.records.runs import RunDirectory
-from attncem.training.capture import Beside
+from attncem.training.capture import SideStream
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.surrogates.slot import SlotCrossAttentionCEM
 from attncem.training.train import _Trainer, train
@@ -110,7 +110,7 @@ def pairs() -> list[tuple[str, str, str]]:
 def test_another_name_over_values_that_are_written_out_is_refused(name: str, variant: str, other: str) -> None:
     resolved = load_config("demo", [f"surrogate.name={name}", f"surrogate.variant={variant}"]).config
     assert load_config(resolved).config == resolved
-    with pytest.raises(ConfigError, match=rf"variant={other} is only a name here, the values are those of variant"):
+    with pytest.raises(ConfigError, match=rf"variant={other} does not match its values, which are those of variant"):
         load_config(resolved, [f"surrogate.variant={other}"])
 
 
@@ -120,13 +120,13 @@ def test_the_refusal_names_the_values_and_what_they_should_be(tmp_path: Path) ->
     with pytest.raises(ConfigError) as error:
         load_config(file)
     said = str(error.value)
-    assert "the values are those of variant ours (" in said and "set variant=ours" in said
+    assert "which are those of variant ours (" in said and "set variant=ours" in said
     assert "statistic=capacity, not softplus" in said and "dimension_gate=false, not true" in said
 
 
 def test_a_name_is_refused_when_one_more_value_was_changed_before() -> None:
     changed = load_config("demo", ["surrogate.learn=fit"]).config
-    with pytest.raises(ConfigError, match="variant=000 is only a name here"):
+    with pytest.raises(ConfigError, match="variant=000 does not match its values"):
         load_config(changed, ["surrogate.variant=000"])
 
 
@@ -286,8 +286,8 @@ def test_adam_counts_the_steps_in_which_it_fits(tmp_path: Path, tiny: dict[str, 
 
 def own_step(trainer: _Trainer, z: Tensor, y: Tensor, now: float) -> None:
     trainer.objective.set_rates(now)
-    with Beside() as beside:
-        trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, beside)
+    with SideStream() as side:
+        trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, side)
 
 
 def test_the_first_update_after_a_warm_up_is_that_without_one(tiny: dict[str, Any]) -> None:

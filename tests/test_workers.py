@@ -76,7 +76,7 @@ def brief_of(run: Path, **other: Any) -> Brief:
 @pytest.mark.slow
 def test_a_worker_that_cannot_begin_says_why(small_run: Callable[..., Path]) -> None:
     brief = brief_of(small_run("demo"), fingerprint="another")
-    with pytest.raises(RunError, match=r"could not begin: .* has changed since the audit began"):
+    with pytest.raises(RunError, match=r"could not start: .* has changed since the audit began"):
         list(measured_beside(brief, {"grey": GreyOptions()}, silent))
 
 
@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_costs_its_row_alone(small_run: Callable[..., Pa
     assert next(found).row.name == "grey"
     (worker,) = children(os.getpid())
     os.kill(worker, signal.SIGKILL)
-    with pytest.raises(RunError, match=r"worked on long ended \(SIGKILL\); the rows that were finished are kept"):
+    with pytest.raises(RunError, match=r"worked on long ended \(SIGKILL\); finished rows are kept"):
         next(found)
     assert children(os.getpid()) == []
 

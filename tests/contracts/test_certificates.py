@@ -231,7 +231,7 @@ def test_a_foreign_channel_has_a_law_that_nobody_knows() -> None:
     opened = subject(LEAKY)
     opened.model.channel = Own()
     row = judged("leakage", Case(opened, THREATS["train"]))
-    assert (row.outcome, row.reason) == ("not_applicable", "none: the law of the channel Own is not known")
+    assert (row.outcome, row.reason) == ("not_applicable", "none: the distribution of the channel Own is not known")
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
@@ -256,7 +256,7 @@ def test_pixels_that_move_are_another_question() -> None:
 def test_a_fresh_mask_before_keyed_noise_shows_z_without_noise() -> None:
     case = case_of(LEAKY, "dropout before", with_releases(THREATS["train"], 4))
     case.model.channel.bind(bytes(range(32)), "")  # type: ignore[operator]
-    assert "fresh draw before keyed noise" in judged("leakage", case).reason
+    assert "fresh noise before keyed noise" in judged("leakage", case).reason
     once = case_of(LEAKY, "dropout before")
     once.model.channel.bind(bytes(range(32)), "")  # type: ignore[operator]
     assert judged("leakage", once).ok

@@ -536,7 +536,7 @@ def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"penalties": [{"name": "adversarial"}] * 2}, "penalties.1.name=adversarial: it stands in the list already"),
+        ({"penalties": [{"name": "adversarial"}] * 2}, "penalties.1.name=adversarial: it is already in the list"),
         ({"penalties": {"name": "nopeek"}}, "adversarial, distance_correlation"),
         ({"penalties": {"name": "adversarial", "warmup_epochs": 20}}, "penalties.0.warmup_epochs=20 leaves no epoch"),
         ({"penalties": {"name": "adversarial", "steps": 0}}, "penalties.0.steps"),

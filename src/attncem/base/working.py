@@ -33,7 +33,7 @@ class WorkerEnded(RunError):
     """A process ended in the middle of its work; ``how`` is a signal's name or an exit code."""
 
     def __init__(self, whose: str, how: str) -> None:
-        super().__init__(f"a process of {whose} ended without a word ({how}): killed, or out of memory?")
+        super().__init__(f"a process of {whose} ended unexpectedly ({how}): killed, or out of memory?")
         self.how = how
 
 

@@ -77,14 +77,14 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
     campaign = CampaignFolder.open(folder)
     views = campaign.views()
     if campaign.is_running() or any(view.state == "running" for view in views):
-        raise RunError(f"{folder} is running: attncem campaign stop {folder} ends it, and it can go on afterwards")
+        raise RunError(f"{folder} is running: attncem campaign stop {folder} stops it; it can be resumed")
     begun = [view.cell.id for view in views if (view.state == "done" if results_only else view.state != "planned")]
     unfinished = [] if results_only else [view.cell for view in views if view.state != "done"]
     needed = {name for cell in unfinished for name in needs(campaign.campaign, campaign.plan, cell)}
     whole = {cell.id for cell in unfinished} | needed
     with explain_os_error(archive, "no archive was made; choose another place"):
         if os.path.lexists(archive):
-            raise RunError(f"{archive} exists already and is left as it is; choose another name")
+            raise RunError(f"{archive} already exists and was not changed; choose another name")
         archive.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(archive.parent)
         try:

@@ -91,7 +91,7 @@ def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
     missing, problems = campaign.missing_audits(cell.id), list[str]()
     run = campaign.run_path(cell.id)
     if missing and not checkpoint_names(run / "checkpoints"):
-        raise RunError(f"{run} has no weights: it came as results alone, and can be audited where it was trained")
+        raise RunError(f"{run} has no weights: only its results were imported; audit it where it was trained")
     for asked in campaign.campaign.audits:
         if asked.key in missing:
             result = audit_run(run, asked, progress, reference=_reference(campaign, cell, asked))
@@ -111,7 +111,7 @@ def _reference(campaign: CampaignFolder, cell: Cell, asked: CampaignAudit) -> Pa
         return None
     partner = campaign.plan.partner(cell, asked.reference)
     if partner is None:
-        raise RunError(f"reference={asked.reference}: no single run of this arm stands beside {cell.id}")
+        raise RunError(f"reference={asked.reference}: no single run of this arm matches {cell.id}")
     return campaign.run_path(partner.id)
 
 
@@ -146,7 +146,7 @@ def _with_equal_time(campaign: CampaignFolder, cell: Cell, config: RunConfig, pr
 def _scale(campaign: CampaignFolder, cell: Cell, config: RunConfig, arm: str) -> EqualTime:
     partner = campaign.plan.partner(cell, arm)
     if partner is None:
-        raise RunError(f"equal_time_to={arm}: no single run of this arm stands beside {cell.id}")
+        raise RunError(f"equal_time_to={arm}: no single run of this arm matches {cell.id}")
     run = RunDirectory.open(campaign.run_path(partner.id))
     if not run.is_finished:
         raise RunError(f"equal_time_to={arm}: {partner.id} is not trained yet")

@@ -44,7 +44,7 @@ def run_demo(
 
     folder = Path(out) if out is not None else free_path("runs", "demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+        raise RunError(f"{folder} already exists and was not changed; choose another --out")
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers}: at least 1 process is needed")
     arms = load_campaign("demo").arms.values()

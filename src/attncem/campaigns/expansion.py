@@ -33,13 +33,13 @@ def expand(campaign: Campaign) -> list[PlannedCell]:
     points = [(name, point) for name, arm in campaign.arms.items() for point in _points(campaign, arm)]
     count = len(points) * len(campaign.seed_list)
     if count > MOST_CELLS:
-        raise ConfigError(f"{count} cells: {MOST_CELLS} are the most that a campaign may have")
+        raise ConfigError(f"{count} cells: a campaign may have at most {MOST_CELLS}")
     cells = [plan_cell(campaign, *place, seed) for seed in campaign.seed_list for place in points]
     for audit in campaign.audits:
         audit.rows()
     twice = [name for name, times in Counter(planned.cell.id.lower() for planned in cells).items() if times > 1]
     if twice:
-        raise ConfigError(f"two cells would have the same name, {twice[0]}: a value stands in a grid twice")
+        raise ConfigError(f"two cells would have the same name, {twice[0]}: a grid lists a value twice")
     _check_partners(campaign, [planned.cell for planned in cells])
     return cells
 
@@ -85,7 +85,7 @@ def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
     for key, arm in {"equal_time_to": campaign.equal_time_to, **named}.items():
         lonely = (cell for cell in cells if arm is not None and cell.arm != arm and plan.partner(cell, arm) is None)
         if arm is not None and (cell := next(lonely, None)):
-            raise ConfigError(f"{key}={arm}: not exactly one of its runs stands beside {cell.id}: their grids differ")
+            raise ConfigError(f"{key}={arm}: not exactly one of its runs matches {cell.id}: their grids differ")
 
 
 def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:

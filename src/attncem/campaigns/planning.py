@@ -100,7 +100,7 @@ def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> As
     """The folder and the cells that are meant. ConfigError or RunError where they cannot be."""
     if isinstance(source, str | Path) and (Path(source) / PLANNED).is_file():
         if overrides or out is not None:
-            raise ConfigError(f"{source} is a campaign's folder: change it by its YAML, with --out {source}")
+            raise ConfigError(f"{source} is a campaign's folder: change its YAML and plan it with --out {source}")
         return Asked(Path(source), None, [], CampaignFolder.open(source))
     if isinstance(source, Path) and source.is_dir():
         raise RunError(f"{source} is not a campaign's folder: {PLANNED} is missing")
@@ -108,7 +108,7 @@ def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> As
     path = Path(out) if out is not None else Path("campaigns") / campaign.name
     existing = CampaignFolder.open(path) if (path / PLANNED).is_file() else None
     if existing is None and not is_free(path):
-        raise RunError(f"{path} exists already and is left as it is; choose another --out")
+        raise RunError(f"{path} already exists and was not changed; choose another --out")
     cells = expand(campaign)
     return Asked(path, campaign, cells if existing is None else fit(existing, cells), existing)
 

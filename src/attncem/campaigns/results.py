@@ -53,7 +53,7 @@ def write_results(folder: str | Path, out: str | Path, known: Known | None = Non
     table = campaign_table(folder, command_to=file.name, known=known)
     if os.path.lexists(file):
         table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)
-    with explain_os_error(file, "the campaign is as it was; choose another file"):
+    with explain_os_error(file, "the campaign is unchanged; choose another file"):
         write_atomic(file, results_text(table).encode())
     return table
 
@@ -63,7 +63,7 @@ def check_results_file(campaign: str, file: Path) -> None:
     if os.path.lexists(file):
         _older(file, campaign)
     elif not file.parent.is_dir():
-        raise RunError(f"{file.parent} is no folder: {file} cannot be written; choose another file")
+        raise RunError(f"{file.parent} is not a folder: {file} cannot be written; choose another file")
 
 
 def results_text(table: CampaignTable) -> str:
@@ -117,7 +117,7 @@ def _older(file: Path, campaign: str) -> CampaignTable:
     with contextlib.suppress(RunError):
         if (older := read_results(file)).campaign == campaign:
             return older
-    raise RunError(f"{file} exists already and holds something else; choose another name")
+    raise RunError(f"{file} already exists and holds other content; choose another name")
 
 
 def read_results(file: str | Path) -> CampaignTable:
@@ -135,7 +135,7 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
     done = [view for view in views if view.state == "done"]
     if not done:
         raise RunError(
-            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} tells how far it is"
+            f"{folder.path} has no finished run yet; attncem campaign status {folder.path} shows its progress"
         )
     known = {} if known is None else known
     for view in done:

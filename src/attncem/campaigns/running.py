@@ -80,7 +80,7 @@ def run_campaign(
     started.
     """
     if within is not None and not within > 0:
-        raise ConfigError(f"within={within:g}: more than 0 minutes are needed")
+        raise ConfigError(f"within={within:g}: must be more than 0 minutes")
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
     named, keep = _named(asked, cells), None if results is None else Path(results)
@@ -136,7 +136,7 @@ def stop_campaign(path: str | Path) -> bool:
 def _check_room(path: Path) -> None:
     free = shutil.disk_usage(path).free
     if free < _ROOM:
-        raise RunError(f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; make room, or choose --out")
+        raise RunError(f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; free space, or choose --out")
 
 
 def _settle(asked: Asked, told: Progress) -> CampaignFolder:
@@ -156,7 +156,7 @@ def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
     names = asked.names
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
-            raise ConfigError(f"--cells {pattern}: no cell is called so; attncem campaign plan lists their names")
+            raise ConfigError(f"--cells {pattern}: no cell has this name; attncem campaign plan lists their names")
     return list(dict.fromkeys(name for pattern in patterns for name in fnmatch.filter(names, pattern)))
 
 
@@ -175,9 +175,9 @@ def _clear_failures(folder: CampaignFolder, retry: Sequence[str] | None, chosen:
     failed = {view.cell.id for view in folder.views() if view.state == "failed"}
     for name in retry:
         if folder.cell(name).id not in failed:
-            raise ConfigError(f"{name} has not failed: there is nothing to try again")
+            raise ConfigError(f"{name} has not failed: there is nothing to retry")
         if name not in chosen:
-            raise ConfigError(f"{name} is to be tried again, but is none of the cells that --cells names")
+            raise ConfigError(f"{name} cannot be retried: --cells does not select it")
     for name in retry or failed.intersection(chosen):
         folder.forgive(name)
 

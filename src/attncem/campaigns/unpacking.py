@@ -76,7 +76,7 @@ def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
     except FileNotFoundError:
         raise RunError(f"{archive} is missing") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
-        raise RunError(f"{archive} is damaged, or no archive of a campaign: {error}") from error
+        raise RunError(f"{archive} is damaged, or is not a campaign archive: {error}") from error
 
 
 def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, ArchiveMember]:
@@ -96,9 +96,9 @@ def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, Ar
         if name == LISTING:
             continue
         if not _is_safe(name):
-            raise RunError(f"{archive} is refused: it has a member {name!r}, which has no place in a campaign")
+            raise RunError(f"{archive} is refused: it has a member {name!r}, which does not belong in a campaign")
         if not _is_plain(info):
-            raise RunError(f"{archive} is refused: {name!r} is a link, or packed as no campaign is")
+            raise RunError(f"{archive} is refused: {name!r} is a link, or is packed in an unknown way")
         with file.open(info) as data:
             copy_listed(data, None, listed[name])
     return listed
@@ -107,7 +107,7 @@ def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, Ar
 def _listing(archive: Path, file: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
     head = next((info for info in infos if info.filename == LISTING), None)
     if head is None or head.file_size > _LARGEST_LISTING or not _is_plain(head):
-        raise RunError(f"{archive} is no archive of a campaign: it has no {LISTING}")
+        raise RunError(f"{archive} is not a campaign archive: it has no {LISTING}")
     listing = _json(archive, file, LISTING)
     members = read(ArchiveList, listing, f"{archive}: {LISTING}").members
     return {member.name: member for member in members}
@@ -133,7 +133,7 @@ def _is_safe(name: str) -> bool:
 
 def _plan(archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember]) -> CampaignPlan:
     if not {ASKED, PLANNED} <= members.keys() or members[PLANNED].bytes > _LARGEST_LISTING:
-        raise RunError(f"{archive} is no archive of a campaign: {PLANNED} is missing")
+        raise RunError(f"{archive} is not a campaign archive: {PLANNED} is missing")
     return checked(read(CampaignPlan, _json(archive, file, PLANNED), f"{archive}: {PLANNED}"), f"{archive}: {PLANNED}")
 
 
@@ -148,7 +148,7 @@ def _json(archive: Path, file: zipfile.ZipFile, name: str) -> Any:
 
 def _new(file: zipfile.ZipFile, members: Mapping[str, ArchiveMember], folder: Path, plan: CampaignPlan) -> Imported:
     """A new folder, which gets its name when all of it is there."""
-    with explain_os_error(folder, "nothing was taken in; choose another folder"):
+    with explain_os_error(folder, "nothing was imported; choose another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(folder.parent)
         try:
@@ -179,7 +179,7 @@ def _add(
             f"{archive} is of the campaign {plan.name}, {there.path} of {there.plan.name}; choose a new folder"
         )
     taken, left = [], []
-    with held(there.path), explain_os_error(there.path, "what was taken in is whole: give the same command again"):
+    with held(there.path), explain_os_error(there.path, "imported cells are complete: run the same command again"):
         for cell in plan.cells:
             files = [member for name, member in members.items() if name.startswith(f"{RUNS}/{cell.id}/")]
             if not files:

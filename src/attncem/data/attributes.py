@@ -68,7 +68,7 @@ def read_attributes(
     for line, row in enumerate(rows, 2):
         named = tuple(row[key] for key in keys)
         if named not in places:
-            raise DataError(f"{path}, line {line}: {' '.join(named)!r} is no image of the data set, or named twice")
+            raise DataError(f"{path}, line {line}: {' '.join(named)!r} is not an image of the data set, or a duplicate")
         part, index = places.pop(named)
         found[part][index] = number[row[attribute]]
     return found["train"], found["test"]

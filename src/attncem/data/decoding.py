@@ -60,7 +60,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Opened]:
-    """A decoded, upright picture; DataError names a file that is no picture. What is no regular file is not opened."""
+    """A decoded, upright picture; DataError names a file that is no picture. A special file is not opened."""
     with _reading(path), Image.open(path, formats=FORMATS) as image:
         _check_pixels(path, image.size)
         animated = bool(getattr(image, "is_animated", False))
@@ -88,7 +88,7 @@ def require_file(path: Path) -> None:
     """DataError unless it is a regular file: a pipe or a device is never opened, it could wait for ever."""
     if path.is_file():
         return
-    what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+    what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
     raise DataError(f"{path} is {what}: expected a file; get it again or remove it")
 
 

@@ -108,7 +108,7 @@ def listing_notes(name: str, folder: Path) -> list[str]:
     single = [label for number, label in enumerate(listing.classes) if trained[number] == 1]
     absent = [label for number, label in enumerate(listing.classes) if not tested[number]]
     if single:
-        notes.append(f"one training image only: {_some(single)}; nothing can be said of the spread inside a class")
+        notes.append(f"one training image only: {_some(single)}; nothing can be said about the spread inside a class")
     if absent:
         notes.append(f"no test image: {_some(absent)}; accuracy and audits say nothing about them")
     return notes

@@ -63,6 +63,6 @@ def group_of_each(groups: Groups, classes: Sequence[str]) -> NDArray[np.int64]:
     for group, (title, members) in enumerate(groups.items()):
         for name in members:
             if name not in number:
-                raise ConfigError(f"groups.{title}: {name} is no class{did_you_mean(nearest(name, classes))}")
+                raise ConfigError(f"groups.{title}: {name} is not a class{did_you_mean(nearest(name, classes))}")
             found[number[name]] = group
     return found

@@ -72,7 +72,7 @@ def _read(name: str, root: str | None) -> DatasetState:
         if name in FOLDER_SETS and root is not None:
             mixed, notes = _mixed_sizes(name, Path(root)), listing_notes(name, Path(root))
         raw = read_dataset(name, root, MIXED_SIZE if mixed else None)
-        turned = [f"{raw.turned} images turned as their EXIF data says"] if raw.turned else []
+        turned = [f"EXIF orientation applied to {raw.turned} images"] if raw.turned else []
         notes = [_verdict(raw, root), *([mixed] if mixed else []), *turned, *notes]
     except DataError as error:
         return _state(name, "damaged", str(error), ok=False)
@@ -119,7 +119,7 @@ def _hash_verdict(raw: RawData, root: str | None) -> str:
     if source.md5 and root is not None and all(_md5(Path(root) / file) == value for file, value in source.md5):
         return f"{short}, the original files"
     if source.md5 or source.sha256:
-        raise DataError(f"{root}: right in number, but the images or labels are not the published ones ({short})")
+        raise DataError(f"{root}: the counts match, but the images or labels are not the published ones ({short})")
     return f"{short} (none is published)"
 
 

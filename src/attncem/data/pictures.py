@@ -32,11 +32,11 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
     like `data.image_size`; otherwise its centre is cropped first.
     """
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
         raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
     with quiet(), open_picture(path) as opened:
-        steps = ["first of several frames taken"] if opened.animated else []
-        steps += ["turned as its EXIF data says"] if opened.turned else []
+        steps = ["first of several frames used"] if opened.animated else []
+        steps += ["EXIF orientation applied"] if opened.turned else []
         picture = _sized(_coloured(opened.image, shape[0], steps), shape, steps, squash=squash)
         return Picture(as_pixels(picture, shape), steps, path.stat().st_size)
 
@@ -45,7 +45,7 @@ def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Imag
     """8 bits per channel, one channel or three."""
     mode = image.mode
     if mode in WIDE:
-        steps.append("16 bits made 8")
+        steps.append("converted from 16 to 8 bits")
         return _coloured(_narrowed(image), channels, steps)
     if mode not in MODES:
         raise ValueError(f"pixels of mode {mode}; save it with 8 or 16 bits per channel")
@@ -54,7 +54,7 @@ def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Imag
     if channels == 1 and mode not in (*GREY, "LA"):
         steps.append("colours made grey")
     elif channels == 3 and mode in (*GREY, "LA"):
-        steps.append("grey made three equal channels")
+        steps.append("grey copied to three equal channels")
     elif mode in ("CMYK", "YCbCr"):
         steps.append(f"{mode} made RGB")
     return image.convert("L" if channels == 1 else "RGB")
@@ -74,7 +74,7 @@ def _sized(image: Image.Image, shape: tuple[int, int, int], steps: list[str], *,
         scale = min(image.width / width, image.height / height)
         cut = (max(1, round(width * scale)), max(1, round(height * scale)))
         left, top = (image.width - cut[0]) // 2, (image.height - cut[1]) // 2
-        steps.append(f"middle {cut[0]}x{cut[1]} of {image.width}x{image.height} px cut out")
+        steps.append(f"cropped to the middle {cut[0]}x{cut[1]} of {image.width}x{image.height} px")
         image = image.crop((left, top, left + cut[0], top + cut[1]))
     if image.size == (width, height):
         return image

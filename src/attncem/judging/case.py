@@ -217,4 +217,4 @@ def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tup
         return data.train.first(0), evaluation
     if threat.auxiliary == "published_infer" and on == "test":
         return data.infer_auxiliary, data.infer_evaluation
-    raise ConfigError(f"threat={threat.name} cannot be judged on the {on} images")
+    raise ConfigError(f"threat={threat.name} cannot be evaluated on the {on} images")

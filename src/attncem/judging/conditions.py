@@ -89,7 +89,7 @@ def _parse(text: str) -> Condition:
     for word, kind, names in ((measure, "measure", _measures()), (part, "part", ("", *_PARTS))):
         if word not in names:
             hint = did_you_mean(nearest(word, names, 0.4))
-            raise ConfigError(f"fail-if {text!r}: {word} is no {kind}{hint} ({_allowed()})")
+            raise ConfigError(f"fail-if {text!r}: {word} is not a {kind}{hint} ({_allowed()})")
     if measure == ACCURACY and not 0 <= number <= 1:
         raise ConfigError(f"fail-if {text!r}: accuracy is a share, from 0 to 1; did you mean {number / 100:g}?")
     return Condition(measure, part, sign, number)

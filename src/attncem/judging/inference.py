@@ -61,7 +61,7 @@ def predict(
     opened = open_run(run, weights=weights, device=device, modules=modules)
     if opened.key_missing and opened.directory is not None:
         file = opened.directory.path / KEY_FILE
-        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may leave")
+        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may be released")
     with limited_threads(opened.config.threads):
         inputs = [read_image(opened, image) for image in wanted]
         files = _new_files(Path(save), inputs, save_as) if save is not None else []
@@ -163,7 +163,7 @@ def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
     files = [folder / f"{position:03d}-{stem}.{kind}" for position, stem in enumerate(stems)]
     for file in chain.from_iterable((file, file.with_suffix(_SEEN)) for file in files):
         if file.exists():
-            raise RunError(f"{file} exists already and is left as it is; choose another folder")
+            raise RunError(f"{file} already exists and was not changed; choose another folder")
     return files
 
 

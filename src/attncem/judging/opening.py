@@ -267,7 +267,7 @@ def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: Spli
     if broken := broken_tensor(weights, {}, endless_buffers(halves)):
         raise RunError(
             f"{directory.path}: the weights of {checkpoint.name} are not finite: {broken.name} holds {broken.value}; "
-            f"choose another checkpoint ({', '.join(directory.checkpoints())}) with --weights, or train anew"
+            f"choose another checkpoint ({', '.join(directory.checkpoints())}) with --weights, or train again"
         )
 
 

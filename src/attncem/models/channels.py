@@ -455,5 +455,5 @@ def weak_draw(binding: Binding, law: noise.Law, z: Tensor, x: Tensor) -> Tensor:
 
 def _known(x: Tensor | None) -> Tensor:
     if x is None:
-        raise ValueError("keyed noise needs the inputs x beside z")
+        raise ValueError("keyed noise needs the inputs x as well as z")
     return x

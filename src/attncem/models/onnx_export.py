@@ -57,7 +57,7 @@ def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:
     found, wanted = torch.cat([network(x), network(x[:1])]), torch.cat([expected, expected[:1]])
     apart = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
     if not apart <= _ROUNDING * max(1.0, float(wanted.abs().max())):
-        raise RunError(f"exported as ONNX it answers otherwise: its numbers are off by {apart:.2g}")
+        raise RunError(f"the exported ONNX file gives other results: they are off by {apart:.2g}")
 
 
 @contextmanager

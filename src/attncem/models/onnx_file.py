@@ -77,10 +77,10 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     """The file's message, and a hash that has begun with its bytes."""
     onnx = need("onnx")
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
         raise RunError(f"{path} is {what}; give an ONNX file")
     if path.stat().st_size > LARGEST:
-        raise RunError(f"{path} is larger than 2 GiB; weights of that size lie in files beside an ONNX file")
+        raise RunError(f"{path} is larger than 2 GiB; weights of that size belong in files next to the ONNX file")
     raw = path.read_bytes()
     try:
         model = onnx.load_model_from_string(raw)
@@ -111,7 +111,7 @@ def _refuse_custom(model: Any, path: Path) -> None:
     for node in _all_of(model, onnx.NodeProto):
         if node.domain not in STANDARD and (node.domain, node.op_type) not in own:
             raise RunError(
-                f"{path} uses the operator {node.op_type} of {node.domain}, which is none of ONNX: it would have to be "
+                f"{path} uses the operator {node.op_type} of {node.domain}, not part of ONNX: it would have to be "
                 "loaded as a program. Export it again with ONNX's own operators"
             )
 
@@ -145,7 +145,7 @@ def _external(path: Path, entries: Mapping[str, str], room: int) -> bytes:
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error} in the place of weights") from error
     if not place.is_file():
-        raise RunError(f"{path} has weights in {place.name}, which is not there: put it beside the file")
+        raise RunError(f"{path} has weights in {place.name}, which is missing: put it next to the file")
     size = place.stat().st_size
     length = size - offset if length < 0 else length
     if not (0 <= offset <= size and length <= size - offset):

@@ -32,8 +32,8 @@ def try_encoder(encoder: nn.Module, x: Tensor) -> None:
     size = _ROUNDING * float(z.abs().max())
     if _apart(encoder(x), z) > size:
         raise RunError(
-            "the encoder is not deterministic: the same images have other features when they are encoded again. What "
-            "is random must be a stage of the channel, so that it can be judged"
+            "the encoder is not deterministic: encoding the same images again gives other features. "
+            "Randomness must be a stage of the channel, so that it can be audited"
         )
     if _apart(torch.cat([encoder(part) for part in x.split(1)]), z) > size:
         raise RunError(

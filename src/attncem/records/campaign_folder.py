@@ -56,7 +56,7 @@ _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
 """What may lie in a folder whose making was cut short."""
 _OLD = 60
 """Seconds after which a file that is not whole was left by a process that was killed."""
-_ADVICE = "what was finished is kept: mend this and give the same command again"
+_ADVICE = "finished work is kept: fix this and run the same command again"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class CampaignFolder:
         folder = Path(path)
         with explain_os_error(folder, "no campaign was made; choose another folder"):
             if folder.exists() and not is_free(folder):
-                raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+                raise RunError(f"{folder} already exists and was not changed; choose another --out")
             folder.mkdir(parents=True, exist_ok=True)
         return cls.adopt(folder, campaign, cells)
 

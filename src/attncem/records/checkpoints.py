@@ -117,7 +117,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     if not {"optimizer.pt", "client.safetensors"} <= facts.sha256.keys():
         raise RunError(f"{file} is damaged: sha256 does not list the checkpoint's files")
     if strange := next((name for name in facts.sha256 if not _is_plain(name)), None):
-        raise RunError(f"{file} is damaged: sha256 lists {strange!r}, which is no file of a checkpoint")
+        raise RunError(f"{file} is damaged: sha256 lists {strange!r}, which is not a file of a checkpoint")
     if folder.name != checkpoint_called(facts.epoch):
         raise RunError(f"{file} is of epoch {facts.epoch}, which is not that of its folder: it was moved or renamed")
     return data
@@ -197,7 +197,7 @@ def check_optimizers(optimizers: Mapping[str, Optimizer], states: Mapping[str, A
         if not isinstance(given["state"], Mapping) or not all(
             _is_state_of(parameters, place, entries) for place, entries in given["state"].items()
         ):
-            raise ValueError(f"its optimiser {name} holds what belongs to no parameter")
+            raise ValueError(f"its optimiser {name} has state for an unknown parameter")
 
 
 def _alike(given: Any, own: Any) -> bool:
@@ -315,4 +315,4 @@ def clear_leftovers(folder: Path) -> list[str]:
         shutil.rmtree(leftover, ignore_errors=True)
     halves = [half for half in sorted(folder.glob("epoch-*")) if not (half / FACTS).exists()]
     drop_checkpoints(folder, [half.name for half in halves])
-    return [f"{half} was no whole checkpoint ({FACTS} was missing): it was cleared away" for half in halves]
+    return [f"{half} was an incomplete checkpoint ({FACTS} was missing) and was removed" for half in halves]

@@ -51,7 +51,7 @@ def read_if_there(path: Path) -> bytes | None:
     """All that a file holds, None where there is none; a pipe or a device, which may never end, is not opened."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return path.read_bytes()
     except FileNotFoundError:
         return None
@@ -201,7 +201,7 @@ def _check_free(folder: Path, parts: Collection[str]) -> None:
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
     left = {name for name in names if name in parts or name.startswith(PARTIAL)}
     if names and not (_BEING_MADE in names and names == left):
-        raise RunError(f"{folder} exists already and is left as it is; choose another --out, or --resume it")
+        raise RunError(f"{folder} already exists and was not changed; choose another --out, or --resume it")
 
 
 def _clear(folder: Path) -> None:
@@ -286,7 +286,7 @@ def parse_json(data: bytes, *, in_log: bool = False) -> Any:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _no_value(_: str) -> None:

@@ -49,7 +49,7 @@ LARGEST_STATE = 64 * 2**20
 """A state of more bytes than this is not kept."""
 _ROOM = 32 * 2**20
 """Bytes that must be free before an audit begins, beside a state."""
-_ADVICE = "the rows that were finished are kept: mend this and give the same command again"
+_ADVICE = "finished rows are kept: fix this and run the same command again"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Ledger:
         free = shutil.disk_usage(path).free
         if free < _ROOM:
             raise RunError(
-                f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; make room, or choose --out"
+                f"{path}: {free >> 20} MiB are free and {_ROOM >> 20} are needed; free space, or choose --out"
             )
         ledger = cls.open(path)
         with ledger.held():  # an old folder may have become read-only
@@ -288,7 +288,7 @@ def read_audit(path: Path) -> AuditResult:
     """The audit in a folder, or of the audit.json in it."""
     folder = path.parent if path.name == PLAN else path
     if path.suffix == ".json" and path.name != PLAN:
-        raise RunError(f"{path} is an audit of attncem 0.1, which is no longer read: attncem audit RUN makes it anew")
+        raise RunError(f"{path} is an audit of attncem 0.1, which can no longer be read: run attncem audit RUN again")
     return joined(folder)
 
 

@@ -64,7 +64,7 @@ from attncem.records.run_files import Best, Manifest, line_kind
 
 _KEPT = 2
 """How many of the newest checkpoints stay, beside the best."""
-explain_os_error = partial(explain, advice="what was saved before is intact: mend this and go on with --resume")
+explain_os_error = partial(explain, advice="earlier checkpoints are intact: fix this and continue with --resume")
 """Where a run is being written: a failed write as an error for people."""
 KEY_FILE, _LOCK = "noise.key", ".lock"
 LOGS = ("metrics.jsonl", "timing.jsonl")
@@ -132,7 +132,7 @@ class RunDirectory:
         expected = self.manifest.get("config_sha256")  # absent in runs of attncem 0.1
         if expected is not None and hashlib.sha256(data).hexdigest() != expected:
             raise RunError(
-                f"{file} is not the configuration that the run was made with: put it back, or train a run of its own "
+                f"{file} is not the configuration that the run was made with: restore it, or train a new run "
                 f"with attncem train --config {file}"
             )
         return text
@@ -264,7 +264,7 @@ class RunDirectory:
         known = self._bests_on_record()
         if known and name not in known:
             said = ", ".join(sorted(known))
-            raise RunError(f"{file} names {name}, but the best checkpoint on record is {said}: put that name back")
+            raise RunError(f"{file} names {name}, but the best checkpoint on record is {said}: restore that name")
         return name
 
     def _bests_on_record(self) -> set[str]:
@@ -294,7 +294,7 @@ class RunDirectory:
 def _instead(folder: Path) -> str:
     """What a folder is that is no run's, where that is known."""
     if cut_short(folder):
-        return ": its making was cut short; give the command that makes it again"
+        return ": it is incomplete; run the command that creates it again"
     if (folder / PLAN).is_file() or count_audits(folder) not in ("0", "?"):
         return ". It holds an audit, which attncem report shows; other verbs need the run, and an encoder has none"
     return ""

@@ -59,7 +59,7 @@ def audits_of(source: Path) -> list[AuditResult]:
     else:
         found = list(load_run(source).results)
     if not found:
-        raise RunError(f"{source}: there is no audit to make a card of; attncem audit {source} --suite certificates")
+        raise RunError(f"{source}: no audit to make a card from; run attncem audit {source} --suite certificates")
     if len({audit.subject.fingerprint for audit in found}) > 1:
         raise RunError(f"{source}: the audits are of different models; give the folder of one audit")
     return found

@@ -196,18 +196,18 @@ def _stream(purpose: str) -> torch.cuda.Stream:
     return torch.cuda.Stream()
 
 
-class Beside:
-    """While a step is recorded, what is done inside ``with`` and in forks runs beside what follows, until ``join``.
+class SideStream:
+    """CUDA streams parallel to the main one: work inside ``with`` and in forks overlaps what follows, until ``join``.
 
-    Small kernels then fill the gaps that large ones leave. It does nothing but in a recording and its warm-up; there
-    too, as a compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
+    Small kernels then fill the gaps that large ones leave. It works only while a step is recorded and warmed up: a
+    compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
     """
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> SideStream:
         recording = torch.cuda.is_initialized() and torch.cuda.current_stream() == _stream("recording")
         self._streams: dict[str, torch.cuda.Stream] | None = {} if recording else None
         self._marks: dict[str, torch.cuda.Event] = {}
-        self._inside: AbstractContextManager[Any] = self.fork("beside")
+        self._inside: AbstractContextManager[Any] = self.fork("side")
         self._inside.__enter__()
         return self
 

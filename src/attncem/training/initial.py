@@ -113,14 +113,16 @@ def check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> No
     """A run that was stopped before its first checkpoint must start again from the same weights."""
     begun_from = run.manifest.get("init_from") or {}
     if initial is not None and begun_from.get("sha256") != initial["sha256"]:
-        raise RunError(f"{initial['source']} has changed since {run.path} was begun: it cannot be resumed from it")
+        raise RunError(f"{initial['source']} has changed since {run.path} was started: it cannot be resumed from it")
 
 
 def check_same_split(run: RunDirectory, sha256: str) -> None:
     """A resumed run must see the images it saw before."""
     known = run.manifest.get("split") or {}
     if known.get("sha256", sha256) != sha256:
-        raise RunError(f"the data or its split has changed since {run.path} was begun: it cannot be resumed with them")
+        raise RunError(
+            f"the data or its split has changed since {run.path} was started: it cannot be resumed with them"
+        )
 
 
 # weights

@@ -18,7 +18,7 @@ from attncem.config.options.run import RunConfig
 from attncem.data.batches import as_floats, draw_moves, move
 from attncem.models.split import SplitModel
 from attncem.records.metrics import accuracy
-from attncem.training.capture import TOLERANCE, Beside, Step, compile_function, forget_compiled, worth_compiling
+from attncem.training.capture import TOLERANCE, SideStream, Step, compile_function, forget_compiled, worth_compiling
 from attncem.training.engine import Engine, Monitor, Trainable, adam, set_rate, sgd
 from attncem.training.monitoring import GradientRatio, Latch
 from attncem.training.penalties import Penalty
@@ -239,24 +239,24 @@ class Objective:
         """
         with self.engine.autocast():
             z = functions.encode(x)
-        with Beside() as beside:
+        with SideStream() as side:
             seen = z.detach().requires_grad_(z.requires_grad)
-            whole_z, penalty = self._surrogate_step(functions, seen, y, beside)
+            whole_z, penalty = self._surrogate_step(functions, seen, y, side)
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         terms, told = self._further_terms(StepView(x, y, z, released, logits))
         if seen.grad is not None:  # from here on: penalties may ask for gradients of z themselves
-            z.register_hook(partial(_added, seen.grad, beside))
+            z.register_hook(partial(_added, seen.grad, side))
         self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
-        beside.join()
+        side.join()
         self.latch.add(penalty.per_class, penalty.loss)
         self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
         return whole_z.detach()
 
     def _surrogate_step(
-        self, functions: Functions, z: Tensor, y: Tensor, beside: Beside
+        self, functions: Functions, z: Tensor, y: Tensor, side: SideStream
     ) -> tuple[Tensor, SurrogateOutput]:
         """The penalty and its gradient of z, a step of the own weights; returns the z of all processes and the penalty.
 
@@ -266,19 +266,19 @@ class Objective:
         """
         whole_z, whole_y = self.world.gather(z, y)
         batch = functions.share(self.surrogate.prepare(whole_z, whole_y))
-        apart = nullcontext() if self.surrogate.fit_reads_penalty else beside.fork("fit")
+        apart = nullcontext() if self.surrogate.fit_reads_penalty else side.fork("fit")
         penalty = functions.penalise(batch)
         losses = [self.weight * penalty.loss]
         if penalty.fit_loss is not None:
             losses.append(self.fitting * penalty.fit_loss)
         if learning := [loss for loss in losses if loss.requires_grad]:
             torch.autograd.backward(learning)
-        beside.mark("penalty")
+        side.mark("penalty")
         with apart:
             fit_loss = functions.fit(batch)
             if fit_loss is not None:
                 (self.fitting * fit_loss).backward()
-            beside.wait_for("penalty")
+            side.wait_for("penalty")
             self._update_own()
         return whole_z, penalty
 
@@ -308,7 +308,7 @@ class Objective:
         return terms, told
 
 
-def _added(penalty: Tensor, beside: Beside, gradient: Tensor) -> Tensor:
+def _added(penalty: Tensor, side: SideStream, gradient: Tensor) -> Tensor:
     """The gradient of z with the penalty's, waited for here and not before."""
-    beside.wait_for("penalty")
+    side.wait_for("penalty")
     return gradient + penalty

@@ -35,7 +35,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 """How long the other processes may take to end after the first, or to give the reason of a failure."""
 
-LOST = "lost the others"
+LOST = "lost contact with the others"
 Value = TypeVar("Value")
 Work = Callable[..., object]
 """work(world, *arguments): what the other processes do."""
@@ -110,7 +110,7 @@ class World:
             yield
         except RuntimeError as error:
             lost = _failure(self._helpers) or f"process {self.rank + 1} of {self.size} {LOST}: {_first_line(error)}"
-            raise TrainingError(f"{lost}. What was saved before is intact: go on with --resume") from error
+            raise TrainingError(f"{lost}. Earlier checkpoints are intact: continue with --resume") from error
 
 
 class _Gather(torch.autograd.Function):
@@ -241,7 +241,7 @@ class Helper:
     def await_ready(self) -> None:
         """Until it has imported what it needs; a signal can interrupt this, unlike a collective."""
         if not self._ready.wait(START_SECONDS):
-            raise TrainingError(f"{self._name} did not begin within {START_SECONDS:g} s")
+            raise TrainingError(f"{self._name} did not start within {START_SECONDS:g} s")
         if (reason := self.failure()) is not None:
             raise TrainingError(reason)
 
@@ -249,7 +249,7 @@ class Helper:
         """Why it failed or how it died; None: it did not."""
         error = self.work.exception() if self.work.done() else None
         if isinstance(error, WorkerEnded):
-            return f"{self._name} ended without a word ({error.how})"
+            return f"{self._name} ended unexpectedly ({error.how})"
         reason = f"{error}" if isinstance(error, AttncemError) else f"{type(error).__name__}: {_first_line(error)}"
         return None if error is None else f"{self._name} failed: {reason}"
 

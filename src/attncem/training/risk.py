@@ -37,7 +37,7 @@ def class_risks(audit: AuditResult, num_classes: int, by: str) -> list[float]:
     errors = risk.per_class if by == "mean" else risk.per_class_p05
     if by != "mean" and not any(error is not None for error in errors):
         raise ConfigError(
-            f"surrogate.risk_by={by}: the audit of {subject.run} is older than this number; attncem audit makes it anew"
+            f"surrogate.risk_by={by}: the audit of {subject.run} does not have this number: run attncem audit again"
         )
     if {subject.num_classes, len(errors)} != {num_classes}:
         raise ConfigError(

@@ -31,7 +31,7 @@ def language() -> str:
 def known_language(word: str, name: str = "lang") -> str:
     """The language itself; ValueError, which says what asked for it, where there is no such catalogue."""
     if word not in LANGUAGES:
-        raise ValueError(f"{name}={word}: there is no such language; known are {', '.join(LANGUAGES)}")
+        raise ValueError(f"{name}={word}: unknown language; choose one of {', '.join(LANGUAGES)}")
     return word
 
 

@@ -1,7 +1,7 @@
-"""Names as people are shown them: rows of the packaged suites, stages that a progress is told, figures beside a bar.
+"""Displayed names: rows of the packaged suites, stages of progress, numbers next to a progress bar.
 
-Files, options and callbacks have these names in English, and an own name is everywhere as it was given: ask here
-where a name is shown, and nowhere else.
+Files, options and callbacks use the English names; a name that a user chose is never translated. Call this module
+only where a name is displayed.
 """
 
 from __future__ import annotations

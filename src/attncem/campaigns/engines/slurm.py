@@ -20,7 +20,7 @@ from attncem.records.files import explain_os_error, read_json, write_json
 JOBS = "slurm"
 _MINUTES = 240
 """Minutes that a job may take where nobody says; one that takes longer is put into the queue again and goes on."""
-_ADVICE = "what was finished is kept: mend this and give the same command again"
+_ADVICE = "finished work is kept: fix this and run the same command again"
 
 
 class CellJob:

@@ -44,7 +44,7 @@ def conclude(
         complete=complete,
         folder=str(folder.path),
     )
-    with explain_os_error(folder.path, "what was tried is kept: mend this and give the same command again"):
+    with explain_os_error(folder.path, "finished trials are kept: fix this and run the same command again"):
         write_record(folder.path / RESULT, result)
     return result
 
@@ -52,7 +52,7 @@ def conclude(
 def _undefended(folder: CampaignFolder) -> Candidate:
     (cell,) = (cell for cell in folder.plan.cells if cell.arm == UNDEFENDED)
     if folder.view(cell).state != "done":
-        raise RunError(f"stopped before the undefended model was done; go on with: attncem search {folder.path}")
+        raise RunError(f"stopped before the undefended model was done; resume with: attncem search {folder.path}")
     return candidate(cell.id, judged(folder, cell.id))
 
 
@@ -76,7 +76,7 @@ def _method(name: str, trials: Sequence[SearchTrial], undefended: Candidate, ask
 def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Sequence[SearchTrial]) -> dict[str, str]:
     """A configuration for every method and level, each with a head that says where its numbers are from."""
     by_cell, files = {trial.cell: trial for trial in trials}, dict[str, str]()
-    with explain_os_error(folder.path, "what was tried is kept: mend this and give the same command again"):
+    with explain_os_error(folder.path, "finished trials are kept: fix this and run the same command again"):
         (folder.path / CHOSEN).mkdir(exist_ok=True)
         for method in methods:
             for level, cell_id in method.levels.items():

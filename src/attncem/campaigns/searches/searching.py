@@ -59,7 +59,7 @@ def search(
     asked, folder = _begin(source, overrides, out)
     allowed = parse_budget(budget or asked.budget)
     if asked.equal_budget and allowed.trials is not None and allowed.trials < len(asked.methods):
-        raise ConfigError(f"budget={allowed.trials}: {len(asked.methods)} methods need a trial each, at least")
+        raise ConfigError(f"budget={allowed.trials}: {len(asked.methods)} methods need at least one trial each")
     check_space(asked)
     with explain_os_error(folder, "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def _begin(
     """What is asked and its folder: a new one, or that of the same search, begun before."""
     if isinstance(source, str | Path) and (Path(source) / SEARCH).is_file():
         if out is not None or overrides:
-            raise ConfigError(f"{source} was begun already: it goes on as it was asked for, with another budget alone")
+            raise ConfigError(f"{source} has already started: only its budget can be changed")
         return _asked_in(Path(source)), Path(source)
     if isinstance(source, Path) and source.is_dir():
         raise RunError(f"{source} is not a search's folder: {SEARCH} is missing")
@@ -89,10 +89,10 @@ def _begin(
         before = _asked_in(folder)
         if before.model_copy(update={"budget": asked.budget}) != asked:
             raise RunError(
-                f"{folder} holds another search; choose another --out, or go on with attncem search {folder}"
+                f"{folder} holds another search; choose another --out, or resume it with attncem search {folder}"
             )
     elif folder.exists() and not is_free(folder):
-        raise RunError(f"{folder} exists already and is left as it is; choose another --out")
+        raise RunError(f"{folder} already exists and was not changed; choose another --out")
     return asked, folder
 
 

@@ -90,7 +90,7 @@ def _data(flags: Mapping[str, str], made: Translated) -> None:
     if name in ("facescrub", "tinyimagenet"):
         made.note("normalisation", dataset=name)
     if _whole(flags, "num_client") > 1:
-        raise ConfigError("--num_client: several clients that train together are not here; one client is")
+        raise ConfigError("--num_client: only one client is supported")
 
 
 def _network(flags: Mapping[str, str], made: Translated) -> None:
@@ -251,7 +251,7 @@ _ACTS: dict[str, Callable[[str, float, Mapping[str, str], Translated], None]] = 
 def _behind(word: str, option: str) -> float:
     number = _NUMBER.match(option.partition(word)[2])
     if number is None or not 0 <= float(number[0]) < 1:
-        raise ConfigError(f"--AT_regularization={option.strip()}: {word} needs a share below 1 behind it")
+        raise ConfigError(f"--AT_regularization={option.strip()}: {word} must be followed by a share below 1")
     return float(number[0])
 
 

@@ -39,7 +39,7 @@ def commands(text: str) -> list[list[str]]:
     statements = _statements(text.replace("\\\r\n", " ").replace("\\\n", " "))
     tree, rest = _parse(statements, 0, _INNER)
     if rest < len(statements):
-        raise ConfigError(f"{' '.join(statements[rest])!r}: it has no beginning")
+        raise ConfigError(f"{' '.join(statements[rest])!r}: it has no start")
     return list(_Walk().through(tree, {}))
 
 
@@ -96,7 +96,9 @@ class _Walk:
         for node in tree:
             self.steps += 1
             if self.steps > _MOST_STATEMENTS:
-                raise ConfigError(f"more than {_MOST_STATEMENTS:,} statements, loops counted out: give a part of it")
+                raise ConfigError(
+                    f"more than {_MOST_STATEMENTS:,} statements with loops unrolled: give a part of the script"
+                )
             if isinstance(node, _Block):
                 yield from self._block(node, known)
             elif (given := _ASSIGNMENT.fullmatch(node[0])) and len(node) == 1:

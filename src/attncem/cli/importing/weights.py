@@ -60,7 +60,7 @@ def import_weights(source: Path, config: RunConfig, out: str | Path | None, *, w
 def _files(source: Path, which: str) -> dict[str, Path]:
     """The three files of a folder."""
     if not source.is_dir():
-        raise RunError(f"{source} is no folder: give the one that holds checkpoint_f_best.tar")
+        raise RunError(f"{source} is not a folder: give the one that holds checkpoint_f_best.tar")
     files = {part: source / f"checkpoint_{part}_{which}.tar" for part in PARTS}
     for part, file in files.items():
         if not file.is_file():

@@ -26,30 +26,30 @@ def add(verbs: Verbs) -> None:
     """The verb `audit`."""
     from attncem.config.threats import THREATS
 
-    parser = verb(verbs, "audit", "Attack trained runs, or an encoder of somebody else, and write down what came out.")
+    parser = verb(verbs, "audit", "Attack trained runs, or an external encoder, and save the results.")
     parser.usage = "attncem audit [options] RUN ... | --encoder FILE.onnx [ROW.OPTION=VALUE ...]"
     parser.epilog = (
-        "An audit that was stopped goes on where it was: rows that are there are not made again. Options of the "
-        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or --fail-if "
-        "found what it must not."
+        "An audit that was stopped resumes where it stopped; finished rows are not repeated. Options of the "
+        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or a "
+        "--fail-if condition holds."
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders")
     parser.further = _suites_help
     parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
     parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
-    parser.add_argument("--releases", type=int, metavar="K", help="releases of each image that it sees (default: 1)")
-    parser.add_argument("--on", default="test", help="images it is judged on: test or validation (default: test)")
+    parser.add_argument("--releases", type=int, metavar="K", help="releases seen of each image (default: 1)")
+    parser.add_argument("--on", default="test", help="images to evaluate on: test or validation (default: test)")
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
-    parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="not this row or method")
+    parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="omit this row or method")
     parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION", help=_FAIL_IF)
-    parser.add_argument("--reference", metavar="RUN", help="undefended run of the same data, for probes")
-    parser.add_argument("--fresh", action="store_true", help="begin anew, beside what is there")
+    parser.add_argument("--reference", metavar="RUN", help="undefended run on the same data, for probes")
+    parser.add_argument("--fresh", action="store_true", help="start a new audit and keep the existing one")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the audit (default: RUN/audits)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads on a CPU (default: as the run)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks at once (default: 1)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks in parallel (default: 1)")
     add_encoder(parser)
     parser.set_defaults(run=_audit, takes_overrides=True)
 
@@ -73,7 +73,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
     if known.encoder is None:
         refuse_without_encoder(known)
     if bool(runs) == (known.encoder is not None):
-        raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx instead of any")
+        raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx")
     conditions = parse_conditions(known.fail_if)  # a mistake in one is told before torch is imported
     suite = load_suite(known.suite).suite
     overrides = parse_cli_overrides([*words, *rest], override_tree(suite))

@@ -72,7 +72,7 @@ def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
         name, help=meaning, description=meaning, usage=usage, allow_abbrev=False, add_help=not overrides
     )
     if overrides:
-        said = "show this help message and exit; of a part of the options: training, surrogate.gated, all"
+        said = "show this help and exit; with a section, its options: training, surrogate.gated, all"
         parser.add_argument("-h", "--help", action=_Help, nargs="?", metavar="SECTION", help=said)
         parser.further = lambda: _options_help(parser.section)
     parser.set_defaults(takes_overrides=overrides)

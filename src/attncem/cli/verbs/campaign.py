@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from attncem.campaigns import CampaignResult, Outlook
     from attncem.records.campaign_folder import CellView
 
-_SOURCE = "packaged campaign (attncem campaign list), YAML file, or the folder of one that was begun"
-_OUT = "the campaign's folder; one that is there goes on (default: campaigns/NAME)"
+_SOURCE = "packaged campaign (attncem campaign list), YAML file, or the folder of a started campaign"
+_OUT = "the campaign's folder; an existing one resumes (default: campaigns/NAME)"
 
 
 def add(verbs: Verbs) -> None:
     """The verb `campaign` with its nested verbs."""
-    parser = verb(verbs, "campaign", "Train and audit many runs from one file, and go on wherever that was.")
-    parser.epilog = "Exit code 3: cells failed; the others are done. What a file holds: docs/campaigns.md"
+    parser = verb(verbs, "campaign", "Train and audit many runs from one file; resumes where it stopped.")
+    parser.epilog = "Exit code 3: cells failed; the others are done. File format: docs/campaigns.md"
     nested = parser.add_subparsers(dest="action", required=True, metavar="VERB", parser_class=VerbParser)
-    meaning = "Say what would run, how long, how much disk, what is there. Writes nothing."
+    meaning = "Show what would run, time, disk space and what exists. Writes nothing."
     _new(nested, "plan", meaning, overrides=True).set_defaults(run=_plan)
-    running = _new(nested, "run", "Run every cell that is not done, several at once.", overrides=True)
+    running = _new(nested, "run", "Run every unfinished cell, several in parallel.", overrides=True)
     _add_going_on(running)
     running.set_defaults(run=_run)
     _add_folder_verbs(nested)
@@ -61,27 +61,27 @@ def _add_going_on(parser: VerbParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only cells of such names, e.g. 'slot-*'; may be repeated: in this order",
+        help="only cells with these names, e.g. 'slot-*'; repeatable, in this order",
     )
     parser.add_argument(
         "--results",
         metavar="OUT.json",
-        help="after every cell write there what was found so far (attncem campaign results)",
+        help="write the results so far there after every cell (attncem campaign results)",
     )
     parser.add_argument(
         "--within",
         type=float,
         metavar="MINUTES",
-        help="end after so many; begin no cell that would not be done by then",
+        help="time limit; a cell that cannot finish in time is not started",
     )
     add_engine(parser)
 
 
 def _add_folder_verbs(verbs: Verbs) -> None:
     meanings = {
-        "status": ("List the cells and how far each is.", _status),
-        "retry": ("Try cells that failed again.", _retry),
-        "stop": ("End a campaign that is running; it can go on later.", _stop),
+        "status": ("List the cells and their states.", _status),
+        "retry": ("Run failed cells again.", _retry),
+        "stop": ("Stop a running campaign; it can be resumed.", _stop),
         "report": ("Write the campaign's report.", _report),
     }
     for name, (meaning, run) in meanings.items():
@@ -89,30 +89,30 @@ def _add_folder_verbs(verbs: Verbs) -> None:
         parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
         parser.set_defaults(run=run)
         if name == "retry":
-            parser.add_argument("failed", nargs="*", metavar="CELL", help="cells that failed (default: all of them)")
+            parser.add_argument("failed", nargs="*", metavar="CELL", help="failed cells (default: all of them)")
             _add_going_on(parser)
         if name == "report":
             parser.add_argument("--out", metavar="FILE", help="HTML file (default: FOLDER/report.html)")
-            parser.add_argument("--reference", metavar="ARM", help="what arms are tested against (default: the first)")
+            parser.add_argument("--reference", metavar="ARM", help="reference arm of the tests (default: the first)")
             parser.add_argument("--tables", metavar="FOLDER", help="also write every table as CSV, Markdown and LaTeX")
             parser.add_argument("--figures", metavar="FOLDER", help="also write every figure as SVG and PDF")
 
 
 def _add_archive_verbs(verbs: Verbs) -> None:
-    parser = _new(verbs, "export", "Put the results into one archive; cells that are not done travel whole.")
+    parser = _new(verbs, "export", "Pack the results into one archive; unfinished cells keep all files.")
     parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
     parser.add_argument("archive", metavar="ARCHIVE", help="new .zip file")
     parser.add_argument(
-        "--results-only", action="store_true", help="leave out cells that are not done: they begin anew elsewhere"
+        "--results-only", action="store_true", help="omit unfinished cells: elsewhere they start from scratch"
     )
     parser.set_defaults(run=_export)
-    parser = _new(verbs, "results", "Write what every cell found into one small JSON file.")
+    parser = _new(verbs, "results", "Write the results of every cell to one small JSON file.")
     parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
     parser.add_argument("out", metavar="OUT.json", help="new file, or one with results of the same campaign")
     parser.set_defaults(run=_results)
-    parser = _new(verbs, "import", "Take an archive in; what is there is never overwritten.")
+    parser = _new(verbs, "import", "Import an archive; existing results are never overwritten.")
     parser.add_argument("archive", metavar="ARCHIVE", help="a .zip file of attncem campaign export")
-    parser.add_argument("folder", metavar="FOLDER", help="new folder, or that of the same campaign")
+    parser.add_argument("folder", metavar="FOLDER", help="new folder, or the folder of the same campaign")
     parser.set_defaults(run=_import)
 
 

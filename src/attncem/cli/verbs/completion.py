@@ -22,8 +22,8 @@ _CHOICES = {
 
 def add(verbs: Verbs) -> None:
     """The verb `completion`."""
-    parser = verb(verbs, "completion", "Print the script by which a shell completes what is typed after attncem.")
-    parser.epilog = "How it is installed: docs/terminal.md"
+    parser = verb(verbs, "completion", "Print the shell completion script of attncem.")
+    parser.epilog = "To install it: docs/terminal.md"
     parser.add_argument("shell", choices=list(SCRIPTS), metavar="SHELL", help=f"one of: {', '.join(SCRIPTS)}")
     parser.set_defaults(run=partial(_completion, verbs))
 

@@ -18,13 +18,13 @@ _MEANT_FOR = {"gpus": ("slurm", "ray"), "partition": ("slurm",), "minutes": ("sl
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """The options --engine and --workers, and what a cluster needs to know."""
-    many = f"runs at once (default: one per core, 2 on a GPU; on a cluster {_ON_A_CLUSTER})"
+    many = f"runs in parallel (default: one per core, 2 on a GPU; on a cluster {_ON_A_CLUSTER})"
     parser.add_argument("--workers", type=int, metavar="N", help=many)
-    parser.add_argument("--engine", default="local", help="where: local, slurm or ray (default: local)")
-    parser.add_argument("--gpus", type=int, metavar="N", help="slurm, ray: GPUs of each run (default: 0)")
+    parser.add_argument("--engine", default="local", help="where to run: local, slurm or ray (default: local)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="slurm, ray: GPUs per run (default: 0)")
     parser.add_argument("--partition", metavar="NAME", help="slurm: partition of the jobs")
-    parser.add_argument("--minutes", type=int, metavar="M", help="slurm: time limit of a job, which then goes on anew")
-    parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: one of this machine alone)")
+    parser.add_argument("--minutes", type=int, metavar="M", help="slurm: time limit of a job; a new job resumes it")
+    parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: this machine only)")
 
 
 def engine_options(known: argparse.Namespace) -> EngineOptions | None:

@@ -25,9 +25,9 @@ def add_encoder(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--encoder", metavar="FILE.onnx", help="audit this ONNX file; nothing in it is executed as code")
     group.add_argument("--data", metavar="NAME_OR_FOLDER", help="data set, or folder of pictures, labelled or not")
     group.add_argument("--channel", metavar="YAML", help='e.g. "{name: gaussian, noise_std: 0.1}", or a list of stages')
-    group.add_argument("--size", type=int, metavar="PIXELS", help="scale pictures to it (default: as the file says)")
-    group.add_argument("--mean", metavar="A,B,C", help="taken from each channel of images in [0, 1] (default: 0)")
-    group.add_argument("--std", metavar="A,B,C", help="what each channel is divided by then (default: 1)")
+    group.add_argument("--size", type=int, metavar="PIXELS", help="scale pictures to this (default: the file's size)")
+    group.add_argument("--mean", metavar="A,B,C", help="subtracted from each channel of images in [0, 1] (default: 0)")
+    group.add_argument("--std", metavar="A,B,C", help="divisor of each channel after that (default: 1)")
     group.add_argument("--layout", help="order of the input's axes: nchw or nhwc (default: nchw)")
     group.add_argument("--output", metavar="TENSOR", help="cut the graph at this tensor (default: its only output)")
 
@@ -78,7 +78,7 @@ def _data(given: str) -> dict[str, Any]:
     if given in DATASETS:
         return {"name": given}
     if not Path(given).is_dir():
-        raise ConfigError(f"--data {given}: is no folder, and no data set of that name is known: {', '.join(DATASETS)}")
+        raise ConfigError(f"--data {given}: is not a folder, and no data set has this name: {', '.join(DATASETS)}")
     return {"name": "image_folder", "root": given}
 
 

@@ -10,16 +10,16 @@ from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.cli.verbs.base import Verbs, print_json, verb
 
-IMAGE = "image file of any size, or test:17 for that image of the data set's test images"
+IMAGE = "image file of any size, or test:17 for test image 17 of the data set"
 
 
 def add_predict(verbs: Verbs) -> None:
     """The verb `predict`."""
-    parser = verb(verbs, "predict", "Label images with a run, and say what leaves the device.")
+    parser = verb(verbs, "predict", "Classify images with a run, and show what leaves the device.")
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=IMAGE)
     parser.add_argument("--top", type=int, default=3, metavar="N", help="labels shown for each image (default: 3)")
-    parser.add_argument("--save", metavar="FOLDER", help="write what leaves the device there; replaces no file")
+    parser.add_argument("--save", metavar="FOLDER", help="save what leaves the device there; overwrites no file")
     parser.add_argument("--save_as", default="safetensors", help="safetensors or npy (default: safetensors)")
     _add_common(parser)
     parser.set_defaults(run=_predict)
@@ -39,7 +39,7 @@ def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def add_explain(verbs: Verbs) -> None:
     """The verb `explain`."""
-    parser = verb(verbs, "explain", "Show one image on its way through a run, as one self-contained HTML page.")
+    parser = verb(verbs, "explain", "Follow one image through a run, as one self-contained HTML page.")
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("image", metavar="IMAGE", help=IMAGE)
     parser.add_argument("--out", help="page to write (default: explanation.html; with --json none)")

@@ -21,17 +21,17 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "import-cem", "Turn commands and checkpoints of CEM or ResSFL into configurations and runs.")
     parser.usage = "attncem import-cem [options] SCRIPT | -- python main_MIA.py --arch=… …"
     parser.epilog = (
-        "A script's assignments, loops and choices are read; nothing of it is run. One YAML is written for each "
+        "The script's assignments, loops and conditions are parsed, not executed. One YAML is written for each "
         "training that it would start. With --weights the checkpoints of one training become a run for attncem audit."
     )
-    parser.add_argument("source", nargs="+", metavar="SCRIPT", help="run_exp.sh or the like, or behind -- one command")
+    parser.add_argument("source", nargs="+", metavar="SCRIPT", help="script like run_exp.sh, or one command after --")
     parser.add_argument(
         "--out", metavar="FOLDER", help="folder for the YAMLs (default: cem), or with --weights the run"
     )
     parser.add_argument("--weights", metavar="FOLDER", help="folder with checkpoint_f_best.tar and the other two")
     parser.add_argument("--which", default="best", help="checkpoint to read: best or an epoch (default: best)")
-    parser.add_argument("--only", metavar="NAME", help="of the trainings, the one of this name")
-    parser.add_argument("--data", metavar="FOLDER", help="where the data set lies: data.root")
+    parser.add_argument("--only", metavar="NAME", help="only the training with this name")
+    parser.add_argument("--data", metavar="FOLDER", help="folder of the data set: data.root")
     parser.set_defaults(run=_import)
 
 
@@ -72,7 +72,7 @@ def _one_run(chosen: Sequence[Imported], known: argparse.Namespace) -> None:
     from attncem.cli.importing.weights import import_weights
 
     if len(chosen) > 1:
-        raise ConfigError(f"--weights is of one training: choose it with --only, one of {', '.join(_names(chosen))}")
+        raise ConfigError(f"--weights needs one training: choose it with --only, one of {', '.join(_names(chosen))}")
     run = import_weights(Path(known.weights), chosen[0].config, known.out, which=known.which)
     show_line(text("import.run", path=run.path, accuracy=100 * run.manifest["best"]["validation_accuracy"]))
 
@@ -86,7 +86,7 @@ def _write(chosen: Sequence[Imported], folder: Path) -> None:
     contents = {file: yaml_of(item, str(file)).encode() for file, item in files.items()}
     for file, content in contents.items():
         if file.exists() and file.read_bytes() != content:
-            raise ConfigError(f"{file} exists already with other content and is left as it is: choose another --out")
+            raise ConfigError(f"{file} already exists with other content and was not changed: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():
         write_atomic(file, content)

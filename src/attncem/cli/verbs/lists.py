@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def add(verbs: Verbs) -> None:
     """The verbs `data`, `runs` and `config`."""
-    parser = verb(verbs, "data", "List the data sets, where they are looked for and how to get them.")
+    parser = verb(verbs, "data", "List the data sets, their search paths and how to get them.")
     parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
-    parser.add_argument("--verify", action="store_true", help="read what is found; check counts, labels and hashes")
+    parser.add_argument("--verify", action="store_true", help="read the files; check counts, labels and hashes")
     parser.set_defaults(run=_data)
     parser = verb(verbs, "runs", "List the runs in a folder and its sub-folders.")
     parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")

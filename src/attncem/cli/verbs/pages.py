@@ -62,12 +62,12 @@ def _compare(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 def add_card(verbs: Verbs) -> None:
     """The verb `card`."""
-    parser = verb(verbs, "card", "Write the privacy card of a run, which a model ships with, from its audits.")
-    parser.add_argument("source", metavar="RUN", help="run folder, or the folder of audits of another encoder")
+    parser = verb(verbs, "card", "Write the privacy card of a run from its audits, to ship with the model.")
+    parser.add_argument("source", metavar="RUN", help="run folder, or the audit folder of an external encoder")
     parser.add_argument(
         "--out", metavar="FOLDER", help="folder for card.json, card.md and card.html (default: RUN/card)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON as well")
+    parser.add_argument("--json", action="store_true", help="also print JSON")
     parser.set_defaults(run=_card)
 
 

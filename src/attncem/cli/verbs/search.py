@@ -23,11 +23,11 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "search", "Tune methods with equal budgets: accuracy and attack error, on validation images.")
     parser.usage = "attncem search [options] FILE [KEY=VALUE ...]"
     parser.epilog = (
-        "A search that was stopped or killed goes on with the same command. KEY=VALUE: an option of the search "
-        "(equal_budget=false), or of every run (training.epochs=20). What a file holds: docs/search.md"
+        "The same command resumes a search that was stopped or killed. KEY=VALUE: an option of the search "
+        "(equal_budget=false), or of every run (training.epochs=20). File format: docs/search.md"
     )
     parser.add_argument("source", metavar="FILE", help="packaged search, see below, YAML file, or a search's folder")
-    parser.add_argument("--budget", metavar="B", help="of the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
+    parser.add_argument("--budget", metavar="B", help="for the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
     parser.add_argument("--out", metavar="FOLDER", help="the search's folder (default: campaigns/NAME)")
     add_engine(parser)
     parser.further = _searches_help

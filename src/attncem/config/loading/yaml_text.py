@@ -72,7 +72,7 @@ class _Loader(yaml.SafeLoader):
         pattern = next(pattern for name, pattern, _ in _RESOLVERS if name == kind)
         fits = isinstance(node, yaml.ScalarNode) and (pattern.match(node.value) or _is_whole(kind, node.value))
         if not fits:
-            raise _refusal(f"!!{kind} stands before something else", node.start_mark)
+            raise _refusal(f"!!{kind} does not fit its value", node.start_mark)
         return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
 
 

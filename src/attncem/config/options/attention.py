@@ -40,7 +40,7 @@ class AttentionOptions(VariantOptions):
     @model_validator(mode="after")
     def _refuse_invalid_statistic(self) -> Self:
         if self.softness is not None and self.statistic != "difference":
-            raise ValueError(f"softness={self.softness:g} needs statistic=difference: the others have no use for it")
+            raise ValueError(f"softness={self.softness:g} needs statistic=difference: the others do not use it")
         if self.statistic == "capacity" and self.variance_space != "raw":
             raise ValueError(
                 "statistic=capacity needs variance_space=raw: noise_std is in the units of z, LayerNorm removes them"
@@ -142,8 +142,8 @@ class GatedOptions(AttentionOptions):
 
 
 SLOT_POWER = {
-    "fit": "with another the slots do not count by their samples, and what a small wide one holds is not reported",
-    "worst_case": "otherwise it ascends by emptying slots",
+    "fit": "otherwise slots are not weighted by their samples, and the spread in a small wide slot is not reported",
+    "worst_case": "otherwise its ascent empties slots",
 }
 """Why a way to learn wants slots weighted by their samples."""
 
@@ -311,7 +311,7 @@ class HybridOptions(VariantOptions):
         if own != other:
             raise ValueError(
                 f"gated.attention_loss_scale={own:g} and slot.attention_loss_scale={other:g} must be equal: one factor "
-                "stands outside rob_loss; weigh the parts by slot_weight"
+                "scales both outside rob_loss; weight the parts with slot_weight"
             )
         return self
 
@@ -320,7 +320,7 @@ class HybridOptions(VariantOptions):
         own, other = self.gated.own_optimizer, self.slot.own_optimizer
         if own != other:
             raise ValueError(
-                f"gated.own_optimizer={own} and slot.own_optimizer={other} must be equal: one optimiser has both parts"
+                f"gated.own_optimizer={own} and slot.own_optimizer={other} must be equal: one optimiser trains both"
             )
         return self
 

@@ -125,7 +125,7 @@ class Campaign(Options):
     @classmethod
     def _seeds_differ(cls, seeds: int | list[int]) -> int | list[int]:
         if isinstance(seeds, list) and len(set(seeds)) < len(seeds):
-            raise ValueError("a seed stands there twice")
+            raise ValueError("a seed is listed twice")
         return seeds
 
     @model_validator(mode="after")
@@ -137,7 +137,7 @@ class Campaign(Options):
                 raise ValueError(f"{key}={arm}: no arm of this name; arms: {', '.join(self.arms)}")
         keys = [audit.key for audit in self.audits]
         if len(set(keys)) < len(keys):
-            raise ValueError("audits: the same audit stands there twice")
+            raise ValueError("audits: the same audit is listed twice")
         return self
 
     @property

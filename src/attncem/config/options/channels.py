@@ -139,11 +139,11 @@ class LocalDPOptions(RandomOptions):
         least, largest = epsilon_range(self.delta, features)
         if least <= self.epsilon <= largest:
             return None
-        advice = "no epsilon can, delta is too small or the features are too many"
+        advice = "no epsilon works: delta is too small, or there are too many features"
         if least <= largest:
             advice = f"epsilon must lie between {least:.2g} and {math.floor(10 * largest) / 10}"
         return (
-            f"epsilon={self.epsilon} with delta={self.delta} cannot be held by noise as it is drawn when a release "
+            f"epsilon={self.epsilon} with delta={self.delta} cannot be guaranteed by the noise generator if a release "
             f"has {features} feature{'s' * (features > 1)}: {advice}"
         )
 

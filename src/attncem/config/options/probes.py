@@ -58,7 +58,7 @@ class AttributeLeakageOptions(Options):
         if self.groups and self.attribute is not None:
             raise ValueError("an attribute is a column (attribute) or made of classes (groups), not both")
         if self.file is not None and self.attribute is None:
-            raise ValueError("file needs attribute, the column of it that is meant")
+            raise ValueError("file needs attribute, the name of its column")
         if twice := [name for name in dict.fromkeys(members) if members.count(name) > 1]:
             raise ValueError(f"a class may be in one group only; more than once: {', '.join(twice)}")
         return self

@@ -85,7 +85,7 @@ class RunConfig(Options):
         names = [penalty.name for penalty in self.penalties]
         for position, penalty in enumerate(self.penalties):
             if penalty.name in names[:position]:
-                raise ValueError(f"penalties.{position}.name={penalty.name}: it stands in the list already")
+                raise ValueError(f"penalties.{position}.name={penalty.name}: it is already in the list")
             if penalty.warmup_epochs >= self.training.epochs:
                 raise ValueError(
                     f"penalties.{position}.warmup_epochs={penalty.warmup_epochs} leaves no epoch of training.epochs="

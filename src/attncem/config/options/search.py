@@ -114,7 +114,7 @@ class Search(Options):
     def _levels_name_files(cls, levels: dict[str, float]) -> dict[str, float]:
         for name, drop in levels.items():
             if not _LEVEL.fullmatch(name):
-                raise ValueError(f"{name!r} names no file: 1 to 40 letters, digits, _ and -")
+                raise ValueError(f"{name!r} is not a valid name: use 1 to 40 letters, digits, _ and -")
             if not 0 <= drop <= 1:
                 raise ValueError(f"{name}={drop:g}: must lie between 0 and 1, a part of all images")
         return levels
@@ -127,7 +127,9 @@ class Search(Options):
             raise ValueError("undefended.space: it is trained once and has nothing to search")
         for name in self.methods:
             if not self.space_of(name):
-                raise ValueError(f"methods.{name}: has no space, nor has the search: there is nothing to choose")
+                raise ValueError(
+                    f"methods.{name}: neither it nor the search has a space, so there is nothing to search"
+                )
         parse_budget(self.budget)
         return self
 

@@ -96,8 +96,8 @@ class VariantOptions(SurrogateOptions):
             if apart := self._set_apart_only_by_name(other):
                 values = ", ".join(f"{key}={show(_value(self, key))}, not {show(mine)}" for key, mine in apart.items())
                 raise ValueError(
-                    f"variant={self.variant} is only a name here, the values are those of variant {other} ({values}): "
-                    f"set variant={other}, or leave these values out or give them as {self.variant} has them"
+                    f"variant={self.variant} does not match its values, which are those of variant {other} ({values}): "
+                    f"set variant={other}, or remove these values, or set them as in {self.variant}"
                 )
         return self
 

@@ -85,7 +85,9 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     if workers > 1 and (opened.directory is None or isinstance(run, OpenRun) or modules is not None):
-        raise ConfigError(f"workers={workers} needs a run folder that every process can open, and no own modules")
+        raise ConfigError(
+            f"workers={workers} needs a run folder that every process can open, and no modules of your own"
+        )
     compute = Compute(str(opened.device), threads or opened.config.threads, workers)
     with attacking(opened.device, compute.threads), shown(progress) as reporter:
         if opened.directory is None:

@@ -20,7 +20,7 @@ from attncem.judging.case import Case
 from attncem.judging.opening import open_run
 from attncem.training.engine import attacking
 
-_ADVICE = "the rows that were finished are kept: give the same command again, with fewer workers if memory was short"
+_ADVICE = "finished rows are kept: run the same command again, with fewer workers if memory ran out"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
     try:
         case = _case(brief)
     except AttncemError as error:
-        raise RunError(f"a process that should have worked on {name} could not begin: {error}") from error
+        raise RunError(f"a process that should have worked on {name} could not start: {error}") from error
     with attacking(case.subject.device, brief.compute.threads):
         return measure(case, name, options, seed=case.seed_of(name), progress=progress)
 

@@ -50,7 +50,7 @@ def portray(run: RunDirectory | Path | str, *, device: str | None = None) -> Por
     with limited_threads(opened.config.threads):
         portrait = _smaller(_Painter(opened).portrait())
     assert opened.directory is not None
-    with explain_os_error(opened.directory.path, "make room, and give the same command again"):
+    with explain_os_error(opened.directory.path, "free some space, and run the same command again"):
         write_atomic(opened.directory.path / PORTRAIT, _packed(portrait))
     return portrait
 

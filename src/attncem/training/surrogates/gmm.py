@@ -20,8 +20,8 @@ OVERSAMPLING = 10
 POWER_ROUNDS = 8
 """Further directions and rounds of the subspace iteration that finds the principal ones."""
 SINGULAR = (
-    "covariance=full needs more samples a component than dimensions: with fewer the determinant is far too small and "
-    "the penalty reads next to 0 (diagnostic singular: share of such components)"
+    "covariance=full needs more samples per component than dimensions: with fewer the determinant is too small and "
+    "the penalty is close to 0 (diagnostic singular: share of such components)"
 )
 WHOLE_DETERMINANT = (
     "per_dimension_log=false compares the determinant of all dimensions with the floor of one: "
