@@ -91,7 +91,7 @@ def test_the_file_is_read_back_as_it_was_and_written_anew(folder: CampaignFolder
     assert json.loads(out.read_text())["schema_version"]
     write_results(folder.path, out)
     out.write_text(results_text(replace(table, campaign="another")), encoding="utf-8")
-    with pytest.raises(RunError, match="holds something else"):
+    with pytest.raises(RunError, match="holds other content"):
         write_results(folder.path, out)
 
 
@@ -146,7 +146,7 @@ def test_cells_of_another_form_of_the_campaign_are_neither_kept_nor_lost(
 
 def test_what_the_user_has_is_not_overwritten(folder: CampaignFolder, tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"mine": true}')
-    with pytest.raises(RunError, match="holds something else"):
+    with pytest.raises(RunError, match="holds other content"):
         write_results(folder.path, tmp_path / "notes.json")
     assert (tmp_path / "notes.json").read_text() == '{"mine": true}'
 
