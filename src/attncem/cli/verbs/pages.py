@@ -33,8 +33,8 @@ def add_compare(verbs: Verbs) -> None:
     """The verb `compare`."""
     parser = verb(verbs, "compare", "Show runs side by side: options, training, and numbers with tests.")
     parser.epilog = (
-        "Runs that differ in the seed alone are one group, and groups are tested over their seeds; single runs are "
-        "compared on the same images. Every group stands beside that of the first run."
+        "Runs that differ only in the seed are one group, and groups are tested over their seeds; single runs are "
+        "compared on the same images. Every group is compared with that of the first run."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or folders of runs")
     parser.add_argument(
