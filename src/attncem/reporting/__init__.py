@@ -1,4 +1,4 @@
-"""Reports: JSON of finished runs in, one self-contained HTML page out. Never imports torch."""
+"""Reports: reads the JSON of finished runs and writes one self-contained HTML page. Never imports torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class HasPath(Protocol):
-    """Anything that knows its run folder, such as a RunDirectory."""
+    """Any object with the path of a run folder, such as a RunDirectory."""
 
     @property
     def path(self) -> Path: ...
@@ -49,8 +49,8 @@ def report(
 ) -> Path:
     """Write one self-contained HTML page about the runs and return its path.
 
-    ``csv`` also writes the headline table beside it; ``now`` replaces the time of generation. ``lang`` is the page's
-    language, en or zh; None: as ATTNCEM_LANG says, or English.
+    ``csv`` also writes the headline table next to the page; ``now`` replaces the time of generation. ``lang`` is the
+    page's language, en or zh; None: ATTNCEM_LANG, or English.
     An existing file is replaced only if it is an older report; anything else is a RunError.
     """
     from attncem.reporting.html import write_report
@@ -65,10 +65,10 @@ def _paths(runs: Sequence[HasPath | str | Path] | HasPath | str | Path) -> list[
 
 
 def draw(runs: Sequence[HasPath | str | Path] | HasPath | str | Path, *, lang: str | None = None) -> Figures:
-    """The figures of runs, or of a campaign's folder, by name: each shows itself in a notebook and can be saved.
+    """The figures of runs, or of a campaign folder, by name. A notebook displays them; each can be saved.
 
     ``draw(run)["trade-off"].save("trade-off.pdf")``; ``draw(run).save("figures")`` saves them all. ``lang``: their
-    language, where a font for it is installed; else they are in English.
+    language, if a font for it is installed; otherwise English.
     """
     from attncem.reporting.fonts import drawable
     from attncem.reporting.notebook import draw_figures
@@ -85,11 +85,11 @@ def compare(
     now: datetime | None = None,
     lang: str | None = None,
 ) -> RunsComparison:
-    """Runs side by side: how their options differ, their numbers, and tests of the differences; ``out`` writes a page.
+    """Compare runs: how their options differ, their numbers, and tests of the differences; ``out`` writes a page.
 
-    Runs that differ in the seed alone are seeds of one arm, or those that agree in the options ``by``; arms are tested
-    over seeds. Single runs are compared on the same images. Each stands beside the first. ``lang`` is the language of
-    titles and page.
+    Runs that differ only in the seed are seeds of one arm; with ``by``, runs that agree in these options are. Arms are
+    tested over seeds. Single runs are compared on the same images. Each arm or run is compared with the first.
+    ``lang`` is the language of titles and page.
     """
     from attncem.reporting.comparison.comparing import compare_runs
     from attncem.reporting.comparison.page import write_comparison
@@ -102,7 +102,7 @@ def compare(
 
 
 def print_comparison(found: RunsComparison, console: Console, *, lang: str | None = None) -> None:
-    """Print a comparison for a terminal."""
+    """Print a comparison to a terminal."""
     from attncem.reporting.comparison.page import print_comparison as show
 
     with spoken(lang):
@@ -118,8 +118,8 @@ def privacy_card(
 ) -> tuple[PrivacyCard, list[Path]]:
     """Write card.json, card.md and card.html about a run, or about audits of a foreign encoder, from its audits.
 
-    They go into ``out``, if not into RUN/card; older cards are replaced, anything else is a RunError. ``lang`` is the
-    language of the card that is returned and of the pages; card.json is the same in every language.
+    ``out`` is the folder, by default RUN/card; older cards are replaced, anything else is a RunError. ``lang`` is the
+    language of the returned card and of the pages; card.json is the same in every language.
     """
     from attncem.reporting.card import write_card
 
@@ -129,14 +129,14 @@ def privacy_card(
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
-    """Rows of the headline table: one per audit, then the blind guesses, each audit's own where they differ."""
+    """Rows of the headline table: one per audit, then the blind guesses, one row per audit where they differ."""
     from attncem.reporting.runs.tables import summary_table as build
 
     return build(audits)
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str | None = None) -> None:
-    """Print the headline table for a terminal."""
+    """Print the headline table to a terminal."""
     from attncem.reporting.runs.terminal import print_summary as show
 
     with spoken(lang):
@@ -144,7 +144,7 @@ def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str 
 
 
 def print_predictions(result: PredictionResult, console: Console, *, lang: str | None = None) -> None:
-    """Print labels, confidence and what left the device for a terminal."""
+    """Print labels, confidence and the data that left the device to a terminal."""
     from attncem.reporting.explain.page import print_predictions as show
 
     with spoken(lang):
@@ -152,7 +152,7 @@ def print_predictions(result: PredictionResult, console: Console, *, lang: str |
 
 
 def print_explanation(explanation: Explanation, console: Console, *, lang: str | None = None) -> None:
-    """Print an explanation's findings for a terminal."""
+    """Print an explanation's findings to a terminal."""
     from attncem.reporting.explain.page import print_explanation as show
 
     with spoken(lang):

@@ -22,11 +22,11 @@ from attncem.reporting.runs import certificates, units
 GENERATOR = "attncem-card"
 NAMES = ("card.json", "card.md", "card.html")
 NOT_SAID = ("attacks", "average", "labels", "assumptions", "others")
-"""What no card says, by the ends of keys in the catalogue."""
+"""Limits of every card, by the ends of keys in the catalogue."""
 
 
 def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[PrivacyCard, list[Path]]:
-    """Make the card of a run or of audits and write it into a folder, if not into `card` beside the audits."""
+    """Make the card of a run or of audits and write it into ``out``; default: the folder `card` next to the audits."""
     audits = audits_of(source)
     card = make_card(audits, now=now)
     folder = source / "card" if out is None else out
@@ -51,7 +51,7 @@ def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[Privac
 
 
 def audits_of(source: Path) -> list[AuditResult]:
-    """The audits of a run folder, or those in a folder of audits of one model; RunError where there are none."""
+    """The audits of a run folder, or of a folder of audits of one model; RunError where there are none."""
     if (source / PLAN).exists():
         found = [Ledger.open(source).result()]
     elif not (source / "manifest.json").is_file():
@@ -66,7 +66,7 @@ def audits_of(source: Path) -> list[AuditResult]:
 
 
 def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
-    """What the audits of one model say together."""
+    """The card of one model, from all its audits."""
     subject = audits[0].subject
     known = [audit.accuracy for audit in audits if audit.accuracy is not None]
     certified = [audit for audit in audits if any(row.kind == "certificate" for row in audit.rows)]
@@ -126,18 +126,18 @@ def _bounds(audit: AuditResult) -> list[CardBound]:
 
 
 def defence(subject: Subject) -> list[str]:
-    """What stands between the image and the adversary, in words: front end, penalty, channel."""
+    """The defence in words: front end, penalty, channel."""
     said = []
     if subject.front_end.get("name", "none") != "none":
         said.append(text("card.defence.front_end", options=wording.describe_options(subject.front_end)))
-    if subject.surrogate not in ("none", "unknown"):  # nothing is known of how a foreign encoder was trained
+    if subject.surrogate not in ("none", "unknown"):  # the training of a foreign encoder is unknown
         said.append(text("card.defence.surrogate", name=subject.surrogate, weight=subject.penalty_weight))
     said += [text("card.defence.stage", options=wording.describe_options(stage)) for stage in subject.channel]
     return said
 
 
 def facts(subject: Subject) -> list[tuple[str, str]]:
-    """What the card is of, a line each."""
+    """Title and value of each fact about the model."""
     return [
         (text("card.fact.network"), text("card.network", name=subject.architecture, cut=subject.cut)),
         (text("card.fact.data"), f"{subject.dataset} {subject.data_sha256[:12]}"),

@@ -1,8 +1,8 @@
 """Figures as inline SVG: deterministic, free of outside references, coloured by the page's style sheet.
 
-Matplotlib draws with marker colours that are then replaced by CSS variables, so that one drawing serves the
-light and the dark page. Points and curves carry their values: the page's script shows them at the mouse and the
-focus; without it a point has its title.
+Matplotlib draws with marker colours, which CSS variables then replace, so that one drawing serves the light and the
+dark page. Points and curves carry their values: the page's script shows them on hover and focus; without the script
+a point has an SVG title.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--line)"} | {
 _MARKERS = "osD^vPX*"
 _MAX_POINTS = 300
 _POINTS = 72.0
-"""Units of an SVG by matplotlib to an inch."""
+"""Units per inch in matplotlib's SVG."""
 _REACH = 8
-"""How near to a point one must be, in these units."""
+"""Hover radius of a point, in these units."""
 
 STYLE: Any = {
     "axes.edgecolor": MUTED,
@@ -71,7 +71,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """One finished figure: SVG text, a title, a note beside it, and what is drawn: a key of metrics.jsonl, a row."""
+    """One finished figure: SVG text, title, note, and the drawn quantity (a key of metrics.jsonl, or a row)."""
 
     title: str
     svg: str
@@ -100,7 +100,7 @@ class Spot:
 
 
 PANELS = (("validation", "accuracy"), ("validation", "ce"), ("train", "rob_loss"), ("train", "intra_mse"))
-"""What is drawn of every training; titles are in the catalogue, under `figure.panel.NAME`."""
+"""Panels of every training; their titles are in the catalogue, under `figure.panel.NAME`."""
 Kind = Literal["number", "share", "ratio"]
 HEALTH: dict[str, Kind] = {
     "active": "share",
@@ -117,15 +117,15 @@ HEALTH: dict[str, Kind] = {
     "shut_off": "share",
     "skipped": "share",
 }
-"""What is drawn of the surrogates' health; titles are under `figure.health.NAME`."""
+"""Panels of the surrogates' health; their titles are under `figure.health.NAME`."""
 _RARE = frozenset({"latched", "shut_off", "skipped"})
-"""Not drawn where they are 0 throughout."""
+"""Panels that are omitted where all values are 0."""
 _SMALL_RATIO = 1e-3
-"""The axis of a ratio is logarithmic above this and linear below, so that 0 has a place."""
+"""The axis of a ratio is logarithmic above this value and linear below, so that 0 can be drawn."""
 
 
 def training_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
-    """Small multiples of training: one panel per quantity that any run has logged; by default a colour for each run."""
+    """Small multiples of training: one panel per quantity that any run logged; by default one colour per run."""
     drawings = []
     for kind, key in PANELS:
         lines, title = _lines(runs, kind, key, colors), text(f"figure.panel.{key}")
@@ -136,7 +136,7 @@ def training_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = No
 
 
 def health_curves(runs: Sequence[JudgedRun], colors: Sequence[int] | None = None) -> list[Drawing]:
-    """Small multiples of the surrogates' health, each with the limit that raises a warning."""
+    """Small multiples of the surrogates' health, each with its warning limit."""
     drawings = []
     for key, kind in HEALTH.items():
         lines, title = _lines(runs, "train", key, colors), text(f"figure.health.{key}")
@@ -175,7 +175,7 @@ def attack_curves(entries: Sequence[Entry]) -> list[Drawing]:
 
 
 def asking_curves(entries: Sequence[Entry]) -> list[Drawing]:
-    """Small multiples of attacks that ask again: error against the number of releases; crosses: pixels that move."""
+    """Small multiples of attacks on repeated releases: error against number of releases; crosses: jittered pixels."""
     panels: dict[str, list[tuple[Entry, asking.Series]]] = {}
     for entry in entries:
         for line in asking.series(entry.audit):
@@ -219,12 +219,12 @@ def _curves(key: str, title: str, xlabel: str, lines: Sequence[Line], *, kind: K
 
 
 def color_of(index: int) -> str:
-    """The marker colour of a run's place in the palette."""
+    """The marker colour of an index in the palette."""
     return f"#a0b0c{index % NUM_COLORS}"
 
 
 def marker_of(index: int) -> str:
-    """The point's shape that goes with it."""
+    """The marker shape of an index in the palette."""
     return _MARKERS[(index + index // NUM_COLORS) % len(_MARKERS)]
 
 
@@ -233,7 +233,7 @@ _KEPT: ContextVar[list[Figure] | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def kept() -> Iterator[list[Figure]]:
-    """What is drawn inside, one after the other, as figures of matplotlib in the marker colours."""
+    """Collect the matplotlib figures that are drawn inside the context, in order and in the marker colours."""
     made: list[Figure] = []
     before = _KEPT.set(made)
     try:
@@ -244,7 +244,7 @@ def kept() -> Iterator[list[Figure]]:
 
 @contextmanager
 def styled(colors: Mapping[str, str] | None = None) -> Iterator[None]:
-    """The style of figures; ``colors`` replace the marker colours."""
+    """Apply the style of figures; ``colors`` replace the marker colours."""
     style = {key: (colors or {}).get(str(value), value) for key, value in STYLE.items()}
     with mpl.rc_context({**style, **families()}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
@@ -252,7 +252,7 @@ def styled(colors: Mapping[str, str] | None = None) -> Iterator[None]:
 
 
 class Finish(Protocol):
-    """Turns what was drawn into SVG: what it shows in words, and the points or curves that tell their values."""
+    """Turns a drawing into SVG; takes its description, and the points or curves that show their values."""
 
     def __call__(self, values: str, spots: Sequence[Spot] = (), lines: Sequence[Line] = ()) -> str:
         """The finished figure."""
@@ -261,9 +261,9 @@ class Finish(Protocol):
 
 @contextmanager
 def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[Any, Finish]]:
-    """Axes to draw on, and a function that, afterwards, turns them into SVG with a description.
+    """Axes to draw on, and a function that turns them into SVG with a description once the context ends.
 
-    The figure never enters pyplot, so nothing global is kept and nothing has to be closed.
+    The figure never enters pyplot, so there is no global state and nothing to close.
     """
     done: list[str] = []
     with styled():
@@ -284,7 +284,7 @@ def drawing(key: str, title: str, size: tuple[float, float]) -> Iterator[tuple[A
 
 
 def _clean(svg: str, key: str, description: str) -> str:
-    """Make matplotlib's SVG fit to stand inside a page among others."""
+    """Prepare matplotlib's SVG for embedding in a page with other figures."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     head, body = svg.split(">", 1)
@@ -300,7 +300,7 @@ def _clean(svg: str, key: str, description: str) -> str:
 
 
 def _with_spots(svg: str, axes: Any, spots: Sequence[Spot]) -> str:
-    """The figure with an invisible circle over each point, which shows its values."""
+    """Add an invisible circle over each point that shows its values."""
     if not spots:
         return svg
     circles = ""
@@ -314,7 +314,7 @@ def _with_spots(svg: str, axes: Any, spots: Sequence[Spot]) -> str:
 
 
 def _with_lines(svg: str, axes: Any, lines: Sequence[Line]) -> str:
-    """The figure with the numbers of its curves, and where on the page the x axis has which."""
+    """Add the numbers of the curves, and the range of the x axis in SVG units and in data units."""
     if not lines:
         return svg
     left, right = axes.get_xlim()
@@ -332,12 +332,12 @@ def _with_lines(svg: str, axes: Any, lines: Sequence[Line]) -> str:
 
 
 def _place(axes: Any, x: float, y: float) -> tuple[float, float]:
-    """Where a point of the data lies in the SVG, which counts from its top."""
+    """SVG coordinates of a data point; the SVG's y axis starts at the top."""
     figure = axes.figure
     across, up = axes.transData.transform((x, y)) * _POINTS / figure.dpi
     return float(across), float(figure.get_figheight() * _POINTS - up)
 
 
 def short(value: float) -> float:
-    """A number that is only drawn, with five digits."""
+    """A number rounded to five digits, for drawing only."""
     return float(f"{value:.5g}")

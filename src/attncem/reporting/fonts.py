@@ -1,4 +1,4 @@
-"""Fonts of figures: what draws letters that matplotlib's own font lacks, where such a font is installed."""
+"""Fonts of figures: an installed font for letters that matplotlib's default font lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from attncem.base.texts import LANGUAGES, language
 
 OWN = "DejaVu Sans"
-"""Comes with matplotlib."""
+"""Matplotlib ships this font."""
 FURTHER: dict[str, tuple[str, ...]] = {
     "zh": (
         *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN", "PingFang SC"),
@@ -22,12 +22,12 @@ FURTHER: dict[str, tuple[str, ...]] = {
         *("Noto Sans CJK JP", "Droid Sans Fallback"),
     ),
 }
-"""Fonts with the letters of a language, the best first."""
+"""Fonts that cover a language, best first."""
 
 
 @cache
 def further(word: str) -> str | None:
-    """The installed font for a language that needs one; None where there is none, or none is needed."""
+    """The installed font for a language that needs one; None where no font is needed or installed."""
     if word not in FURTHER:
         return None
     return _installed(FURTHER[word]) or (_installed(FURTHER[word]) if _look_again() else None)
@@ -39,7 +39,7 @@ def _installed(names: Sequence[str]) -> str | None:
 
 
 def _look_again() -> bool:
-    """Take in fonts that were installed since matplotlib made its list, which it keeps; whether there were any."""
+    """Add fonts that were installed after matplotlib cached its font list; True if there were any."""
     fonts = font_manager.fontManager
     listed = {font.fname for font in fonts.ttflist}
     new = [file for file in font_manager.findSystemFonts() if file not in listed]
@@ -50,25 +50,25 @@ def _look_again() -> bool:
 
 
 def families() -> Any:
-    """What figures in the language now spoken need: fonts by name, for a letter is drawn with the first that has it."""
+    """Font settings for the current language; matplotlib draws each letter with the first font that has it."""
     font = further(language())
     return {"font.family": [OWN, font]} if font else {}
 
 
 def pdf_type(figure: Figure) -> int:
-    """How a PDF keeps the letters of a figure: as a font (type 42), or those of further fonts as outlines (type 3).
+    """The font type of a PDF: 42 (embedded font), or 3 (outlines) where a figure uses further fonts.
 
-    As type 42 matplotlib names a font of cubic outlines, as most for Chinese are, one of quadratic ones, which not
-    every reader forgives.
+    For type 42, matplotlib declares fonts with cubic outlines (most Chinese fonts) as fonts with quadratic outlines;
+    some PDF readers reject them.
     """
     return 3 if any(len(words.get_fontfamily()) > 1 for words in figure.findobj(Text)) else 42
 
 
 def is_lacking() -> bool:
-    """Whether figures in files cannot show the language now spoken: their letters would be empty boxes."""
+    """Whether figures in files cannot show the current language: its letters would be empty boxes."""
     return language() in FURTHER and further(language()) is None
 
 
 def drawable() -> str:
-    """The language of figures in files: the one now spoken, or English where no font has its letters."""
+    """The language of figures in files: the current one, or English where no installed font has its letters."""
     return LANGUAGES[0] if is_lacking() else language()

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from run folders, written in one piece or not at all."""
+"""One self-contained HTML page from run folders, written atomically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _GENERATOR = '<meta name="generator" content="attncem '
 
 
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
-    """Read the runs, draw the page and put it in place."""
+    """Read the runs, render the page and write it."""
     refuse_foreign(out, _GENERATOR)
     table = out.with_suffix(".csv")
     if csv:
@@ -54,7 +54,7 @@ def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) 
 
 
 def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
-    """Everything the template shows."""
+    """The template's variables."""
     methods = group(runs)
     audited = [entry for method in methods for entry in method.entries]
     audits = [entry.audit for entry in audited]
@@ -90,7 +90,7 @@ def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
 
 
 def _pictures(methods: Sequence[Method], best: Mapping[str, float], warned: Mapping[str, int]) -> dict[str, Any]:
-    """The first screen and the gallery, of several seeds with the pictures of the first."""
+    """The first screen and the gallery; for several seeds, the pictures of the first one."""
     albums = gallery.albums([entry for method in methods for entry in method.entries[:1]])
     return {
         "first": first_screen.first_rows(methods, albums, best, warned),
@@ -114,12 +114,12 @@ def _figures(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequ
 
 
 def run_name(method: Method) -> str:
-    """What a method is called whichever audit is meant."""
+    """Name of a method, independent of the audit."""
     return method.name if method.several else method.runs[0].label
 
 
 def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequence[Entry]) -> dict[str, Any]:
-    """Every table, and all of them as files for the page's script; ``cells`` are those of ``--csv``."""
+    """Every table, and all tables as files for the page's script; ``cells`` are the rows of ``--csv``."""
     plans = [entry.audit.plan for entry in audited]
     mixed = len({(plan.suite, plan.suite_version, repr(plan.threat)) for plan in plans}) > 1
     worth = any(plan.units for plan in plans)
@@ -145,13 +145,13 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
 
 
 def render(context: Mapping[str, Any], template: str = "report.html.j2") -> str:
-    """The page as text; everything from the runs is escaped, in Markdown what would begin a tag."""
+    """The page as text. All data from the runs is escaped; in Markdown, only characters that would start a tag."""
     return _environment(template.endswith(".md.j2")).get_template(template).render(context) + "\n"
 
 
 @cache
 def _environment(plain: bool) -> Environment:
-    """What the templates of pages, or of Markdown, are compiled with, once in a process."""
+    """The Jinja environment of the page or Markdown templates, made once per process."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=not plain,
@@ -180,12 +180,12 @@ def _without_tags(value: object) -> str:
 
 
 def marked(key: str, /, **values: Any) -> Markup:
-    """A text of the catalogue for a page: all is escaped but for values that are markup already."""
+    """A text of the catalogue for a page: everything is escaped except values that are markup already."""
     return escape(pattern(key)).format(**values)
 
 
 def _warnings(runs: Sequence[JudgedRun], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
-    """The warnings of each run that has any, under its label."""
+    """The warnings of each run that has any, with its label."""
     found = []
     for run in runs:
         dataset = run.results[0].subject.dataset if run.results else ""
@@ -209,7 +209,7 @@ def _threats(audited: Sequence[Entry]) -> dict[str, str]:
 
 
 def refuse_foreign(file: Path, mark: str) -> None:
-    """RunError unless the file is absent or one of ours."""
+    """RunError unless the file is absent or was written by this program."""
     if not file.exists():
         return
     if file.is_dir():
@@ -220,7 +220,7 @@ def refuse_foreign(file: Path, mark: str) -> None:
 
 
 def write_page(file: Path, text: str) -> None:
-    """Write a file so that a reader sees the old or the new one, never a part."""
+    """Write a file atomically: a reader sees the old or the new file, never a part."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(file, text.encode())

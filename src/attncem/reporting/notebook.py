@@ -1,4 +1,4 @@
-"""Figures as objects, for a notebook: each shows itself, and is saved as SVG, PDF or PNG."""
+"""Figures as objects for a notebook: each displays itself and can be saved as SVG, PDF or PNG."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _HEADS: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": _MARK},
     "png": {"Software": _MARK},
 }
-"""What stands in the head of a file, by its ending: by this a figure of ours is known."""
+"""Metadata of a figure file, by extension; it identifies figures that this program wrote."""
 _PICTURES = 8
-"""Images in the figure of reconstructions at most."""
+"""Maximum number of images in the figure of reconstructions."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. In a notebook it shows itself; ``canvas`` is matplotlib's figure, to be changed as one likes."""
+    """One figure. A notebook displays it; ``canvas`` is the matplotlib figure, free to change."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ class Figure:
         return campaign_plots.saved(self.canvas, ending, _HEADS[ending])
 
     def save(self, file: str | Path) -> Path:
-        """Write it to a file, as its ending says: .svg, .pdf or .png. An older figure is replaced, nothing else is."""
+        """Write it to a .svg, .pdf or .png file, by extension. Only an older figure is replaced."""
         file = Path(file)
         ending = file.suffix.removeprefix(".").lower()
         if ending not in _HEADS:
@@ -82,7 +82,7 @@ class Figure:
 
 
 class Figures(Mapping[str, Figure]):
-    """Figures by name. In a notebook they show themselves, small, beside each other."""
+    """Figures by name. A notebook displays them small, side by side."""
 
     def __init__(self, made: Sequence[Figure]) -> None:
         self._made = {figure.name: figure for figure in made}
@@ -114,12 +114,12 @@ class Figures(Mapping[str, Figure]):
         return f"<div>{''.join(shown)}</div>"
 
     def save(self, folder: str | Path, ending: str = "svg") -> list[Path]:
-        """Write them all into a folder, each under its name."""
+        """Write each figure into a folder, under its name."""
         return [figure.save(Path(folder) / f"{figure.name}.{ending}") for figure in self._made.values()]
 
 
 def draw_figures(paths: Sequence[Path]) -> Figures:
-    """The figures of a campaign's folder, or of run folders and folders of runs."""
+    """The figures of a campaign folder, or of run folders and folders of runs."""
     campaigns = [path for path in paths if (path / PLANNED).is_file()]
     if campaigns and len(paths) > 1:
         raise RunError(f"{campaigns[0]} is a campaign: draw it alone")
@@ -146,7 +146,7 @@ def _of_runs(paths: Sequence[Path]) -> list[Figure]:
     ]
     labels = {method.color: run_name(method) for method in reversed(methods)}
     for figure in shown:
-        if not figure.name.startswith("trade-off") and len(labels) > 1:  # there the names stand beside the points
+        if not figure.name.startswith("trade-off") and len(labels) > 1:  # its points have name labels
             _legend(figure.canvas, labels)
     return [*shown, *map(_of_plot, picture_plots([entry for method in methods for entry in method.entries[:1]]))]
 
@@ -173,7 +173,7 @@ def _file_name(words: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-")
 
 
-# from the page's colours to those of paper
+# from the page's colours to print colours
 
 _ON_PAPER = {figures.INK: PAPER.ink, figures.MUTED: PAPER.muted, figures.GRID: PAPER.line} | {
     figures.color_of(index): PAPER.of(index) for index in range(figures.NUM_COLORS)
@@ -182,7 +182,7 @@ _COLOURS = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecol
 
 
 def repaint(canvas: Canvas, title: str) -> Canvas:
-    """A figure of the report, drawn in marker colours, in the colours of paper and under its title."""
+    """Replace the marker colours of a report figure by print colours, and add its title."""
     for artist in canvas.findobj():
         for name in _COLOURS:
             read, write = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
@@ -193,7 +193,7 @@ def repaint(canvas: Canvas, title: str) -> Canvas:
 
 
 def _on_paper(value: Any) -> Any:
-    """The colour of paper for a marker colour, or for several; None where there is nothing to change."""
+    """The print colours of one or several marker colours; None where nothing changes."""
     try:
         colours = to_rgba_array(value)
     except (ValueError, TypeError):
@@ -212,7 +212,7 @@ def _on_paper(value: Any) -> Any:
 
 
 def picture_plots(audited: Sequence[Entry]) -> list[Plot]:
-    """Some evaluation images, and below them what the strongest attack on each run made of them; a plot a data set."""
+    """Evaluation images, with the reconstructions by each run's strongest attack below them; one plot per data set."""
     found = gallery.galleries(gallery.albums(audited))
     return [_pictures(f"pictures-{number}" if number > 1 else "pictures", item) for number, item in enumerate(found, 1)]
 

@@ -1,4 +1,4 @@
-"""Tables: columns and entries, numbers as words; each table as CSV (unrounded), Markdown and LaTeX (as shown)."""
+"""Tables: columns, entries, number formats; files in CSV (unrounded), Markdown and LaTeX (as shown)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from attncem.reporting import wording
 
 R = TypeVar("R")
 SUMMARY = ("sd", "low", "high", "count")
-"""Further numbers of a measure in a CSV file: over seeds, and how many seeds."""
+"""Extra CSV columns of a measure: standard deviation and interval over seeds, and the number of seeds."""
 SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
-"""The same with the interval over images."""
+"""SUMMARY with the interval over images."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. ``more`` names further numbers of each item: in a CSV file they are columns, such as `KEY_sd`.
+    """One column. ``more`` names further numbers of each item; a CSV file has a column per number, such as `KEY_sd`.
 
-    An ``extra`` column is folded away until it is asked for. ``card`` is what it is called where a row is shown as a
-    card, if not by its title. Columns beside each other of one ``group`` share a header above theirs.
+    An ``extra`` column is hidden until the reader opens it. ``card`` is the column's name where a row is shown
+    as a card; by default the title. Adjacent columns of one ``group`` share a header above their own.
     """
 
     key: str
@@ -42,10 +42,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Item:
-    """One entry: the value, how it is shown, a second line, and further numbers.
+    """One entry: the value, its shown text, a second line, and further numbers.
 
-    ``color`` is an arm's place in the palette; ``cell`` the cell that a click leads to; ``tone`` how it is marked;
-    ``notes`` are sentences below it.
+    ``color`` is the arm's index in the palette; ``cell`` is the cell that a click opens; ``tone`` is the highlight;
+    ``notes`` are sentences below the entry.
     """
 
     value: Any
@@ -60,10 +60,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a name for files; ``marks``: a word for each row by which the page shows or hides it.
+    """A table. ``name`` is its file name; ``marks`` has a word per row, by which the page shows or hides the row.
 
-    ``styles`` are each row's classes of the style sheet. ``lines``: what is left of each row where a narrow screen
-    folds it, its name first; without them rows are shown whole.
+    ``styles`` are the CSS classes of each row. ``lines`` are the short texts that a narrow screen shows for each folded
+    row, its name first; without them rows are shown in full.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Table:
 
 
 Field = tuple[Column, Callable[[R], Item]]
-"""A column, declared once: its heading, and the function that makes its entry of a row."""
+"""A column, declared once: its heading, and the function that makes its entry from a row."""
 
 
 def table(
@@ -86,7 +86,7 @@ def table(
     rows: Iterable[R],
     marks: Sequence[str] = (),
 ) -> Table:
-    """A table of these rows."""
+    """Make a table of these rows."""
     columns = [column for column, _ in fields]
     return Table(name, title, columns, [[entry(row) for _, entry in fields] for row in rows], marks)
 
@@ -95,12 +95,12 @@ def table(
 
 
 def word(value: Any, **other: Any) -> Item:
-    """A word as it is."""
+    """Text, unchanged."""
     return Item(value, str(value) if value not in (None, "") else wording.MISSING, **other)
 
 
 def row_item(name: str, **other: Any) -> Item:
-    """A row of an audit: by its name for programs, by its title for people."""
+    """A row of an audit: its name as the value, its title as the shown text."""
     return Item(name, row_title(name) or wording.MISSING, **other)
 
 
@@ -110,25 +110,25 @@ def number(value: float | None, digits: int = 4, **other: Any) -> Item:
 
 
 def said(measure: str, value: float | None) -> str:
-    """A value of a measure, or a spread of it; an accuracy is shown in percent."""
+    """A value of a measure, or its spread, as text; an accuracy is shown in percent."""
     if measure == ACCURACY:
         return wording.percent(value, unit="")
     return wording.decimal(value, METRICS[measure].decimals)
 
 
 def mean_sd(measure: str, summary: SeedSummary) -> str:
-    """A mean, ± its standard deviation where there are two seeds."""
+    """Mean, with ± standard deviation where there are at least two seeds."""
     mean = said(measure, summary.mean)
     return mean if summary.sd is None else f"{mean} ± {said(measure, summary.sd)}"
 
 
 def interval(measure: str, low: float | None, high: float | None) -> str:
-    """Both ends; nothing where there are none."""
+    """Both ends of an interval; empty where there is none."""
     return "" if low is None or high is None else f"[{said(measure, low)}, {said(measure, high)}]"
 
 
 def spread_item(measure: str, spread: Spread | None) -> Item:
-    """A measure over seeds with its interval; of one seed that over images."""
+    """A measure over seeds with its interval; for one seed, the interval over images."""
     if spread is None:
         return Item(None, wording.MISSING)
     seeds = spread.seeds
@@ -138,7 +138,7 @@ def spread_item(measure: str, spread: Spread | None) -> Item:
 
 
 def summary_more(summary: SeedSummary) -> dict[str, Any]:
-    """The further numbers of a summary."""
+    """The extra CSV numbers of a summary."""
     return {name: getattr(summary, name) for name in SUMMARY}
 
 
@@ -146,7 +146,7 @@ def summary_more(summary: SeedSummary) -> dict[str, Any]:
 
 
 def as_csv(table: Table) -> str:
-    """All numbers, unrounded; an empty field where there is none."""
+    """All numbers, unrounded; a missing number is an empty field."""
     words = io.StringIO()
     writer = csv.writer(words, lineterminator="\n")
     further = [(column, name) for column in table.columns for name in ("", *column.more)]
@@ -158,14 +158,14 @@ def as_csv(table: Table) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """A table as GitHub and pandoc read it."""
+    """A Markdown table for GitHub and pandoc."""
     rules = "|".join(["", *("---" if column.words else "--:" for column in table.columns), ""])
     first, *others = ("| " + " | ".join(map(_plain_markdown, row)) + " |" for row in _words(table))
     return "\n".join([first, rules, *others]) + "\n"
 
 
 def _words(table: Table) -> list[list[str]]:
-    """The headings, then the rows as they are shown; white space is one space."""
+    """The headings, then the rows as shown; runs of white space become one space."""
     titles = [f"{column.group.shown}: {column.title}" if column.group else column.title for column in table.columns]
     headings = [f"{title} ({it.note})" if it.note else title for title, it in zip(titles, table.columns, strict=True)]
     rows = [headings, *([item.shown for item in row] for row in table.rows)]
@@ -173,12 +173,12 @@ def _words(table: Table) -> list[list[str]]:
 
 
 def _plain_markdown(words: str) -> str:
-    """Nothing of it is markup."""
+    """Escape all Markdown markup."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", words)
 
 
 def as_latex(table: Table) -> str:
-    """A tabular that needs no package."""
+    """A LaTeX tabular that needs no package."""
     align = "".join("l" if column.words else "r" for column in table.columns)
     first, *others = (" & ".join(words.translate(_LATEX) for words in row) + r" \\" for row in _words(table))
     lines = [rf"\begin{{tabular}}{{{align}}}", r"\hline", first, r"\hline", *others, r"\hline", r"\end{tabular}"]
@@ -194,4 +194,4 @@ _LATEX = str.maketrans({
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"csv": as_csv, "md": as_markdown, "tex": as_latex}
-"""How a table is written, by the ending of its file."""
+"""Writers of tables by file extension."""

@@ -1,4 +1,4 @@
-"""Numbers and findings as words: formats for people, the verdict at the top of the page, facts about runs."""
+"""Numbers and findings as text: number formats, the verdict at the top of the page, facts about runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = "–"
 
 
 def decimal(value: float | None, digits: int = 4) -> str:
-    """A number with a fixed number of decimals; a dash where there is none."""
+    """A number with a fixed number of decimals; a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
     return f"{value:.{digits}f}" if math.isfinite(value) else "∞"
@@ -33,12 +33,12 @@ def percent(value: float | None, digits: int = 1, unit: str = " %") -> str:
 
 
 def general(value: float | None) -> str:
-    """A setting, as short as it can be written."""
+    """A setting in its shortest form."""
     return MISSING if value is None else f"{value:g}"
 
 
 def count(value: int | None) -> str:
-    """A count with three digits at most and a unit."""
+    """A count with at most three digits and a unit."""
     if value is None:
         return MISSING
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -48,19 +48,19 @@ def count(value: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration in the unit that fits."""
+    """A duration in a suitable unit."""
     return MISSING if value is None or math.isnan(value) else format_duration(value, digits=3, least=0.0)
 
 
 def class_name(names: Sequence[str], label: int) -> str:
-    """The class's name, or its number where the data set has no names; without labels it has none."""
+    """The class's name, or its number where the data set has no names; empty without labels."""
     if label == NO_LABEL:
         return text("page.no_label")
     return names[label] if 0 <= label < len(names) else text("page.class", number=label)
 
 
 def describe_threat(threat: ThreatModel) -> str:
-    """What the adversary knows, owns and sees, in one sentence."""
+    """One sentence about the adversary's knowledge, images and observations."""
     many, answers = threat.releases_per_input, {True: "yes", False: "no"}
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     return text(
@@ -74,14 +74,14 @@ def describe_threat(threat: ThreatModel) -> str:
 
 
 def describe_sight(row: Row) -> str:
-    """How many releases of each image a row saw, and by how many grey levels pixels were off."""
+    """The number of releases of each image that a row saw, and their jitter in grey levels."""
     if row.jitter:
         return text("report.sight", releases=row.releases, jitter=row.jitter)
     return str(row.releases)
 
 
 def describe_run(run: JudgedRun) -> list[str]:
-    """Status, device, versions and split of a run, as its manifest has them; without a run that there is none."""
+    """Status, device, versions and split of a run from its manifest; without a run, a line that says so."""
     if run.config is None:
         return [text("report.settings.alone")]
     manifest, unknown = run.manifest, text("report.settings.unknown")
@@ -97,7 +97,7 @@ def _pairs(value: object) -> list[tuple[object, object]]:
 
 
 def describe_audit(audit: AuditResult) -> str:
-    """What an audit was made of, and to which weights it belongs."""
+    """The settings of an audit, and the weights that it belongs to."""
     plan, subject = audit.plan, audit.subject
     sentence = text(
         "report.settings.audit",
@@ -117,7 +117,7 @@ def describe_audit(audit: AuditResult) -> str:
 
 
 def _signal(ratios: Sequence[float | None]) -> str:
-    """How z stands against what the channel changes of it; empty where it was not measured."""
+    """Ratio of the signal in z to the channel's change; empty where it was not measured."""
     changed = [ratio for ratio in ratios if ratio is not None]
     if not changed:
         return text("report.settings.signal.none") if ratios else ""
@@ -131,7 +131,7 @@ def _signal(ratios: Sequence[float | None]) -> str:
 
 
 def bound_title(name: str) -> str:
-    """What a bound is of; its name may end in @ and a number of releases or candidates."""
+    """Title of a bound; its name may end in @ and a number of releases or candidates."""
     kind, _, number = name.partition("@")
     if number.isdecimal() and has_text(f"bound.{kind}.at"):
         return text(f"bound.{kind}.at", number=int(number))
@@ -139,7 +139,7 @@ def bound_title(name: str) -> str:
 
 
 def describe_claim(bound: Bound) -> str:
-    """The number that may be claimed, and from which side it is one."""
+    """The claimed number of a bound, and whether it is a lower or an upper bound."""
     claim = text(f"bound.claim.{bound.direction}", claim=bound.claim, unit=bound.unit)
     return text("bound.confidence", said=claim) if bound.limit not in (None, bound.value) else claim
 
@@ -157,7 +157,7 @@ def describe_bound(name: str, bound: Bound) -> str:
 
 
 def describe_options(options: Mapping[str, object]) -> str:
-    """A name and its options, as short as they can be written."""
+    """A name and its options in their shortest form."""
     others = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in options.items()]
     return " ".join([str(options["name"]), *(word for word in others if not word.startswith("name="))])
 
@@ -166,7 +166,7 @@ def describe_options(options: Mapping[str, object]) -> str:
 
 
 def verdict(entries: Sequence[Entry], best: Mapping[str, float]) -> list[str]:
-    """Sentences that say what the audits found; of many audits only the two ends."""
+    """Sentences on the audits' findings; for many audits, only the two extremes."""
     if not entries:
         return [text("report.verdict.unaudited")]
     judged = [entry for entry in entries if entry.audit.strongest]
@@ -194,7 +194,7 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
 
 
 def caveat(entry: Entry, best: Mapping[str, float]) -> str:
-    """Why the strongest attack's error says nothing good of a model, or nothing at all; empty where it counts."""
+    """Why the strongest attack's error is no evidence of privacy, or no evidence at all; empty where it is valid."""
     audit, run = entry.audit, entry.label
     if not audit.strongest:
         return text("report.verdict.no_result", run=run)
@@ -211,7 +211,7 @@ def caveat(entry: Entry, best: Mapping[str, float]) -> str:
 
 
 def _beside_floor(audit: AuditResult) -> str:
-    """The best blind guess, and how much of its error the attack removes."""
+    """The best blind guess's error, and the part of it that the attack removes."""
     left = audit.remaining.get("mse")
     if left is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a campaign's page carries: points, cells, portraits and tables for its script, and the wall of pictures."""
+"""Data of a campaign's page: points, cells, portraits and tables for its script, and the wall of pictures."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from attncem.reporting.runs.gallery import Cell, Pictures
 from attncem.reporting.table_formats import FORMATS, Table, interval, mean_sd, said
 
 _PORTRAITS = 3_000_000
-"""Letters that the portraits may take; the first point of every arm comes first."""
+"""Maximum size of the portraits, in characters; the first point of every arm has priority."""
 _WALL = 5_000_000
-"""Base64 letters that the wall may take; with more pictures than fit, fewer images are shown."""
+"""Maximum size of the wall, in base64 characters; if the pictures exceed it, fewer images are shown."""
 _FEWEST = 2
 WORDS = (
     "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
@@ -30,11 +30,11 @@ WORDS = (
     "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
     "no_attention", "no_slots", "strongest", "not_reliable", "image_of", "lost",
 )  # fmt: skip
-"""What the script says; under `arms.script.NAME`."""
+"""Texts of the script; under `arms.script.NAME`."""
 
 
 def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
-    """All of it, as plain data."""
+    """The page's data, as plain values."""
     portraits = _portraits(view)
     study = view.study
     return {
@@ -63,7 +63,7 @@ def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
 
 
 def _points(study: Judged, kind: AuditKind) -> list[dict[str, Any]]:
-    """The arms that have an accuracy, with the errors that they have, by their place among the groups."""
+    """The arms that have an accuracy, with their errors; ``group`` is the arm's index."""
     fronts, useless = {measure: study.front(measure, kind) for measure in ERRORS}, lost(study, kind)
     points = []
     for number, arm in enumerate(study.arms):
@@ -81,7 +81,7 @@ def _points(study: Judged, kind: AuditKind) -> list[dict[str, Any]]:
 
 
 def _spread(measure: str, spread: Spread) -> dict[str, Any]:
-    """Numbers to draw by and words to show."""
+    """Numbers for drawing, and text to show."""
     seeds = spread.seeds
     return {
         "mean": short(seeds.mean),
@@ -111,7 +111,7 @@ def _cell(study: Judged, arm: JudgedArm, cell: JudgedCell) -> dict[str, Any]:
 
 
 def _place(audit: AuditResult) -> dict[str, float]:
-    """Where the point of a seed lies."""
+    """Coordinates of a seed's point."""
     scores = {measure: audit.score(measure) for measure in (ACCURACY, *ERRORS)}
     return {measure: short(score.mean) for measure, score in scores.items() if score}
 
@@ -129,13 +129,13 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
 
 
 def _row(row: Row) -> list[Any]:
-    """Name, whether it is a floor, whether it converged, and each measure in words."""
+    """Name, whether the row is a floor, whether it converged, and each measure as text."""
     measured = [said(name, row.scores[name].mean if name in row.scores else None) for name in ERRORS]
     return [row_title(row.name), int(row.kind == "floor"), int(row.verdict.reliable), *measured]
 
 
 def _portraits(view: CampaignView) -> list[dict[str, Any]]:
-    """As many as there is room for, the first point of every arm before the others."""
+    """As many portraits as fit, the first point of every arm before the others."""
     firsts = {arm.name: arm.label for arm in reversed(view.study.arms) if arm.label in view.portraits}
     kept: dict[str, dict[str, Any]] = {}
     letters = 0
@@ -149,7 +149,7 @@ def _portraits(view: CampaignView) -> list[dict[str, Any]]:
 
 
 def _portrait(view: CampaignView, label: str) -> dict[str, Any]:
-    """A portrait, and which undefended arm shows the features before the defence; empty: the pixels do."""
+    """A portrait, and the undefended arm that shows the features before the defence; empty: the pixels are shown."""
     portrait = view.portraits[label]
     alike = (
         other
@@ -162,12 +162,12 @@ def _portrait(view: CampaignView, label: str) -> dict[str, Any]:
     return data | {"label": label, "before": "" if before == label else before}
 
 
-# the wall: the same images as every arm's strongest attack recovers them
+# the wall: the same images as reconstructed by every arm's strongest attack
 
 
 @dataclass(frozen=True)
 class WallRow:
-    """One arm: its cell, and the pictures of its strongest attack by the image's number."""
+    """One arm: its cell, and the pictures of its strongest attack by image index."""
 
     arm: JudgedArm
     cell: JudgedCell
@@ -177,7 +177,7 @@ class WallRow:
 
 @dataclass(frozen=True)
 class Wall:
-    """Arms that were judged on the same images; ``hidden``: arms and images that the page has no room for."""
+    """Arms that were audited on the same images; ``hidden``: arms and images that do not fit on the page."""
 
     dataset: str
     originals: Mapping[int, Cell]
@@ -210,6 +210,6 @@ def _wall(dataset: str, rows: Sequence[WallRow], room: int) -> Wall:
 
 
 def _original(rows: Sequence[WallRow], index: int) -> Cell:
-    """The first one that can be read; empty where none can."""
+    """The first readable original; empty where none is readable."""
     cells = (row.album.original(row.pictures[index]) for row in rows if index in row.pictures)
     return next((cell for cell in cells if cell.original), Cell("", None, None, None))

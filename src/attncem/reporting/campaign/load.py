@@ -1,4 +1,4 @@
-"""A campaign's folder → what its report shows: its study, its plan, the portraits of its arms, arms without use."""
+"""Reads a campaign folder for its report: study, plan, the arms' portraits, and arms that lost their utility."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JudgedCell = Cell[AuditResult]
 
 @dataclass(frozen=True)
 class CampaignView:
-    """A campaign as its report sees it; ``portraits`` are by the labels of arms."""
+    """The data of a campaign's report; ``portraits`` are by arm label."""
 
     path: Path
     plan: CampaignPlan
@@ -39,7 +39,7 @@ class CampaignView:
 
 
 def load_campaign(path: Path) -> CampaignView:
-    """Read a campaign; RunError where the folder is none, else whatever is there. A portrait is of the first seed."""
+    """Read a campaign, finished or not; RunError if the folder is none. An arm's portrait is of its first seed."""
     folder = CampaignFolder.open(path)
     study = study_of_campaign(folder)
     problems = list(study.problems)
@@ -57,14 +57,14 @@ def load_campaign(path: Path) -> CampaignView:
 
 
 def training_seconds(arm: JudgedArm) -> list[float]:
-    """How long each seed's training took, of those that are finished."""
+    """Training time of each finished seed."""
     return [cell.training_seconds for cell in arm.cells if cell.training_seconds is not None]
 
 
 def lost(study: Judged, kind: AuditKind) -> set[str]:
-    """Labels of arms that have lost their use: at least half of their seeds are near chance or far below the best arm.
+    """Labels of arms that lost their utility: at least half of their seeds are near chance or far below the best arm.
 
-    Nothing that such a model hides is privacy.
+    A high attack error on such a model is not privacy.
     """
     best: dict[str, float] = {}
     for arm in study.arms:

@@ -30,9 +30,9 @@ from attncem.reporting.table_formats import FORMATS, Table
 
 GENERATOR = "attncem-campaign"
 READING = ("cell", "mean", "tests", "strongest", "front")
-"""What is explained at the end of the page."""
+"""Topics that the end of the page explains."""
 _NAMED = 6
-"""Arms that a sentence names at most."""
+"""Maximum number of arms that a sentence names."""
 
 
 def write_campaign_report(
@@ -45,8 +45,8 @@ def write_campaign_report(
 ) -> Path:
     """Write the page about a campaign, finished or not, and return its path.
 
-    ``reference`` is the arm that the others are tested against; None: the first one. The page can change it.
-    An existing file is replaced only if it is an older report of a campaign. ``lang``: the page's language.
+    ``reference`` is the arm that the others are tested against; None: the first one. The reader can change it on the
+    page. An existing file is replaced only if it is an older report of a campaign. ``lang``: the page's language.
     """
     out = Path(out)
     html.refuse_foreign(out, f'content="{GENERATOR} ')
@@ -63,7 +63,7 @@ def write_campaign_report(
 def write_tables(folder: Path | str, out: Path | str, *, lang: str | None = None) -> list[Path]:
     """Write every table of a campaign into a folder, as CSV, Markdown and LaTeX; older ones are replaced.
 
-    ``lang``: the language of Markdown and LaTeX; the columns of CSV have the same names in all.
+    ``lang``: the language of Markdown and LaTeX; CSV column names are the same in every language.
     """
     with spoken(lang):
         made = all_tables(load_campaign(Path(folder)).study)
@@ -74,7 +74,7 @@ def write_tables(folder: Path | str, out: Path | str, *, lang: str | None = None
 def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = None) -> list[Path]:
     """Write every figure of a campaign into a folder, as SVG and PDF; older ones are replaced.
 
-    ``lang``: their language, where a font for it is installed; else they are in English.
+    ``lang``: their language, if a font for it is installed; otherwise English.
     """
     with spoken(lang), spoken(drawable()):
         files = [file for plot in campaign_figures(folder) for file in plots.files(plot)]
@@ -82,7 +82,7 @@ def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = Non
 
 
 def campaign_figures(folder: Path | str) -> list[plots.Plot]:
-    """Every figure of a campaign, to be drawn."""
+    """Every figure of a campaign, not yet drawn."""
     view = load_campaign(Path(folder))
     return plots.plots(view, view.study.kinds[0] if view.study.kinds else None)
 
@@ -98,7 +98,7 @@ def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
 
 
 def all_tables(study: Judged) -> list[Table]:
-    """Every table that has rows; those that belong to one kind of audit are of the first kind, but for the headline."""
+    """Every table that has rows: a headline per kind of audit; other tables of one kind show the first kind."""
     names = ("headline" if number == 1 else f"headline-{number}" for number, _ in enumerate(study.kinds, 1))
     made = [tables.headline(study, kind, name) for kind, name in zip(study.kinds, names, strict=True)]
     made += [tables.cells(study), tables.attacks(study)]
@@ -112,7 +112,7 @@ def all_tables(study: Judged) -> list[Table]:
 
 
 def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str, Any]:
-    """Everything the template shows."""
+    """The template's variables."""
     study = view.study
     made = all_tables(study)
     lead = study.kinds[0] if study.kinds else None
@@ -142,7 +142,7 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
 
 
 def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> dict[str, Any]:
-    """What is shown of the leading kind of audit; nothing where there is no audit."""
+    """The template's variables for the leading kind of audit; empty where there is no audit."""
     if kind is None:
         return dict.fromkeys(("cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks"), ())
     return {
@@ -160,7 +160,7 @@ def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> di
 
 
 def cautions(study: Judged, kind: AuditKind) -> list[str]:
-    """What forbids comparing arms: other images, suites or devices within the same seed."""
+    """Reasons not to compare arms: different images, suites or devices within the same seed."""
     by_seed: dict[int, list[AuditResult]] = {}
     for _, cell, audit in study.pairs(kind):
         by_seed.setdefault(cell.seed, []).append(audit)
@@ -169,7 +169,7 @@ def cautions(study: Judged, kind: AuditKind) -> list[str]:
 
 
 def standing(states: Counter[State]) -> str:
-    """How far the campaign is, in one sentence."""
+    """The campaign's progress, in one sentence."""
     total, done, failed = states.total(), states["done"], states["failed"]
     if done == total:
         return text("arms.how_far.whole", total=total)
@@ -177,7 +177,7 @@ def standing(states: Counter[State]) -> str:
 
 
 def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """What every test says about an arm and a measure, one for each reference arm; lost arms are never praised."""
+    """Test results by arm and measure, one per reference; an arm that lost its utility is never marked as better."""
     useless = lost(study, kind)
     tones = {True: "yes", False: "no", None: ""}
     marks: dict[tuple[str, str], list[dict[str, str]]] = {}
@@ -190,7 +190,7 @@ def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[st
 
 
 def is_better(comparison: Comparison) -> bool | None:
-    """Whether the first arm is the better one (more accurate, or less recovered); None where nothing is shown."""
+    """Whether the first arm is better (more accurate, or less recovered); None where the test shows no difference."""
     if comparison.verdict not in ("a_higher", "b_higher"):
         return None
     wanted = "higher" if comparison.measure == ACCURACY else METRICS[comparison.measure].private
@@ -198,14 +198,14 @@ def is_better(comparison: Comparison) -> bool | None:
 
 
 def short_verdict(item: Comparison) -> str:
-    """A test's answer in a few words."""
+    """A test's verdict in a few words."""
     if item.adjusted_p is None:
         return text("arms.mark.too_few_seeds")
     return text(f"arms.mark.{item.verdict}", p=f"{item.adjusted_p:.3f}")
 
 
 def verdict(study: Judged, kind: AuditKind | None, reference: str) -> list[str]:
-    """What the campaign shows, in a few sentences: the front, and what the tests could tell."""
+    """The campaign's result in a few sentences: the front, and the number of tests that show a difference."""
     if not kind:
         return [text("arms.verdict.nothing")]
     points, useless = study.front("mse", kind), lost(study, kind)
@@ -232,7 +232,7 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def risks(table: Table) -> dict[str, Any]:
-    """The classes table as a matrix: arms down, classes across; with many classes the most exposed of each alone."""
+    """The classes table as a matrix (arms × classes); with many classes, the page shows only the most exposed."""
     arms: dict[str, dict[str, Any]] = {}
     for arm, name, error, *_ in table.rows:
         arms.setdefault(arm.shown, {"color": arm.color, "items": {}})["items"][name.shown] = error

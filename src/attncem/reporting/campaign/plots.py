@@ -1,4 +1,4 @@
-"""The figures of a campaign: each is drawn once, for the page as SVG in its colours, for files as SVG and PDF."""
+"""The figures of a campaign: each is declared once, and drawn as SVG in page colours and as SVG and PDF files."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from attncem.training.health import finite
 
 _PRINTED = ("#2159d4", "#c2410c", "#0c7a54", "#8427d6", "#8a6100", "#b81d5b", "#0a6a80", "#565c68")
 _LOGARITHMIC = 20.0
-"""Values of a key whose largest is so many times the smallest stand on a logarithmic axis."""
+"""Smallest ratio of a key's largest to its smallest value for a logarithmic axis."""
 _ALPHA = {"surely": 1.0, "possibly": 0.75, "not": 0.35}
 WATCHED = (
     "effective_samples", "slot_entropy", "effective_number", "gate_dimension", "gate_snr", "gate_class",
     "gate_saturation", "gradient_ratio",
 )  # fmt: skip
-"""What is drawn of the surrogates over training; some of a run's HEALTH, with its titles."""
+"""Drawn quantities of the surrogates over training: a subset of a run's HEALTH, with the same titles."""
 
 
 @dataclass(frozen=True)
 class Ink:
-    """The colours a figure is drawn with: markers that the page replaces, or those of paper."""
+    """The colours of a figure: markers that the page replaces, or print colours."""
 
     ink: str
     muted: str
@@ -59,7 +59,7 @@ _ON_PAPER = {PAGE.ink: PAPER.ink, PAGE.muted: PAPER.muted, PAGE.line: PAPER.line
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure. ``draw`` puts it on axes and returns its description for readers who cannot see it."""
+    """One figure. ``draw`` draws it on axes and returns a text description for readers who cannot see it."""
 
     name: str
     title: str
@@ -68,21 +68,21 @@ class Plot:
 
 
 def inline(plot: Plot) -> figures.Drawing:
-    """The figure for the page."""
+    """The figure for the page, as inline SVG."""
     with figures.drawing(plot.name, plot.title, plot.size) as (axes, finish):
         description = plot.draw(axes, PAGE)
     return figures.Drawing(plot.title, finish(description))
 
 
 def files(plot: Plot) -> Iterator[tuple[str, bytes]]:
-    """The figure as the files NAME.svg and NAME.pdf, the same bytes every time."""
+    """The figure as the files NAME.svg and NAME.pdf, byte-identical every time."""
     figure = printed(plot)
     for kind, facts in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
         yield f"{plot.name}.{kind}", saved(figure, kind, facts)
 
 
 def printed(plot: Plot) -> Figure:
-    """The figure in the colours of paper, under its title."""
+    """The figure in print colours, with its title."""
     with figures.styled(_ON_PAPER):
         figure = Figure(figsize=plot.size, layout="constrained")
         axes = figure.add_subplot()
@@ -92,7 +92,7 @@ def printed(plot: Plot) -> Figure:
 
 
 def saved(figure: Figure, kind: str, facts: Mapping[str, Any]) -> bytes:
-    """A figure as a file of one kind; ``facts`` stand in its head."""
+    """A figure as a file of one kind; ``facts`` are its metadata."""
     buffer = io.BytesIO()
     with figures.styled(_ON_PAPER), mpl.rc_context({"pdf.fonttype": pdf_type(figure)}):
         figure.savefig(buffer, format=kind, metadata=dict(facts))
@@ -100,7 +100,7 @@ def saved(figure: Figure, kind: str, facts: Mapping[str, Any]) -> bytes:
 
 
 def plots(view: CampaignView, kind: AuditKind | None) -> list[Plot]:
-    """Every figure of a campaign, for files; without an audit those of training and of features."""
+    """Every figure of a campaign, for files; without an audit, only those of training and of features."""
     of_kind = (trade_offs, cost_plots, sensitivity_plots, heat_plots)
     judged = [plot for make in of_kind for plot in make(view.study, kind)] if kind else []
     return [*judged, *training_plots(view.study), *cloud_plots(view)]
@@ -110,7 +110,7 @@ def plots(view: CampaignView, kind: AuditKind | None) -> list[Plot]:
 
 
 def trade_offs(study: Judged, kind: AuditKind) -> list[Plot]:
-    """Accuracy against each error, with intervals over seeds, or over images where there is one seed."""
+    """Accuracy against each error, with intervals over seeds, or over images for a single seed."""
     return [_trade_off(study, kind, measure) for measure in ERRORS if study.front(measure, kind)]
 
 
@@ -152,7 +152,7 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
 
 
 def _ends(seeds: SeedSummary, low: float, high: float) -> tuple[float, float]:
-    """How far an interval reaches to both sides."""
+    """Distances from the mean to both ends of an interval."""
     first, last = (low, high) if seeds.low is None or seeds.high is None else (seeds.low, seeds.high)
     return max(seeds.mean - first, 0.0), max(last - seeds.mean, 0.0)
 
@@ -177,7 +177,7 @@ def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
 
 
 def sensitivity_plots(study: Judged, kind: AuditKind, keys: Sequence[str] | None = None) -> list[Plot]:
-    """Accuracy and errors against the keys of the grids, a line an arm."""
+    """Accuracy and errors against the keys of the grids, one line per arm."""
     pairs = [(key, measure) for key in (study.options if keys is None else keys) for measure in MEASURES]
     return [plot for key, measure in pairs if (plot := _sensitivity(study, kind, key, measure))]
 
@@ -223,7 +223,7 @@ def _sensitivity(study: Judged, kind: AuditKind, key: str, measure: str) -> Plot
 
 
 def _levels(study: Judged, kind: AuditKind, key: str, measure: str) -> Iterator[tuple[int, float]]:
-    """The methods that have no such key and one point: a level to compare with."""
+    """Methods that lack the key and have one point: horizontal lines for comparison."""
     for color, name in enumerate(study.names):
         arms = [arm for arm in study.arms if arm.name == name]
         if len(arms) == 1 and key not in arms[0].point and (values := arms[0].values(measure, kind)):
@@ -261,7 +261,7 @@ def _heat(heat: Heat) -> Plot:
 
 
 def training_plots(study: Judged) -> list[Plot]:
-    """What the surrogates say of themselves over training: the first point of every arm, the range over its seeds."""
+    """The surrogates' health over training: the first point of every arm, with the range over its seeds."""
     firsts = {arm.name: arm for arm in reversed(study.arms)}
     logs = {name: [cell.records() for cell in firsts[name].cells if cell.manifest] for name in study.names}
     return [plot for key in WATCHED if (plot := _watched(study, key, logs))]
@@ -288,7 +288,7 @@ def _watched(study: Judged, key: str, logs: dict[str, list[list[dict[str, Any]]]
 
 
 def _by_epoch(runs: Sequence[Sequence[dict[str, Any]]], key: str) -> dict[int, list[float]]:
-    """One mean for each run and epoch."""
+    """One mean per run and epoch."""
     means: dict[int, list[float]] = {}
     for lines in runs:
         numbers: dict[int, list[float]] = {}
@@ -305,7 +305,7 @@ def _by_epoch(runs: Sequence[Sequence[dict[str, Any]]], key: str) -> dict[int, l
 
 
 def cloud_plots(view: CampaignView) -> list[Plot]:
-    """Where the features of every portrait lie, coloured by class."""
+    """The feature clouds of every portrait, coloured by class."""
     return [
         _cloud(f"features-{number}-{_file_name(label)}-{cloud.of}-{cloud.method}", label, portrait.labels, cloud)
         for number, (label, portrait) in enumerate(view.portraits.items())

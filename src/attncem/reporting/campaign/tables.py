@@ -1,4 +1,4 @@
-"""The tables of a campaign's report. A column is declared once, with the function that makes its entry of a row."""
+"""The tables of a campaign's report. A column is declared once, with the function that makes its entry from a row."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ COLUMNS = (
     *_WORDS, *_COSTS, "seeds", "accuracy", "seed", "training", "reliable", "attack_seconds", "difference", "p",
     "adjusted_p", "epochs", "memory", "ratio", "value", "class_mse", "class_p05", "share",
 )  # fmt: skip
-"""Columns whose titles stand in the catalogue, under `arms.column.NAME`; those of words first."""
+"""Columns whose titles are in the catalogue, under `arms.column.NAME`; text columns first."""
 MANY_CLASSES = 12
-"""With more classes than this the table shows the most exposed one of each arm alone."""
+"""With more classes than this, the table shows only the most exposed class of each arm."""
 
 
 def _field(key: str, entry: Callable[[R], Item], more: Sequence[str] = ()) -> made.Field[R]:
-    """A column with its title of the catalogue, and its entry of a row."""
+    """A column with its title from the catalogue, and the function that makes its entry from a row."""
     if key in METRICS:
         return Column(key, text(f"measure.{key}"), text(f"report.private.{METRICS[key].private}"), more=more), entry
     return Column(key, text(f"arms.column.{key}"), words=key in _WORDS, more=more), entry
@@ -75,7 +75,7 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
         return Item(count, str(count) if count == planned else text("arms.of", count=count, planned=planned))
 
     def attack(arm: JudgedArm) -> Item:
-        """The strongest one of most seeds."""
+        """The strongest attack of most seeds."""
         names = Counter(audit.strongest for audit in arm.attacked(kind)) or Counter([""])
         doubtful = arm.unreliable(kind)
         note = text("arms.unreliable", count=doubtful) if doubtful else ""
@@ -98,7 +98,7 @@ class _CellRow(NamedTuple):
 
 
 def cells(study: Judged) -> Table:
-    """Every cell with its numbers; one row for each kind of audit, where there are several."""
+    """Every cell with its numbers; with several kinds of audit, one row per kind."""
     tones = {"failed": "no", "done": "yes"}
     rows = [
         _CellRow(arm, cell, kind)
@@ -121,7 +121,7 @@ def cells(study: Judged) -> Table:
 
 
 def _kind(study: Judged) -> list[made.Field[Any]]:
-    """The kind of audit that a row is of, where there are several."""
+    """The column for the kind of audit; none where there is only one kind."""
     return [_field("audit", lambda row: word(str(row.kind or "")))] if len(study.kinds) > 1 else []
 
 
@@ -181,7 +181,7 @@ def _attack_rows(study: Judged) -> Iterator[_AttackRow]:
 
 
 def comparisons(study: Judged, kind: AuditKind) -> Table:
-    """Every arm against every reference arm; the rows are marked with the reference."""
+    """Every arm against every reference arm; each row is marked with its reference."""
     arms = {arm.label: arm for arm in study.arms}
 
     def difference(test: Comparison) -> Item:
@@ -204,7 +204,7 @@ def comparisons(study: Judged, kind: AuditKind) -> Table:
 
 
 def costs(study: Judged, kind: AuditKind) -> Table:
-    """What each arm's training and use cost, and what it keeps private."""
+    """Costs of each arm's training and use, and its privacy."""
     spent = {arm.label: seed_summary(seconds) for arm in study.arms if (seconds := training_seconds(arm))}
     first = next(iter(spent.values()), None)
     trained = {arm.label: cell for arm in study.arms for cell in reversed(arm.cells) if cell.manifest}
@@ -227,7 +227,7 @@ def costs(study: Judged, kind: AuditKind) -> Table:
 
     def count(arm: JudgedArm, name: str) -> Item:
         manifest = trained[arm.label].manifest if arm.label in trained else {}
-        return Item(manifest.get(name), wording.count(manifest.get(name)))  # absent in runs of older versions
+        return Item(manifest.get(name), wording.count(manifest.get(name)))  # runs of older versions lack it
 
     fields: list[made.Field[JudgedArm]] = [
         _field("arm", lambda arm: _arm(arm, cell=arm.cells[0].id)),
@@ -276,7 +276,7 @@ def sensitivity(study: Judged, kind: AuditKind) -> Table:
 
 @dataclass(frozen=True)
 class Heat:
-    """The means of a measure of one method at every pair of values of two options, by their repr."""
+    """The means of one method's measure at every pair of values of two options, keyed by their repr."""
 
     name: str
     color: int
@@ -285,7 +285,7 @@ class Heat:
     values: Mapping[tuple[str, str], float]
 
     def names(self, side: int) -> list[str]:
-        """The values of one of the options: 0 down, 1 across."""
+        """The values of one of the options: 0 for rows, 1 for columns."""
         return list(dict.fromkeys(place[side] for place in self.values))
 
 
@@ -301,7 +301,7 @@ def heats(study: Judged, kind: AuditKind) -> list[Heat]:
 
 
 def heat_tables(study: Judged, kind: AuditKind) -> list[tuple[Heat, list[str], list[Any]]]:
-    """The heat maps for the page: rows of values, each with a shade from 0 to 1 among all methods."""
+    """The heat maps for the page: rows of values, each with a shade from 0 to 1 on a scale that all methods share."""
     maps = heats(study, kind)
     short = {repr(value): short_value(value) for arm in study.arms for value in arm.point.values()}
     shown = []
@@ -328,7 +328,7 @@ class _ClassRow(NamedTuple):
 
 
 def classes(study: Judged, kind: AuditKind) -> Table:
-    """What the strongest attack recovers of every class, by arm: means over seeds, the most exposed one marked."""
+    """The strongest attack's recovery of every class, by arm: means over seeds; the most exposed class is marked."""
     fields: list[made.Field[_ClassRow]] = [
         _field("arm", lambda row: _arm(row.arm)),
         _field("class", lambda row: word(row.name)),
@@ -353,7 +353,7 @@ def _class_rows(arm: JudgedArm, kind: AuditKind) -> Iterator[_ClassRow]:
 
 
 def _class_means(seeds: Sequence[Sequence[float | None]]) -> dict[int, float]:
-    """The mean over seeds for each class of which a number is there."""
+    """The mean over seeds for each class that has a number."""
     numbers: dict[int, list[float]] = {}
     for values in seeds:
         for label, value in enumerate(values):
@@ -363,7 +363,7 @@ def _class_means(seeds: Sequence[Sequence[float | None]]) -> dict[int, float]:
 
 
 def standings(study: Judged, kind: AuditKind) -> Table:
-    """Where each arm stands on the front, for every error."""
+    """The position of each arm relative to the front, for every error."""
     notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
     arms = {arm.label: arm for arm in study.arms}
     fields: list[made.Field[tuple[str, FrontPoint]]] = [
@@ -377,7 +377,7 @@ def standings(study: Judged, kind: AuditKind) -> Table:
 
 
 def lacking(study: Judged) -> Table:
-    """Cells that are not done, with the reason."""
+    """Unfinished cells, with the reason."""
     fields: list[made.Field[JudgedCell]] = [
         _field("cell", lambda cell: word(cell.id, cell=cell.id)),
         _field("state", _state),
