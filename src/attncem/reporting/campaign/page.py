@@ -232,7 +232,7 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def risks(table: Table) -> dict[str, Any]:
-    """The classes table as a matrix (arms × classes); with many classes, the page shows only the most exposed."""
+    """The classes table as a matrix (arms × classes); with ``many`` classes, the page shows only the table."""
     arms: dict[str, dict[str, Any]] = {}
     for arm, name, error, *_ in table.rows:
         arms.setdefault(arm.shown, {"color": arm.color, "items": {}})["items"][name.shown] = error

@@ -34,7 +34,7 @@ COLUMNS = (
 )  # fmt: skip
 """Columns whose titles are in the catalogue, under `arms.column.NAME`; text columns first."""
 MANY_CLASSES = 12
-"""With more classes than this, the table shows only the most exposed class of each arm."""
+"""With more classes than this, the page shows only the table of classes, not the matrix."""
 
 
 def _field(key: str, entry: Callable[[R], Item], more: Sequence[str] = ()) -> made.Field[R]:

@@ -1,7 +1,7 @@
-"""Runs side by side: what differs in their configurations, their numbers, and tests of the differences.
+"""Compare runs: differences of their configurations, their numbers, and tests of the differences.
 
-Two runs are compared image by image, which says which of these models is higher; several seeds on each side are
-compared seed by seed, which says it of the methods. What cannot be compared gets a finding and no number.
+Two runs are compared image by image, which shows which of these models is higher; several seeds on each side are
+compared seed by seed, which shows it for the methods. Whatever cannot be compared gets a finding and no number.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from attncem.records.study.runs import JudgedRun, load_runs
 from attncem.reporting.runs import health
 
 STRONGEST = tuple(sorted(shown_in("compared")))
-"""Measures of the strongest attack that are compared; of the other rows the first alone is."""
+"""Compared measures of the strongest attack; for other rows, only the first one is compared."""
 _QUARTERS = (0.25, 0.5, 0.75, 1.0)
 Views = Mapping[str, JudgedRun]
 Audits = Mapping[str, AuditResult]
-"""By label."""
+"""Audits by run label."""
 
 
 def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsComparison, list[JudgedRun]]:
-    """The comparison, and the runs as they were read."""
+    """The comparison, and the runs that were read."""
     runs = load_runs([path.resolve() for path in paths])
     _refuse_itself([run.path for run in runs])
     views = {run.label: run for run in runs}
@@ -63,7 +63,7 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
 
 
 def _refuse_itself(places: Sequence[Path]) -> None:
-    """RunError unless there are two runs or more, none of them twice."""
+    """RunError unless there are at least two runs, all different."""
     if twice := next((path for path in places if places.count(path) > 1), None):
         raise RunError(f"{twice} is given twice: a run cannot be compared with itself")
     if len(places) < 2:
@@ -71,13 +71,13 @@ def _refuse_itself(places: Sequence[Path]) -> None:
 
 
 def _status(runs: Sequence[JudgedRun]) -> list[Finding]:
-    """Runs whose training did not end."""
+    """Findings on runs whose training did not finish."""
     open_runs = [(run.label, str(run.manifest.get("status"))) for run in runs]
     return [finding("run_status", label, status=status) for label, status in open_runs if status != "finished"]
 
 
 def _same_data(runs: Sequence[JudgedRun]) -> tuple[bool, list[Finding]]:
-    """Whether all runs have the same images in the same parts."""
+    """Whether all runs have the same images in the same splits."""
     hashes = [str((run.manifest.get("split") or {}).get("sha256") or "") for run in runs]
     names = [run.settings.data.name for run in runs]
     if len(set(hashes)) == len(set(names)) == 1:
@@ -92,7 +92,7 @@ def _same_data(runs: Sequence[JudgedRun]) -> tuple[bool, list[Finding]]:
 
 
 def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | None, list[Finding]]:
-    """The audit of one kind that every run has, the one with the most attacks, by label; why there is none."""
+    """The audits of one kind that every run has, by label: the kind with the most attacks; or why there is none."""
     bare = [finding("compare_unaudited", run.label, run=run.path.name) for run in runs if not run.results]
     if bare:
         return {}, None, bare
@@ -128,7 +128,7 @@ def _named(audit: AuditResult) -> str:
 
 
 def _leaders(audits: Audits) -> list[Finding]:
-    """Say where the strongest attack is not the same for all."""
+    """A finding where the strongest attack is not the same for all runs."""
     leaders = {label: audit.strongest for label, audit in audits.items()}
     if len(set(leaders.values())) < 2:
         return []
@@ -137,7 +137,7 @@ def _leaders(audits: Audits) -> list[Finding]:
 
 
 def _doubts(audits: Audits) -> list[Finding]:
-    """Runs that have lost their use, and runs whose strongest attack could have had more."""
+    """Findings on runs that lost their utility, and on runs whose strongest attack is not reliable."""
     best = health.best_accuracy(audits.values())
     lost = [label for label, audit in audits.items() if health.is_useless(audit, best.get(audit.subject.dataset))]
     weak = [label for label, it in audits.items() if it.strongest and not it.strongest_attack.verdict.reliable]
@@ -159,7 +159,7 @@ def _quantities(audits: Audits) -> tuple[list[Quantity], list[Finding]]:
         names = [name for name in STRONGEST if all(name in audit.strongest_attack.scores for audit in found)]
         shown += [Quantity(f"strongest.{name}", _of_strongest(name, leaders), name) for name in names]
     rows, lacking = _shared_rows(found)
-    shown += [_of_row(row, STRONGEST[0]) for row in rows if leaders != {row}]  # else it was said already
+    shown += [_of_row(row, STRONGEST[0]) for row in rows if leaders != {row}]  # otherwise it is listed already
     return shown, [finding("compare_rows_lacking", rows=", ".join(lacking))] if lacking else []
 
 
@@ -175,7 +175,7 @@ def _of_row(row: str, name: str) -> Quantity:
 
 
 def _shared_rows(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
-    """Attacks that have a result in all audits, and those that have one in some."""
+    """Attacks that have a result in all audits, and attacks that have one only in some."""
     names = [[row.name for row in audit.attacks if row.kind == "attack"] for audit in audits]
     every = dict.fromkeys(name for own in names for name in own)
     shared = [name for name in every if all(name in own for own in names)]
@@ -183,7 +183,7 @@ def _shared_rows(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
 
 
 def _without_audit(views: Views) -> list[Quantity]:
-    """Validation accuracy alone, where all runs have it."""
+    """Only the validation accuracy, where all runs have it."""
     if any(_best_accuracy(run) is None for run in views.values()):
         return []
     return [Quantity("validation_accuracy", text("compare.validation_accuracy"), "validation_accuracy")]
@@ -193,7 +193,7 @@ Reader = Callable[[str, Quantity], float]
 
 
 def _reader(views: Views, audits: Audits) -> Reader:
-    """A function from run and quantity to the number."""
+    """A function that returns the number of a run and a quantity."""
 
     def read(label: str, quantity: Quantity) -> float:
         if quantity.measure == "validation_accuracy":
@@ -223,7 +223,7 @@ def _best_accuracy(run: JudgedRun) -> float | None:
 def _tests(
     arms: Sequence[JudgedArm], shown: Sequence[Quantity], read: Reader, audits: Audits
 ) -> tuple[list[Comparison], list[Finding]]:
-    """Every arm beside the first: over seeds where any arm has several, else over images."""
+    """Every arm against the first: over seeds where any arm has several, otherwise over images."""
     if len(arms) < 2:
         return [], [finding("compare_one_group")]
     if any(len(arm.cells) > 1 for arm in arms):
@@ -263,7 +263,7 @@ Values = NDArray[np.float64]
 
 
 def _pairs(first: AuditResult, second: AuditResult, quantity: Quantity) -> tuple[Values, Values] | None:
-    """Scores of the images that both rows saw; None where single images were not kept."""
+    """Scores of the images that both rows saw; None where per-image scores were not kept."""
     if quantity.measure == "accuracy":
         return None
     a, b = _by_image(first, quantity), _by_image(second, quantity)
@@ -280,7 +280,7 @@ class _ByImage:
 
 
 def _by_image(audit: AuditResult, quantity: Quantity) -> _ByImage | None:
-    """One row's scores; archives of results come without them."""
+    """The per-image scores of one row; None for result archives, which lack them."""
     folder = Path(audit.folder)
     name = _row(audit, quantity).name
     if not Ledger.open(folder).has_scores(name):
@@ -312,7 +312,7 @@ def _run(run: JudgedRun, group: str, audits: Audits, shown: Sequence[Quantity], 
 
 
 def _along(run: JudgedRun) -> list[float | None]:
-    """Validation accuracy at the quarters of the training: the last one measured by then."""
+    """Validation accuracy at each quarter of the training: the latest measurement up to that point."""
     epochs, measured = (
         run.settings.training.epochs,
         [(line["epoch"], line["accuracy"]) for line in run.run.records("validation")],

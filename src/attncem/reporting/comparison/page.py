@@ -26,33 +26,33 @@ from attncem.reporting import figures, html, wording
 
 GENERATOR = "attncem-compare"
 _SHOWN = 3
-"""Numbers in a terminal's row; the page has all."""
+"""Numbers per row in a terminal; the page has all."""
 _HEADING = 14
-"""Letters in a line of a heading over numbers."""
+"""Characters per line of a heading above numbers."""
 _DECIMALS = 9
 _SHARES = ("accuracy", "validation_accuracy")
-"""Quantities that are written in per cent."""
+"""Quantities in percent."""
 
 
 # numbers
 
 
 def number(value: float | None, quantity: Quantity) -> str:
-    """A value with the decimals of its measure; shares in per cent."""
+    """A value with the decimals of its measure; shares in percent."""
     if quantity.measure in _SHARES:
         return wording.percent(value)
     return wording.decimal(value, METRICS[quantity.measure].decimals)
 
 
 def spread(summary: SeedSummary, quantity: Quantity) -> str:
-    """Mean ± standard deviation; the value alone for one run."""
+    """Mean ± standard deviation; only the value for one run."""
     if summary.sd is None:
         return number(summary.mean, quantity)
     return text("compare.value", mean=number(summary.mean, quantity), sd=number(summary.sd, quantity))
 
 
 def change(item: Comparison, quantity: Quantity) -> str:
-    """A difference with its sign; of shares in points, hundredths."""
+    """A difference with its sign; for shares, in percentage points."""
     scale, digits = _scale(item, quantity)
     said = f"{scale * item.difference:+.{digits}f}"
     return text("compare.points", value=said) if quantity.measure in _SHARES else said
@@ -68,7 +68,7 @@ def bounds(item: Comparison, quantity: Quantity) -> str:
 
 
 def _scale(item: Comparison, quantity: Quantity) -> tuple[float, int]:
-    """The factor of a difference's unit, and decimals: the measure's, or as many as show two digits of the interval."""
+    """Factor and decimals of a difference: the measure's decimals, or enough for two digits of the interval."""
     share = quantity.measure in _SHARES
     scale, usual = (100.0, 1) if share else (1.0, METRICS[quantity.measure].decimals)
     width = scale * abs(item.difference if item.low is None or item.high is None else item.high - item.low)
@@ -76,7 +76,7 @@ def _scale(item: Comparison, quantity: Quantity) -> tuple[float, int]:
 
 
 def told_p(item: Comparison) -> str:
-    """The p that decides, adjusted where it was; a dash where there is none."""
+    """The p value behind the verdict, adjusted if it was; a dash where there is none."""
     p = item.p if item.adjusted_p is None else item.adjusted_p
     return wording.MISSING if p is None else f"{p:.2g}"
 
@@ -93,7 +93,7 @@ def answer(item: Comparison) -> str:
 
 
 def rule(found: RunsComparison) -> str:
-    """By what a difference is told; empty where nothing was tested."""
+    """The criterion for a difference; empty where nothing was tested."""
     if not found.comparisons:
         return ""
     over_seeds = found.comparisons[0].over == "seeds"
@@ -101,7 +101,7 @@ def rule(found: RunsComparison) -> str:
 
 
 def audit_name(found: RunsComparison) -> str:
-    """The audit that is compared, in a few words."""
+    """The compared audit, in a few words."""
     if found.audit is None:
         return ""
     audit = found.audit
@@ -110,7 +110,7 @@ def audit_name(found: RunsComparison) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """An option's value as one would type it."""
+    """An option's value as typed on a command line."""
     return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _is_plain(value) else str(value)
 
 
@@ -122,7 +122,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def print_comparison(found: RunsComparison, console: Console) -> None:
-    """What must be known first, then options, training, numbers and differences."""
+    """Warnings first, then options, training, numbers and differences."""
     for item in found.findings:
         _say(text("terminal.note", text=item.text), console)
     shared = [item for item in found.differences if item.everywhere]
@@ -145,7 +145,7 @@ def _say(line: str, console: Console) -> None:
 
 
 def _table(title: str, columns: Sequence[str], numbers: Sequence[int]) -> Table:
-    """A narrow table: the columns with these places hold numbers, which are not folded."""
+    """A narrow table; ``numbers`` are the indices of number columns, which do not wrap."""
     made = [
         Column(name, justify="right", no_wrap=True) if place in numbers else Column(name, overflow="fold")
         for place, name in enumerate(columns)
@@ -204,7 +204,7 @@ def _test_table(found: RunsComparison) -> Table:
 
 
 def tested(found: RunsComparison) -> Iterator[tuple[Quantity, Comparison]]:
-    """Every comparison with the quantity that it is about."""
+    """Every comparison with its quantity."""
     known = {quantity.title: quantity for quantity in found.quantities}
     return ((known[item.measure], item) for item in found.comparisons)
 
@@ -213,7 +213,7 @@ def tested(found: RunsComparison) -> Iterator[tuple[Quantity, Comparison]]:
 
 
 def write_comparison(found: RunsComparison, runs: Sequence[JudgedRun], out: Path, *, now: datetime) -> Path:
-    """Draw the page and put it in place; a file that is not an older comparison is left alone."""
+    """Render the page and write it; a file that is not an older comparison is kept."""
     html.refuse_foreign(out, f'content="{GENERATOR} ')
     places = [group.name for group in found.groups]
     colors = [places.index(run.group) for run in found.runs]
@@ -236,7 +236,7 @@ def write_comparison(found: RunsComparison, runs: Sequence[JudgedRun], out: Path
 
 
 def _groups(found: RunsComparison) -> list[dict[str, Any]]:
-    """Every group with its runs and their numbers as they are written."""
+    """Every group with its runs and their formatted numbers."""
     return [
         {
             "name": group.name,

@@ -1,1 +1,1 @@
-"""One image explained."""
+"""The explanation of one image."""

@@ -1,4 +1,4 @@
-"""explain(): one image on its way through a run: what leaves, what the penalty makes of it, what comes back."""
+"""explain(): one image's path through a run: its release, the penalty's effect on it, and its reconstructions."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ from attncem.training.surrogates.base import Surrogate
 
 _BATCH = 250
 _PER_CLASS, _REFERENCE = 32, 1024
-"""Validation images beside the image: of each class at most, and in all."""
+"""Maximum number of validation images to compare with: per class, and in total."""
 _FEW = 8
-"""With fewer validation images of the class a note says so."""
+"""With fewer validation images of the class than this, a note says so."""
 _TILES = 64
-"""Channels drawn."""
+"""Maximum number of channels drawn."""
 _ROW = 32
-"""Features in a row where z is a plain vector."""
+"""Features per row where z is a plain vector."""
 _ATTACKER = 10_000
-"""Training images that the quick attacks learn from, at most."""
+"""Maximum number of training images that the quick attacks learn from."""
 _QUICK: tuple[tuple[str, Options], ...] = (
     ("mean image", MeanImageOptions()),
     ("class mean", ClassMeanOptions()),
     ("nearest neighbour", NearestNeighbourOptions()),
     ("ridge", RidgeOptions()),
 )
-"""Quick attacks under the names they have in an audit."""
+"""Quick attacks, under the names they have in an audit."""
 _THREAT = THREATS["train"]
 
 
@@ -81,13 +81,12 @@ def explain(
     progress: Progress | None = None,
     lang: str | None = None,
 ) -> Explanation:
-    """Show one image on its way through a run; ``out`` names an HTML page to write, ``lang`` its language.
+    """Show one image's path through a run; ``out`` names an HTML page to write, ``lang`` its language.
 
-    The image is a file or `test:17`. What comes back is shown for the strongest attack of the audits of these
-    weights, with what it had learned there, and for ridge and two simpler ones: an illustration on one image. The
-    measure is ``audit``.
+    The image is a file or `test:17`. Reconstructions are shown for the strongest attack in the audits of these weights,
+    as fitted there, and for ridge and two simpler attacks. They illustrate one image; ``audit`` is the measurement.
     """
-    language = checked(lang)  # a mistake is reported before anything is computed
+    language = checked(lang)  # report a mistake before computing anything
     if out is not None:
         refuse_foreign_page(Path(out))
     opened = open_run(run, weights=weights, device=device, modules=modules)
@@ -115,7 +114,7 @@ class _Explainer:
         self.members = self.others[self.labels == self.label]
 
     def explain(self, progress: Progress) -> Explanation:
-        """All parts of the explanation."""
+        """Make all parts of the explanation."""
         audit = strongest_audit(self.opened)
         recovered = recoveries(self.opened, self.x, self.released, audit, progress)
         return Explanation(
@@ -168,7 +167,7 @@ class _Explainer:
         return FeatureView(list(clean.shape), low, high, tiles, max(0, len(pairs) - _TILES), self._snr(...))
 
     def _snr(self, part: object) -> float | None:
-        """Power of what tells the image from its class over power of what the channel changed, in a part of z."""
+        """Power of a part of z's deviation from the class mean over power of the channel's change in that part."""
         if len(self.members) == 0:
             return None
         signal = (self.z[0] - self.members.mean(0))[part]  # type: ignore[index]
@@ -222,27 +221,27 @@ def first_of_each(opened: OpenRun, classes: int, count: int) -> tuple[Tensor, Te
 
 
 def surrogate_of(opened: OpenRun) -> Surrogate:
-    """The run's surrogate as it was trained, without its memories."""
+    """The run's trained surrogate, without its memories."""
     surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)
     forget_training(surrogate)
     return surrogate
 
 
 def forget_training(surrogate: Surrogate) -> None:
-    """Take the memories out of a surrogate and of those inside it: it sees the batch shown, and nothing before it."""
+    """Remove the memories of a surrogate and of those nested in it, so that it sees only the current batch."""
     for module in list(surrogate.modules()):
         if isinstance(module, Surrogate):
             module.memory = None
 
 
 def parts_of(rows: Mapping[str, Tensor], members: Tensor) -> Tensor | None:
-    """How much of each member its class's parts take, [m, K]; None where the surrogate leaves the class whole."""
+    """The share of each member that each part of its class takes, [m, K]; None where the class is not divided."""
     shares = rows.get("shares")
     return None if shares is None or not bool(shares[members].any()) else shares[members]
 
 
 def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
-    """A feature as pictures [1, H, W]: a channel each, tokens as one matrix, a vector in rows."""
+    """A feature as pictures [1, H, W]: one per channel, tokens as one matrix, a vector in rows."""
     if feature.ndim == 3:
         return [
             (written("about.channel", number=number), channel.unsqueeze(0)) for number, channel in enumerate(feature)
@@ -258,25 +257,25 @@ def _maps(feature: Tensor) -> list[tuple[str, Tensor]]:
 
 
 def _distances(z: Tensor, members: Tensor) -> tuple[float | None, list[float]]:
-    """Distance of z [1, …] to the members' mean, and of each member to that of the others; RMS over features."""
+    """RMS distance over features of z [1, …] to the members' mean, and of each member to the mean of the others."""
     count = len(members)
     if count == 0:
         return None, []
     mean = members.mean(0)
     distance = float((z[0] - mean).square().mean().sqrt())
-    # Without itself a member lies m / (m − 1) times as far from the mean as with itself.
+    # The distance to the mean of the others is m / (m − 1) times the distance to the mean of all.
     far = (members - mean).flatten(1).square().mean(1).sqrt() * count / max(count - 1, 1)
     return distance, far.tolist() if count > 1 else []
 
 
 def _part_shares(parts: Tensor) -> list[PartShare]:
-    """Of the image, which is the last row, and of the others."""
+    """The shares of the image, which is the last row, and the mean shares of the others."""
     means = parts[:-1].mean(0) if len(parts) > 1 else torch.zeros_like(parts[-1])
     return [PartShare(one, mean) for one, mean in zip(parts[-1].tolist(), means.tolist(), strict=True)]
 
 
 def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[Gate]:
-    """The gates of a member's class; those of slots that stand apart only where it is divided: else they are none."""
+    """The gates of a member's class; slot gates only where the class is divided: otherwise they have no effect."""
     names = ("gate_", "slot_gate_") if divided else ("gate_",)
     gates = []
     for name in (name for name in rows if name.startswith(names)):
@@ -286,12 +285,12 @@ def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[
     return gates
 
 
-# what comes back: the audit's strongest attack, with what it learned there, and a few quick ones
+# reconstructions: the audit's strongest attack, as fitted there, and a few quick ones
 
 
 @dataclass(frozen=True)
 class KnownAudit:
-    """The audit of these very weights under the threat model that is shown whose strongest attack is the strongest."""
+    """Of the audits of these weights under the shown threat model, the one with the strongest attack."""
 
     ledger: Ledger | None = None
     result: AuditResult | None = None
@@ -299,7 +298,7 @@ class KnownAudit:
 
     @property
     def title(self) -> str | None:
-        """Which audit it is, in a few words."""
+        """Suite and threat model of the audit."""
         if self.result is None:
             return None
         return written("about.audit", suite=self.result.plan.suite, threat=_THREAT.name)
@@ -307,7 +306,7 @@ class KnownAudit:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """What came back, the strongest attack of the audit first."""
+    """The reconstructions, that of the audit's strongest attack first."""
 
     rows: list[Recovery]
     attacker_images: int
@@ -315,7 +314,7 @@ class Recoveries:
 
 
 def strongest_audit(opened: OpenRun) -> KnownAudit:
-    """The audit to take the attack from, the newest of equals; empty where there is none."""
+    """The audit whose attack is used, the newest of equals; empty where there is none."""
     if opened.directory is None:
         return KnownAudit()
     try:
@@ -335,7 +334,7 @@ def strongest_audit(opened: OpenRun) -> KnownAudit:
 
 
 def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, progress: Progress) -> Recoveries:
-    """The strongest attack of the audit, then the quick ones, fitted here through an oracle."""
+    """Run the audit's strongest attack, then the quick ones, which are fitted here through an oracle."""
     images, labels = _attacker_images(opened)
     seed = derive_seed(opened.config.seed, "explain")
     means = {} if audit.result is None else {row.name: row.mse.mean for row in audit.result.attacks}
@@ -358,7 +357,7 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
 
 
 def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
-    """The training images, or evenly spread ones of them."""
+    """All training images, or an evenly spaced subset."""
     train = opened.data.train
     if len(train) <= _ATTACKER:
         return train.get(slice(None))
@@ -366,7 +365,7 @@ def _attacker_images(opened: OpenRun) -> tuple[Tensor, Tensor]:
 
 
 def _strongest(audit: KnownAudit, released: Tensor) -> tuple[Row | None, Attack | None, list[Finding]]:
-    """The audit's strongest attack as it was there, with its row; no attack where it kept no state."""
+    """The audit's strongest attack as fitted there, with its row; None for the attack if its state was not kept."""
     if audit.ledger is None or audit.result is None or not audit.result.strongest:
         return None, None, []
     row = audit.result.strongest_attack

@@ -1,4 +1,4 @@
-"""One image explained: in sentences, as a page, and in short form for a terminal."""
+"""The explanation of one image: as sentences, as a page, and in short form for a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GENERATOR = "attncem-explain"
 Standing = Literal["alike", "better", "worse"]
 
 ALIKE = 0.05
-"""Errors that differ by less than this share of the larger one are called about the same."""
+"""Errors that differ by less than this share of the larger one count as about the same."""
 
 
 def refuse_foreign_page(out: Path) -> None:
@@ -38,7 +38,7 @@ def refuse_foreign_page(out: Path) -> None:
 
 
 def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> Path:
-    """Draw the page and put it in place."""
+    """Render the page and write it."""
     refuse_foreign_page(out)
     context = {
         "version": __version__,
@@ -67,7 +67,7 @@ def write_explanation(explanation: Explanation, out: Path, *, now: datetime) -> 
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of the first screen; ``values`` are its measures, line by line."""
+    """One picture of the first screen; ``values`` are its measures, one per line."""
 
     image: str
     title: str
@@ -76,7 +76,7 @@ class Picture:
 
 
 def pictures(explanation: Explanation) -> list[Picture]:
-    """The image, what the network gets of it, what the attack makes of the release, and the best blind guess."""
+    """The image, the network's input, the attack's reconstruction, and the best blind guess."""
     prediction, attack = explanation.prediction, shown_attack(explanation)
     shown = [Picture(explanation.image, text("explain.picture.image"), prediction.source, "")]
     if prediction.seen is not None:
@@ -91,7 +91,7 @@ def pictures(explanation: Explanation) -> list[Picture]:
 
 
 def values_of(row: Recovery) -> str:
-    """Every measure of a reconstruction, a line each."""
+    """Every measure of a reconstruction, one per line."""
     values = (
         text("explain.told", name=text(f"measure.{name}"), value=wording.decimal(value, METRICS[name].decimals))
         for name, value in row.scores.items()
@@ -102,7 +102,7 @@ def values_of(row: Recovery) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One image of the class in a figure 100 high: its place, its height and its value in words."""
+    """One image of the class in a bar chart of height 100: its position, its height and its value as text."""
 
     place: int
     height: float
@@ -112,7 +112,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The images of a class in order of size. ``level`` is the height of a line to compare with, ``label`` its name."""
+    """The images of a class, sorted by value. ``level`` is the height of a reference line, ``label`` its name."""
 
     title: str
     description: str
@@ -123,7 +123,7 @@ class Ranks:
 
 
 def ranks(explanation: Explanation) -> list[Ranks]:
-    """The image among those of its class: distance, and attention where there is one."""
+    """The image's rank among those of its class: by distance, and by attention where there is one."""
     reference, drawn = explanation.reference, []
     if reference.distance is not None and reference.distances:
         unit = text("figure.distance.y_sigma") if reference.unit == "σ" else text("figure.distance.y")
@@ -154,7 +154,7 @@ def _ranked(title: str, unit: str, others: Sequence[float], own: float, line: fl
 
 
 def print_predictions(result: PredictionResult, console: Console) -> None:
-    """One row per image: label, confidence, the next labels, what left."""
+    """One row per image: label, confidence, the next labels, and the data that left the device."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(text("terminal.image"), overflow="fold")
     table.add_column(text("terminal.label"), overflow="fold")
@@ -173,7 +173,7 @@ def print_predictions(result: PredictionResult, console: Console) -> None:
 
 
 def _prediction_line(row: Prediction) -> str:
-    """What left for an image, what was done to its file, and where the release was saved."""
+    """The data that left the device for an image, the changes to its file, and the path of the saved release."""
     release = describe_release(row.release)
     sentences = [text("said.about", about=row.source, said=release), *describe_seen(row)]
     if row.preparation:
@@ -191,7 +191,7 @@ def _print_lines(lines: Sequence[str], findings: Sequence[Finding], console: Con
 
 
 def print_explanation(explanation: Explanation, console: Console) -> None:
-    """The findings, the reconstructions' errors, and that they are an illustration."""
+    """The findings, the reconstructions' errors, and a note that they are an illustration."""
     parts = (first_words, describe_way, describe_class)
     _print_lines([line for part in parts for line in part(explanation)], explanation.findings, console)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -220,40 +220,40 @@ def ordered(recoveries: Sequence[Recovery]) -> list[Recovery]:
 
 
 def shown_attack(explanation: Explanation) -> Recovery | None:
-    """The audit's strongest attack, or the quick one that comes nearest; None where no attack could be made."""
+    """The audit's strongest attack, else the quick attack with the smallest error; None where there is no attack."""
     attacks = [row for row in explanation.recoveries if row.kind == "attack"]
     return min(attacks, key=lambda row: (not row.from_audit, row.mse), default=None)
 
 
 def blind_guess(explanation: Explanation) -> Recovery | None:
-    """The guess at this very image that comes nearest without its release."""
+    """The best guess at this image without its release."""
     return min((row for row in explanation.recoveries if row.kind == "floor"), key=lambda row: row.mse, default=None)
 
 
 def standing(mse: float, beside: float) -> Standing:
-    """Whether an error is about the same as another, or an attacker does better or worse with it."""
+    """Whether an error is about the same as another, or better or worse for an attacker."""
     if abs(mse - beside) <= ALIKE * max(mse, beside):
         return "alike"
     return "better" if mse < beside else "worse"
 
 
 def first_words(explanation: Explanation) -> list[str]:
-    """What a reader must know: how much comes back, the label, the attack beside the average and a blind guess."""
+    """The key facts: amount of recovery, the label, the attack compared with its average and with a blind guess."""
     return [answer(explanation), describe_label(explanation.prediction), *describe_recovery(explanation)]
 
 
 def describe_way(explanation: Explanation) -> list[str]:
-    """What becomes of the image before it leaves."""
+    """The processing of the image before it leaves the device."""
     return [*describe_seen(explanation.prediction), describe_release(explanation.prediction.release)]
 
 
 def describe_class(explanation: Explanation) -> list[str]:
-    """Where the image lies in its class, and what the penalty makes of it."""
+    """The image's position in its class, and the penalty's effect on it."""
     return [describe_place(explanation.reference), *describe_penalty(explanation)]
 
 
 def answer(explanation: Explanation) -> str:
-    """How much of the image comes back, in one sentence."""
+    """The amount of recovery, in one sentence."""
     attack, blind = shown_attack(explanation), blind_guess(explanation)
     if attack is None or blind is None:
         return text("explain.answer.unknown")
@@ -265,7 +265,7 @@ def answer(explanation: Explanation) -> str:
 
 
 def describe_label(prediction: Prediction) -> str:
-    """The label the server gives, and whether it is right."""
+    """The server's label, and whether it is right."""
     best = prediction.top[0]
     values = {"source": prediction.source, "name": best.name, "probability": wording.percent(best.probability)}
     if prediction.true_label is None:
@@ -285,13 +285,13 @@ def front_end_name(prediction: Prediction) -> str:
 
 
 def describe_seen(prediction: Prediction) -> list[str]:
-    """What the front end leaves of the image; nothing where there is none."""
+    """The front end's effect on the image; empty without a front end."""
     name = front_end_name(prediction)
     return [text("explain.seen", name=name)] if name else []
 
 
 def describe_release(release: Release) -> str:
-    """What leaves the device, in one sentence."""
+    """The data that leaves the device, in one sentence."""
     file, noise = "", text("explain.noise.none")
     if release.file_bytes is not None:
         file = text("explain.release.file", bytes=release.file_bytes)
@@ -312,7 +312,7 @@ def describe_release(release: Release) -> str:
 
 
 def describe_place(reference: ClassView) -> str:
-    """How far the clean feature lies from its class."""
+    """The distance of the clean feature from its class."""
     name, distance, others = reference.name, reference.distance, reference.distances
     if distance is None:
         return text("explain.place.none", name=name)
@@ -324,9 +324,9 @@ def describe_place(reference: ClassView) -> str:
 
 
 def describe_penalty(explanation: Explanation) -> list[str]:
-    """What the surrogate makes of the image: attention, and the part of its class that takes it.
+    """The surrogate's view of the image: attention, and the part of its class that it belongs to.
 
-    Of a class that is left whole it says so, and which ones are divided.
+    For a class that is not divided, a sentence says so and names the divided ones.
     """
     reference, surrogate = explanation.reference, explanation.surrogate
     sentences = []
@@ -350,7 +350,7 @@ def describe_penalty(explanation: Explanation) -> list[str]:
 
 
 def describe_gates(explanation: Explanation) -> str:
-    """Why there are no gates, or none of slots beside those of attention; nothing where none is missing."""
+    """Why there are no gates, or only those of attention and none of slots; empty where none is missing."""
     reference = explanation.reference
     if reference.attention is not None and reference.part and not reference.shares:
         shown = "attention" if reference.gates else "nothing"
@@ -359,7 +359,7 @@ def describe_gates(explanation: Explanation) -> str:
 
 
 def describe_recovery(explanation: Explanation) -> list[str]:
-    """The attack that is shown beside its average and the best blind guess, what it is worth, and how sure that is."""
+    """The shown attack against its average and the best blind guess, its error in familiar units, its reliability."""
     attack, blind = shown_attack(explanation), blind_guess(explanation)
     if attack is None:
         return [text("explain.recovered.no_attack")]
@@ -375,7 +375,7 @@ def describe_recovery(explanation: Explanation) -> list[str]:
         sentences.append(text(f"explain.blind.{beside}", floor=row_title(blind.name), error=blind.mse, share=share))
     if worth := units.describe(explanation.units, attack.mse):
         sentences.append(text("explain.recovered.units", worth=worth))
-    if attack.from_audit:  # the quick ones are no measure
+    if attack.from_audit:  # quick attacks are not a measurement
         reliable = {None: "unknown", True: "yes", False: "no"}[attack.reliable]
         sentences.append(text(f"explain.reliable.{reliable}"))
     return sentences

@@ -1,4 +1,4 @@
-"""portray(): where a run's features lie and what its surrogate makes of some images, kept as RUN/portrait.json."""
+"""portray(): a run's feature clouds and its surrogate's view of some images, saved as RUN/portrait.json."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from attncem.reporting.explain.explaining import first_of_each, gates_of, parts_
 from attncem.training.engine import limited_threads
 
 _IMAGES = 300
-"""Validation images at most."""
+"""Maximum number of validation images."""
 _BATCH = 250
 _CLASSES, _FACES = 3, 6
-"""Classes whose images are shown, and how many of each."""
+"""Number of classes whose images are shown, and images per class."""
 _SIDE = 16
-"""Pixels of a face's longer side at most."""
+"""Maximum length of a face's longer side, in pixels."""
 _LARGEST = 40_000
-"""Bytes of the file; more than this, and fewer faces are kept."""
+"""Maximum size of the file in bytes; above it, fewer faces are kept."""
 _PERPLEXITY, _ITERATIONS = 30.0, 500
 _FLAT = 1e-9
-"""A cloud that spreads less than this is a single point."""
+"""A cloud with a smaller spread than this is a single point."""
 
 
 def portray(run: RunDirectory | Path | str, *, device: str | None = None) -> Portrait:
-    """Make a run's portrait from its best weights and write it into its folder, over an older one.
+    """Make a run's portrait from its best weights and write it into its folder, replacing an older one.
 
-    t-SNE needs the extra `tsne` (scikit-learn); without it there are principal components alone.
+    t-SNE needs the extra `tsne` (scikit-learn); without it there are only principal components.
     """
     opened = open_run(run, device=device)
     with limited_threads(opened.config.threads):
@@ -56,13 +56,13 @@ def portray(run: RunDirectory | Path | str, *, device: str | None = None) -> Por
 
 
 def _packed(portrait: Portrait) -> bytes:
-    """Without a line for each number: there are thousands."""
+    """Compact JSON: one line per number would make thousands of lines."""
     data = {"schema_version": SCHEMA_VERSION, **portrait.to_dict()}
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _smaller(portrait: Portrait) -> Portrait:
-    """With half as many faces, as often as it takes."""
+    """Halve the number of faces until the file is small enough."""
     while len(_packed(portrait)) > _LARGEST and any(item.faces for item in portrait.classes):
         classes = [replace(it, faces=it.faces[::2] if len(it.faces) > 1 else []) for it in portrait.classes]
         portrait = replace(portrait, classes=classes)
@@ -70,7 +70,7 @@ def _smaller(portrait: Portrait) -> Portrait:
 
 
 class _Painter:
-    """One open run with the images, features and releases that its portrait is made of."""
+    """One open run with the images, features and releases of its portrait."""
 
     def __init__(self, opened: OpenRun) -> None:
         self.opened = opened
@@ -104,10 +104,10 @@ class _Painter:
     # clouds
 
     def _components(self) -> list[Cloud]:
-        """Two principal components: of the pixels, and of the clean features, on whose axes the releases lie too."""
+        """Two principal components of pixels and of clean features; releases are projected on the latter's axes."""
         pixels, clean, released = (_rows(part) for part in (self.x, self.z, self.released))
         axes, share = _axes(clean)
-        if released.shape[1] != clean.shape[1]:  # the channel gives another shape: it has no place on these axes
+        if released.shape[1] != clean.shape[1]:  # the channel changes the shape: no projection on these axes
             return [_components("pixels", pixels), _components("clean", clean), _components("released", released)]
         released = _rows(self.released, self.z)
         points, noisy = clean @ axes, released @ axes
@@ -120,7 +120,7 @@ class _Painter:
         ]
 
     def _neighbours(self) -> list[Cloud]:
-        """t-SNE of clean features and of releases, where scikit-learn is there and there are images enough."""
+        """t-SNE of clean features and of releases, if scikit-learn is installed and there are enough images."""
         if find_spec("sklearn") is None or len(self.y) < 8:
             return []
         clouds: tuple[tuple[Of, Tensor], ...] = (("clean", self.z), ("released", self.released))
@@ -167,7 +167,7 @@ def _rounded(values: Tensor) -> list[float]:
 
 
 def _thumbnail(image: Tensor) -> Tensor:
-    """The image with at most _SIDE pixels a side."""
+    """The image, with at most _SIDE pixels per side."""
     height, width = image.shape[1:]
     if max(height, width) <= _SIDE:
         return image
@@ -177,7 +177,7 @@ def _thumbnail(image: Tensor) -> Tensor:
 
 
 def _rows(part: Tensor, centre: Tensor | None = None) -> Tensor:
-    """A row for each image, without the mean row (of ``centre``, where given): exact enough to be the same anywhere."""
+    """One row per image, minus the mean row (of ``centre``, if given); doubles give the same result anywhere."""
     flat = part.flatten(1).double().cpu()
     return flat - (flat if centre is None else centre.flatten(1).double().cpu()).mean(0)
 
@@ -188,15 +188,15 @@ def _axes(rows: Tensor) -> tuple[Tensor, float]:
     axes = axes[:2].T
     if axes.shape[1] < 2:
         axes = torch.nn.functional.pad(axes, (0, 2 - axes.shape[1]))
-    # An axis may point either way: it points to where its largest entry is positive.
+    # The sign of an axis is arbitrary: make its largest entry positive.
     signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     power = sizes.square()
     return axes * torch.where(signs == 0, 1.0, signs), float(power[:2].sum() / power.sum().clamp_min(1e-30))
 
 
 def _tsne(rows: Tensor, seed: int) -> Tensor:
-    TSNE = import_module("sklearn.manifold").TSNE  # by name: it is an extra without types
-    # Fifty principal components first, as is usual; `exact`: the same on any number of threads.
+    TSNE = import_module("sklearn.manifold").TSNE  # imported by name: an extra without type hints
+    # Fifty principal components first, as is usual; `exact` gives the same result on any number of threads.
     _, _, axes = torch.linalg.svd(rows, full_matrices=False)
     reduced = (rows @ axes[:50].T).numpy()
     perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)

@@ -1,4 +1,4 @@
-"""Certificates in a report: leakage from below and from above on one axis, and a table of bounds in words."""
+"""Certificates in a report: lower and upper bounds of leakage on one axis, and a table of bounds in words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from attncem.reporting.runs.methods import Entry
 from attncem.reporting.table_formats import Column, Table, row_item, word
 
 OF_BOUND = ("row", "of", "claim", "kind", "assumed")
-"""What is said of a bound; under `certificates.column.NAME`."""
+"""Columns of a bound; under `certificates.column.NAME`."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One bound of one row; ``assumed`` are codes."""
+    """One bound of one row; ``assumed`` are codes of assumptions."""
 
     row: str
     title: str
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What is known of the leakage of one image, in nats: proven evidence, estimates of it, and upper bounds."""
+    """The leakage of one image, in nats: proven evidence, estimates of it, and upper bounds."""
 
     least: list[float]
     estimates: list[float]
@@ -40,17 +40,17 @@ class Leakage:
 
     @property
     def numbers(self) -> list[float]:
-        """All of them."""
+        """All numbers."""
         return [*self.least, *self.estimates, *self.most]
 
     @property
     def low(self) -> float:
-        """The most that is proven to leak."""
+        """The largest proven leakage."""
         return max(self.least, default=0.0)
 
     @property
     def high(self) -> float | None:
-        """The least upper bound; None: there is none."""
+        """The smallest upper bound; None if there is none."""
         return min(self.most, default=None)
 
 
@@ -94,12 +94,12 @@ def lines(audit: AuditResult) -> list[Line]:
 
 
 def assumption(code: str) -> str:
-    """The sentence of an assumption, or the code itself where another version wrote it."""
+    """The sentence of an assumption, or the code itself if another version wrote it."""
     return text(f"assumption.{code}") if has_text(f"assumption.{code}") else code
 
 
 def leakage(audit: AuditResult) -> Leakage:
-    """Evidence and upper bounds of what the threat model's releases tell; estimates from above are left out."""
+    """Evidence and upper bounds for the threat model's releases; estimates from above are left out."""
     sight = audit.plan.threat.releases_per_input, audit.plan.threat.jitter
     rows = [row for row in audit.rows if row.ok and row.sight == sight]
     claims: dict[tuple[str, str], list[float]] = {}
@@ -111,7 +111,7 @@ def leakage(audit: AuditResult) -> Leakage:
 
 
 def describe(audit: AuditResult) -> str:
-    """The span in plain sentences; that nothing bounds it, where nothing does."""
+    """The range of the leakage in plain sentences; says so where there is no bound."""
     span = leakage(audit)
     sentences = [text("certificates.none")]
     if span.high is not None:
@@ -124,9 +124,9 @@ def describe(audit: AuditResult) -> str:
 
 
 def axis(entries: Sequence[Entry]) -> figures.Drawing | None:
-    """One line for each audit from what is proven to leak to what can; None where no audit knows either.
+    """One line per audit from proven to possible leakage; None where no audit has either.
 
-    Triangles to the right for what leaks at least, to the left for what leaks at most, diamonds for estimates.
+    Triangles to the right are lower bounds, triangles to the left upper bounds, diamonds estimates.
     """
     spans = [(entry, span) for entry in entries if (span := leakage(entry.audit)).numbers]
     if not spans:
@@ -153,7 +153,7 @@ def axis(entries: Sequence[Entry]) -> figures.Drawing | None:
 
 
 def assumed(audits: Iterable[AuditResult]) -> dict[str, str]:
-    """What the bounds of some audits assume, each once, by code."""
+    """The assumptions of the audits' bounds, each once, by code."""
     codes = (
         code for audit in audits for row in audit.rows for bound in row.bounds.values() for code in bound.assumptions
     )

@@ -1,4 +1,4 @@
-"""The commands that made a page: training and auditing each run anew, and the report itself."""
+"""The commands that reproduce a page: the training and the audits of each run, and the report."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from attncem.records.study.runs import JudgedRun
 
 
 def run_commands(run: JudgedRun) -> list[str]:
-    """What makes a run and its audits again, beside the old one, in the folder that holds it.
+    """Commands that repeat a run and its audits in a new folder next to the old one.
 
-    Of audits without their run nothing is known.
+    Empty for audits without their run.
     """
     if run.config is None:
         return []
@@ -27,7 +27,7 @@ def run_commands(run: JudgedRun) -> list[str]:
 
 
 def own_names(runs: Sequence[JudgedRun]) -> str:
-    """That a suite or threat model is the user's own, of which audits know the name alone; empty where none is."""
+    """A note on the user's own suites and threat models, of which audits store only the name; empty without any."""
     plans = [audit.plan for run in runs if run.config is not None for audit in run.results]
     named = dict.fromkeys(name for plan in plans for name in (plan.suite, _threat(plan)[0]))
     packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
@@ -36,7 +36,7 @@ def own_names(runs: Sequence[JudgedRun]) -> str:
 
 
 def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
-    """What writes the page from these folders."""
+    """The command that writes the page from these folders."""
     return _line("report", *map(str, paths), "--out", str(out), *(["--csv"] if csv else []))
 
 
@@ -51,7 +51,7 @@ def _audit(audit: AuditResult, run: JudgedRun, again: str) -> str:
 
 
 def _threat(plan: AuditPlan) -> tuple[str, str]:
-    """The threat model's name, and how many releases it was widened to; empty: as it is."""
+    """The threat model's name, and the number of releases if it was raised; otherwise empty."""
     name, _, releases = plan.threat.name.rpartition("-x")
     return (name, releases) if name and releases.isdecimal() else (plan.threat.name, "")
 

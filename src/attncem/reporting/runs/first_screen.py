@@ -1,4 +1,4 @@
-"""The first screen of the report: a row for each model that says in one look what it is worth and what it leaks."""
+"""The first screen of the report: one row per model with its utility and its leakage at a glance."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from attncem.reporting.runs.methods import Entry, Method, defence_of
 from attncem.reporting.table_formats import interval, mean_sd
 
 FACTS = ("dataset", "network", "channel", "attacker")
-"""What is said once where it is the same for all models, else in each one's row; under `report.first.NAME`."""
+"""Facts stated once where all models share them, otherwise in each row; under `report.first.NAME`."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it is shown, and how far it may be off: an interval over images, or ± over seeds."""
+    """A number as shown, and its uncertainty: an interval over images, or ± over seeds."""
 
     shown: str
     spread: str = ""
     width: float = 0.0
-    """Of its bar, in percent."""
+    """Width of its bar, in percent."""
 
 
 @dataclass(frozen=True)
 class FirstRow:
-    """One model. What is not known is None; ``cautions`` are sentences that must be read with it.
+    """One model. Unknown values are None; ``cautions`` are sentences to read with the numbers.
 
-    ``removed`` is the part of the best blind guess's error that the strongest attack takes off; ``reliable`` says
-    whether every such attack had converged.
+    ``removed`` is the part of the best blind guess's error that the strongest attack removes; ``reliable`` says whether
+    every such attack had converged.
     """
 
     method: Method
@@ -55,7 +55,7 @@ class FirstRow:
 def first_rows(
     methods: Sequence[Method], albums: Sequence[Album], best: Mapping[str, float], warned: Mapping[str, int]
 ) -> list[FirstRow]:
-    """The rows in the order given; ``warned`` is how many warnings each run has, by label."""
+    """The rows in the order of the methods; ``warned`` is the number of warnings of each run, by label."""
     shown = _pictures(methods, albums)
     differing = [name for name, values in _facts(methods).items() if len(values) > 1]
     return [
@@ -109,13 +109,13 @@ def _accuracy(method: Method) -> Number | None:
 
 
 def _halves(said: str) -> tuple[str, str]:
-    """A mean and its ± apart."""
+    """Split a mean from its ± part."""
     mean, _, sd = said.partition(" ")
     return mean, sd
 
 
 def _removed(audits: Sequence[AuditResult]) -> Number | None:
-    """The part that is taken off a blind guess's error, in percent, over the seeds that it says something of."""
+    """The removed part of the blind guess's error, in percent, over these seeds."""
     shares = [removed(audit) for audit in audits]
     if not shares:
         return None
@@ -129,16 +129,16 @@ def _removed(audits: Sequence[AuditResult]) -> Number | None:
 
 
 def removed(audit: AuditResult) -> tuple[float, float, float]:
-    """The part of the best blind guess's error that the strongest attack takes off, and the ends of its interval.
+    """The part of the best blind guess's error that the strongest attack removes, and the ends of its interval.
 
-    The interval is that of the attack's error: the guess's error is taken as it is.
+    The interval is that of the attack's error; the guess's error counts as exact.
     """
     left, mse = audit.remaining["mse"], audit.strongest_attack.mse
     return 1 - left.share, 1 - mse.high / left.blind, 1 - mse.low / left.blind
 
 
 def _attack(sound: Sequence[Entry]) -> str:
-    """By which attack, with which error beside which guess; of several seeds the attacks alone."""
+    """The attack, its error and the blind guess's; for several seeds, only the attacks."""
     if not sound:
         return ""
     audits = [entry.audit for entry in sound]
@@ -157,7 +157,7 @@ def _attack(sound: Sequence[Entry]) -> str:
 
 
 def _pictures(methods: Sequence[Method], albums: Sequence[Album]) -> dict[str, Cell]:
-    """What the strongest attack makes of an image: the same one for all models on the same images, as far as it is."""
+    """A reconstruction by the strongest attack: the same image for all models on the same images, where possible."""
     by_label = {album.entry.label: album for album in albums}
     chosen: dict[tuple[str, str], int] = {}
     found = {}
@@ -180,7 +180,7 @@ def _of_strongest(album: Album) -> list[Picture]:
 
 
 def shared_facts(methods: Sequence[Method]) -> str:
-    """Data set, network, cut, channel and attacker in one line; of what differs that each row says it."""
+    """Data set, network, cut, channel and attacker in one line; for a fact that differs, a pointer to each row."""
     found = {name: values for name, values in _facts(methods).items() if values}
     said = {name: values[0] if len(values) == 1 else text("report.first.each") for name, values in found.items()}
     if len(found.get("attacker", ())) == 1:
@@ -190,7 +190,7 @@ def shared_facts(methods: Sequence[Method]) -> str:
 
 
 def _about(method: Method, differing: Sequence[str]) -> str:
-    """What defends, over how many seeds, and what of the facts is not the same for all models."""
+    """The defence, the number of seeds, and the facts that differ between models."""
     run = method.runs[0]
     facts = _fact_values(method)
     own = [text(f"report.first.{name}", value=facts[name]) for name in differing if facts[name]]
@@ -201,7 +201,7 @@ def _about(method: Method, differing: Sequence[str]) -> str:
 
 
 def _facts(methods: Sequence[Method]) -> dict[str, list[str]]:
-    """The different values of each fact that any model has."""
+    """The distinct values of each fact that any model has."""
     values = [_fact_values(method) for method in methods]
     return {name: list(dict.fromkeys(own[name] for own in values if own[name])) for name in FACTS}
 
@@ -229,7 +229,7 @@ def _channel(stages: Sequence[Mapping[str, object]]) -> str:
 
 
 def _stage(options: Mapping[str, object]) -> str:
-    """A stage of the channel; its noise is called σ, and fresh noise is the usual one."""
+    """A stage of the channel; its noise is shown as σ, and fresh noise, the default, is not mentioned."""
     plain_options = {key: value for key, value in options.items() if key != "noise_std" and value != "fresh"}
     noise = options.get("noise_std")
     said = [text("report.first.noise", noise=noise)] if noise else []
@@ -237,7 +237,7 @@ def _stage(options: Mapping[str, object]) -> str:
 
 
 def describe_attacker(threat: ThreatModel, name: str) -> str:
-    """What an adversary of this name owns and sees, in a few words."""
+    """The images and releases that the adversary of this name has, in a few words."""
     many = threat.releases_per_input
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
     owned = text(f"threat.auxiliary.{threat.auxiliary}")

@@ -1,4 +1,4 @@
-"""The gallery: which image stands where. Pictures are read from the audits' folders and go into the page itself."""
+"""The layout of the gallery. Pictures are read from the audits' folders and embedded in the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncem.reporting.wording import class_name
 
 @dataclass(frozen=True)
 class Cell:
-    """One original with one reconstruction, in base64; ``image`` and ``mse`` are None where there is none."""
+    """One original with one reconstruction, in base64; ``image`` and ``mse`` are None without a reconstruction."""
 
     name: str
     original: str | None
@@ -36,7 +36,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The images shared by all runs on the same evaluation images, originals first."""
+    """The images shared by all runs with the same evaluation images, originals first."""
 
     dataset: str
     attacks: Sequence[str]
@@ -67,11 +67,11 @@ class Pictures:
         return sorted([pair for pair in rows if pair[1]], key=lambda pair: pair[0].name != self.audit.strongest)
 
     def original(self, picture: Picture) -> Cell:
-        """The image alone."""
+        """Only the original image."""
         return Cell(self._name(picture), self._picture(picture.original), None, None)
 
     def cell(self, picture: Picture | None) -> Cell:
-        """The image and what became of it."""
+        """The original and its reconstruction."""
         if picture is None:
             return Cell("", None, None, None)
         image = self._picture(picture.image)
@@ -99,7 +99,7 @@ class Album(Pictures):
         self.entry = entry
 
     def strips(self, role: Role, columns: Sequence[int] | None = None) -> list[Strip]:
-        """One strip per attack with its pictures, or with those of the ``columns``; the first one is shown."""
+        """One strip per attack with its pictures, or only those of the ``columns``; the first strip is visible."""
         strips = []
         for place, (row, pictures) in enumerate(self.rows(role)):
             by_index = {picture.index: picture for picture in pictures}
@@ -124,7 +124,7 @@ def galleries(albums: Sequence[Album]) -> list[Gallery]:
 
 
 def _gallery(dataset: str, group: Sequence[Album]) -> Gallery:
-    """All strips have the same images in the same places."""
+    """A gallery whose strips have the same images in the same positions."""
     columns: dict[int, Cell] = {}
     for album in group:
         for _, pictures in album.rows("fixed"):
@@ -137,6 +137,6 @@ def _gallery(dataset: str, group: Sequence[Album]) -> Gallery:
 
 
 def extremes(albums: Sequence[Album]) -> list[Extremes]:
-    """For each audit the images that were recovered best and worst, each attack with its own."""
+    """For each audit, the images that each of its attacks recovered best and worst."""
     roles: tuple[Role, ...] = ("best", "worst")
     return [Extremes(album.entry, role, strips) for album in albums for role in roles if (strips := album.strips(role))]

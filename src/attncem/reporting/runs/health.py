@@ -1,4 +1,4 @@
-"""Checks that keep a report honest: each is pure and returns the findings it made."""
+"""Checks of a report's validity: each is pure and returns its findings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from attncem.reporting.runs.methods import Entry, name_audits
 from attncem.training.health import spans
 
 COLLAPSED = joining.FAR_BELOW
-"""Accuracy below this part of the best run's says that it was given up."""
+"""An accuracy below this share of the best run's counts as collapsed."""
 
 
 def run_warnings(run: JudgedRun, best_accuracy: float | None = None) -> list[str]:
-    """Everything a reader must know before trusting the numbers of one run, and which audits are left out."""
+    """Everything a reader must know before trusting the numbers of one run, and the audits that are left out."""
     return [*(item.text for item in run_findings(run, best_accuracy)), *run.run.left_out]
 
 
 def run_findings(run: JudgedRun, best_accuracy: float | None = None) -> list[Finding]:
-    """The findings about a run: its status, its training, its audits; none twice."""
+    """The findings about a run: its status, its training, its audits; without repeats."""
     training = [span.finding for span in spans(run.run.metrics)]
     told = {(item.code, item.about) for item in training}
     lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.results]
@@ -33,7 +33,7 @@ def run_findings(run: JudgedRun, best_accuracy: float | None = None) -> list[Fin
 
 
 def _merged(lists: Sequence[Sequence[Finding]], audits: Sequence[AuditResult]) -> list[Finding]:
-    """The findings of all audits; one that is not in all of them says in which it is."""
+    """The findings of all audits; a finding that is not in all of them names its audit."""
     shared = [item for item in (lists[0] if lists else []) if all(item in others for others in lists)]
     found = list(shared)
     for name, own in zip(name_audits(audits)[0], lists, strict=True):
@@ -46,18 +46,18 @@ def _joined(name: str, item: Finding) -> str:
 
 
 def status_findings(manifest: Mapping[str, Any]) -> list[Finding]:
-    """Say so when the training did not finish."""
+    """A finding if the training did not finish."""
     status = manifest.get("status", "finished")
     return [] if status == "finished" else [finding("run_status", status=status)]
 
 
 def is_near_chance(audit: AuditResult) -> bool:
-    """Whether the model hardly beats guessing; not where its accuracy is unknown."""
+    """Whether the model hardly beats guessing; False if its accuracy is unknown."""
     return audit.accuracy is not None and joining.is_near_chance(audit.accuracy, audit.subject.num_classes)
 
 
 def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
-    """Whether the accuracy fell far below the undefended model's, where one is known, or the best run's."""
+    """Whether the accuracy is far below the undefended model's, if it is known, or the best run's."""
     if audit.accuracy is None:
         return False
     beaten = best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
@@ -65,12 +65,12 @@ def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
 
 
 def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
-    """Whether the model has lost what it is for, so that nothing it hides is privacy."""
+    """Whether the model lost its utility; its attack error is then no evidence of privacy."""
     return is_near_chance(audit) or is_collapsed(audit, best_accuracy)
 
 
 def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
-    """Say where no undefended accuracy is known to compare with: neither measured by us nor among these runs."""
+    """Findings where no undefended accuracy is known for comparison: neither measured by us nor among these runs."""
     shown = {_setting(entry) for entry in entries if entry.defence == "none"}
     asked = dict.fromkeys(_setting(entry) for entry in entries if entry.audit.accuracy is not None)
     return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
@@ -90,7 +90,7 @@ def _without_reference(dataset: str, architecture: str) -> list[Finding]:
 
 
 def accuracy_findings(audit: AuditResult, best_accuracy: float | None = None) -> list[Finding]:
-    """Refuse to call a model private that has lost its use; what the audit says itself is not said again."""
+    """A finding if the model lost its utility and so cannot count as private; not repeated if the audit has it."""
     if audit.accuracy is None or best_accuracy is None or is_near_chance(audit):
         return []
     told = any(item.code == "far_below_undefended" for item in audit.findings)

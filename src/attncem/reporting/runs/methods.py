@@ -1,4 +1,4 @@
-"""The report's models: runs that differ in the seed alone are one method, with one row, one colour and mean ± sd."""
+"""The report's models: runs that differ only in the seed form one method, with one row, one colour and mean ± sd."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from attncem.records.study.runs import JudgedRun
 
 @dataclass(frozen=True)
 class Entry:
-    """One audit with the run it belongs to; ``color`` is the place of the run, or of its method, in the palette.
+    """One audit and its run; ``color`` is the palette index of the run or its method.
 
-    ``label`` tells it from all other audits, ``name`` from those of the same suite and threat model.
+    ``label`` is unique among all audits, ``name`` among those of the same suite and threat model.
     """
 
     run: JudgedRun
@@ -27,21 +27,21 @@ class Entry:
 
     @property
     def defence(self) -> str:
-        """What defends its run, in a few words."""
+        """The defence of its run, in a few words."""
         return defence_of(self.run)
 
 
 def defence_of(run: JudgedRun) -> str:
-    """What defends a run, in a few words, as its configuration has it, or else its audits."""
+    """The defence of a run, in a few words, from its configuration, or else from its audits."""
     return run.results[0].subject.surrogate if run.config is None else run.config.defence
 
 
 @dataclass(frozen=True)
 class Method:
-    """An arm under one kind of audit; most often a single run with its audit.
+    """An arm under one kind of audit; usually a single run with its audit.
 
-    ``entries`` are the audits in the order of the runs, none where there is none. ``label`` tells it from all others,
-    ``name`` from those of the same suite and threat model; ``color`` is its place in the palette.
+    ``entries`` are the audits in the order of the runs; empty without audits. ``label`` is unique among all methods,
+    ``name`` among those of the same suite and threat model; ``color`` is the palette index.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Method:
 
     @property
     def several(self) -> bool:
-        """Whether it stands for more than one seed."""
+        """Whether it has more than one seed."""
         return len(self.runs) > 1
 
     def scores(self, measure: str) -> list[Score]:
@@ -61,7 +61,7 @@ class Method:
 
 
 def methods(runs: Sequence[JudgedRun]) -> list[Method]:
-    """The runs as methods, in the order given; a method has a row for each kind of audit."""
+    """The runs as methods, in their order; a method has one row per kind of audit."""
     return [method for arm in methods_of(runs) for method in _of_arm(arm)]
 
 
@@ -82,7 +82,7 @@ def _method(arm: Arm[AuditResult], group: Sequence[Entry]) -> Method:
 
 
 def entries_of(run: JudgedRun, color: int) -> list[Entry]:
-    """All audits of a run, in order, each with a label of its own."""
+    """All audits of a run, in order, each with a unique label."""
     found = []
     for audit, longer, shorter in zip(run.results, *name_audits(run.results), strict=True):
         label, name = (f"{run.label} · {words}" if words else run.label for words in (longer, shorter))
@@ -91,7 +91,7 @@ def entries_of(run: JudgedRun, color: int) -> list[Entry]:
 
 
 def name_audits(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
-    """What tells each audit from the others, with suite and threat model and without; empty for an only one."""
+    """Names that distinguish the audits, with suite and threat model and without; empty for a single audit."""
     plans = [audit.plan for audit in audits]
     seeds = len({plan.seed for plan in plans}) > 1
     changes = len({tuple(plan.changed) for plan in plans}) > 1

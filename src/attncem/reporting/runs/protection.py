@@ -1,4 +1,4 @@
-"""What of an image the strongest attack does not get: colour and brightness, or shape. Bars, and one sentence."""
+"""The parts of an image that the strongest attack misses: colour and brightness, or shape. Bars, and one sentence."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from attncem.reporting.runs.methods import Entry
 Level = Literal["open", "part", "kept"]
 
 OPEN = 0.25
-"""Where less than this share of the blind guess's error is left, most was recovered."""
+"""Below this remaining share of the blind guess's error, most was recovered."""
 KEPT = 0.75
-"""From this share on it counts as largely protected; between the two it was recovered in part."""
+"""From this share on, it counts as largely protected; between the two it was recovered in part."""
 BARS = ("band_mean", "band_low", "band_high", "structure", "edges")
-"""The measures that are shown, in this order."""
+"""The shown measures, in this order."""
 SHAPE = ("structure", "edges")
-"""Shape counts as recovered as far as either of these says."""
+"""Shape counts as recovered if either measure says so, to the degree of the stronger one."""
 COLOUR = ("band_mean",)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One measure: the share of the blind guess's error that is left, and how wide it is drawn, in percent."""
+    """One measure: the remaining share of the blind guess's error, and the width of its bar in percent."""
 
     name: str
     share: float
@@ -48,7 +48,7 @@ class Block:
 
 
 def blocks(entries: Sequence[Entry], best: Mapping[str, float]) -> list[Block]:
-    """The audits that have any of these measures; those of older versions have none."""
+    """The audits that have any of these measures; audits of older versions have none."""
     return [Block(entry, describe(entry.audit, best), shown) for entry in entries if (shown := bars(entry.audit))]
 
 
@@ -64,14 +64,14 @@ def bars(audit: AuditResult) -> list[Bar]:
 
 
 def level(share: float) -> Level:
-    """How well something is hidden when this share of the blind guess's error is left."""
+    """The level of protection for this remaining share of the blind guess's error."""
     if share < OPEN:
         return "open"
     return "part" if share < KEPT else "kept"
 
 
 def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
-    """Whether shape, and colour and brightness, are hidden; of a model that lost its use no praise."""
+    """Whether shape, and colour and brightness, are hidden; no such claim for a model that lost its utility."""
     left = audit.remaining
     shape = [left[name].share for name in SHAPE if name in left]
     colour = [left[name].share for name in COLOUR if name in left]
@@ -87,7 +87,7 @@ def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
 
 
 def summary(audit: AuditResult, label: str, best: Mapping[str, float]) -> str:
-    """The structure's error and the sentence in one line for a terminal; empty where they are not known."""
+    """The structure's error and the sentence in one line for a terminal; empty where they are unknown."""
     left, sentence = audit.remaining.get("structure"), describe(audit, best)
     if left is None or not sentence:
         return ""

@@ -1,4 +1,4 @@
-"""Asking again: what several releases of one image tell, as a table, a sentence and the points of a figure."""
+"""Repeated releases: the gain from several releases of one image, as a table, a sentence and the points of a figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncem.reporting.runs.methods import Entry
 
 @dataclass(frozen=True)
 class Answer:
-    """One row of the table; ``averaging`` is None for the row that the others are compared with."""
+    """One row of the table; ``averaging`` is None for the row that is the baseline of the others."""
 
     row: Row
     averaging: Averaging | None = None
@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Series:
-    """One attack that asks again: ``still`` with images that stay the same, ``moved`` with pixels that move."""
+    """One attack on repeated releases: ``still`` with unchanged images, ``moved`` with jittered pixels."""
 
     base: str
     still: list[Row]
@@ -41,12 +41,12 @@ class Block:
 
 
 def blocks(entries: Sequence[Entry]) -> list[Block]:
-    """The audits in which something asks again."""
+    """The audits with repeated releases."""
     return [Block(entry, describe(entry.audit), answers(entry.audit)) for entry in entries if entry.audit.averaging]
 
 
 def answers(audit: AuditResult) -> list[Answer]:
-    """Every attack that asks again, below what it finds when it asks as often as the threat model says."""
+    """Every attack on repeated releases, each below its row with the threat model's number of releases."""
     rows = []
     for base in _bases(audit):
         rows.append(Answer(audit.row(base)))
@@ -55,7 +55,7 @@ def answers(audit: AuditResult) -> list[Answer]:
 
 
 def series(audit: AuditResult) -> list[Series]:
-    """The same as points over the number of releases."""
+    """The same rows as points over the number of releases."""
     jitter, made = audit.plan.threat.jitter, []
     for base in _bases(audit):
         rows = [audit.row(item.row) for item in audit.averaging if item.base == base]
@@ -69,7 +69,7 @@ def _bases(audit: AuditResult) -> list[str]:
 
 
 def describe(audit: AuditResult) -> str:
-    """Whether asking again helps, of the same image and of one that moves; empty where nothing asks again."""
+    """Whether repeated releases help, of the same image and of a jittered one; empty where no attack uses them."""
     jitter = audit.plan.threat.jitter
     still = [item for item in audit.averaging if item.jitter == jitter]
     moved = [item for item in audit.averaging if item.jitter != jitter]
@@ -90,6 +90,6 @@ def _values(item: Averaging) -> dict[str, Any]:
 
 
 def taken_off(item: Averaging) -> str:
-    """The part of the error that is taken off, with its interval; negative: it is larger."""
+    """The removed part of the error, with its interval; negative if the error grew."""
     mean, low, high = (wording.percent(value, unit="") for value in (item.gain, item.low, item.high))
     return text("report.asking.gain", mean=mean, low=low, high=high)

@@ -1,4 +1,4 @@
-"""The report's tables, each with its numbers unrounded for a CSV file beside it."""
+"""The report's tables, each with unrounded numbers for its CSV file."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from attncem.reporting.table_formats import (
 )
 
 MAIN = shown_in("table")
-"""Measures that are always shown; the others are folded."""
+"""Measures that are always shown; the others are hidden at first."""
 FOLDED = ("mse", "ssim")
-"""Measures that stay in the line that is left of an attack where a narrow screen folds it."""
+"""Measures in the short line of an attack on a narrow screen."""
 NOTED = (
     "accuracy", "exposed", "penalty_weight", "noise", "training", "cost", "query", "releases", "units", "taken_off",
 )  # fmt: skip
@@ -50,13 +50,13 @@ COLUMNS = (
     "training", "client", "server", "query", "guess", "of", "attack", "kind", "releases", "units", "gain", "parameters",
     "time", "taken_off", "class",
 )  # fmt: skip
-"""Columns whose titles stand in the catalogue, under `report.column.NAME`."""
+"""Columns whose titles are in the catalogue, under `report.column.NAME`."""
 OF_CLASS = ("accuracy", "mse", "exposed")
-"""Numbers of a class; under `report.classes.NAME`."""
+"""Numbers of a class; their titles are under `report.classes.NAME`."""
 
 
 def _column(key: str, *, words: bool = False, more: Sequence[str] = (), extra: bool = False, note: str = "") -> Column:
-    """A column with its title of the catalogue; ``note`` names the note there, a measure has its unit and direction."""
+    """A column with its catalogue title; ``note`` names a note there; a measure shows its unit and direction."""
     if key in METRICS:
         unit, private = METRICS[key].unit, text(f"report.private.{METRICS[key].private}")
         return Column(key, text(f"measure.{key}"), ", ".join(filter(None, (unit, private))), words, more, extra)
@@ -68,7 +68,7 @@ def _column(key: str, *, words: bool = False, more: Sequence[str] = (), extra: b
 
 
 class _Model(NamedTuple):
-    """A method and the cells of its runs; the first ones speak for all where they are the same."""
+    """A method and the cells of its runs; values that all runs share are taken from the first."""
 
     method: Method
     cells: Sequence[Cells]
@@ -79,14 +79,14 @@ class _Model(NamedTuple):
 
 
 def headline_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table:
-    """A row for each method; of several seeds mean ± sd."""
+    """One row per method; for several seeds, mean ± sd."""
     by_label = {row["label"]: row for row in cells if "label" in row}
     rows = [_Model(method, _cells_of(method, by_label)) for method in methods]
     return table("headline", text("report.headline"), _headline_fields(mixed), rows)
 
 
 def seeds_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table | None:
-    """The same for the single runs of methods that have several; None where there are none."""
+    """The same table for the single runs of methods with several; None where there are none."""
     alone = [
         Method(entry.label, entry.name, method.color, [entry.run], [entry])
         for method in methods
@@ -103,7 +103,7 @@ def _cells_of(method: Method, by_label: dict[str, Cells]) -> list[Cells]:
 
 
 def _headline_fields(mixed: bool) -> list[Field[_Model]]:
-    """The columns, each with its entry; suite and threat model only where they differ."""
+    """The columns with their entries; suite and threat model only where they differ."""
     return [
         (_column("run", words=True), lambda it: Item(it.method.name, it.method.name, color=it.method.color)),
         *((_column(key, words=True), _word_of(key)) for key in ("suite", "threat") if mixed),
@@ -148,7 +148,7 @@ def _over_seeds(measure: str, values: Sequence[float]) -> Item:
 
 
 def _strongest(method: Method, first: Cells) -> Item:
-    """The strongest attack, of several seeds that of most; what it is worth, or why there is none."""
+    """The strongest attack (of most seeds) and its error in familiar units, or why there is none."""
     if not method.entries:
         command = Markup("<code>{}</code>").format(first["command"])
         return Item(None, Markup(text("report.headline.unaudited", command=command)))
@@ -174,7 +174,7 @@ def _yes(fact: bool) -> Item:
 
 
 def _training(cells: Sequence[Cells]) -> Item:
-    """Time against the first run's, over the seeds whose time is known."""
+    """Training time relative to the first run's, over the seeds whose time is known."""
     spent, ratios = _known(cells, "training_seconds"), _known(cells, "training_ratio")
     ratio = plain.fmean(ratios) if ratios else None
     shown = wording.MISSING if ratio is None else f"{wording.decimal(ratio, 2)} ×"
@@ -195,7 +195,7 @@ def _cost(cells: Cells, side: str) -> Item:
 
 
 def guess_table(methods: Sequence[Method]) -> Table | None:
-    """The guesses that look at no release: one row where a guess is as good for all models, else one for each."""
+    """The guesses that see no release: one row if a guess is equally good for all models, otherwise one per model."""
     found = guesses([(entry.label, entry.audit) for method in methods for entry in method.entries])
     if not found:
         return None
@@ -229,7 +229,7 @@ def _guess_numbers(rows: Sequence[Row]) -> list[Item]:
 
 
 def attacks_table(entries: Sequence[Entry], *, worth: bool) -> Table:
-    """Every row of every audit; what has no measure says so below its name."""
+    """Every row of every audit; below the name of a row without a measure, the reason."""
     others = [name for name in METRICS if name not in MAIN]
     columns = [
         _column("run", words=True),
@@ -272,7 +272,7 @@ def _attack_row(cells: Cells, measures: Sequence[str], worth: bool) -> list[Item
 
 
 def _line(cells: Cells) -> list[str]:
-    """A row in a few words: its name, and its first measures, or what it is where it has none."""
+    """A row in short: its name and its first measures, or its kind or outcome where it has none."""
     row: Row = cells["attack"]
     name = row_title(row.name)
     if not cells["judged"]:
@@ -285,7 +285,7 @@ def _line(cells: Cells) -> list[str]:
 
 
 def _without_measure(cells: Cells) -> list[str]:
-    """What is said of a row that has no measure: a certificate's or a probe's numbers, or why there is no result."""
+    """Text for a row without a measure: the numbers of a certificate or a probe, or why there is no result."""
     row: Row = cells["attack"]
     if row.ok:
         return [] if cells["judged"] else list(cells["said"])
@@ -325,7 +325,7 @@ def _family_column(images: int) -> Column:
 
 
 def asking_table(block: asking.Block, place: int, *, worth: bool) -> Table:
-    """What further releases of each image take off the error."""
+    """The part of the error that further releases of each image remove."""
     columns = [
         _column("attack", words=True),
         _column("releases", note="releases"),
@@ -357,7 +357,7 @@ def _taken_off(answer: asking.Answer) -> Item:
 
 
 def classes_tables(methods: Sequence[Method]) -> list[Table]:
-    """A table for each data set: accuracy, error and its lower end of each class for each method."""
+    """One table per data set: accuracy, error and its lower end of each class for each method."""
     return [_class_table(part, place) for place, part in enumerate(class_tables(methods))]
 
 

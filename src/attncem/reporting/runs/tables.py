@@ -23,7 +23,7 @@ Cells = dict[str, Any]
 HEADLINE = shown_in("terminal")
 """Measures of the headline table; the first one ranks attacks and has an interval."""
 SAMPLED = ("mse", "ssim", "edges")
-"""Measures of a sample, where an attack gives several for each release."""
+"""Measures of one sample, for attacks that draw several per release."""
 _FIRST_COLUMNS = (
     "kind", "run", "surrogate", "penalty_weight", "noise_std", "suite", "threat", "accuracy", "accuracy_low",
     "accuracy_high", "attack", "mse", "mse_low", "mse_high", "ssim", "psnr", "mse_5th_percentile", "structure", "edges",
@@ -33,13 +33,13 @@ _FIRST_COLUMNS = (
 CSV_COLUMNS = (*_FIRST_COLUMNS, *(name for name in METRICS if name not in _FIRST_COLUMNS))
 """The columns of version 0.2 in their order, then all further measures."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
-"""How a file that we wrote begins, whichever version did."""
+"""First characters of every headline CSV that any version wrote."""
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure as a table's column; ``private`` says which way less was recovered."""
+    """A measure as a table column; ``private`` is the direction in which less was recovered."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ def _measure(name: str) -> Measure:
 def summary_table(audits: Sequence[AuditResult], labels: Sequence[str] | None = None) -> list[Cells]:
     """Rows of the headline table: one per audit (kind "run"), then the blind guesses ("floor").
 
-    A guess that is as good in all audits has one row; one that is not, each audit's own, named after both.
+    A guess that is equally good in all audits has one row; otherwise it has one row per audit, named after both.
     """
     names = labels or [audit.subject.run for audit in audits]
     first = audits[0].subject.training_seconds if audits else 0.0
@@ -99,13 +99,13 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
 
 
 def _of_training(subject: Subject) -> list[str]:
-    """What nobody knows of a foreign encoder: how it was trained, and its server half where there is none."""
+    """Columns that are unknown for a foreign encoder: its training, and its server half where there is none."""
     server = [] if subject.server_parameters or subject.server_macs else ["server_macs", "server_parameters"]
     return ["penalty_weight", "training_seconds", "training_ratio", *server]
 
 
 def _floor_row(guess: Guess, label: str, row: Row) -> Cells:
-    """A guess with its name for programs (``run``) and for people (``shown``), after both where it is one audit's."""
+    """A guess with its name (``run``) and title (``shown``); both include the audit's name in a row of one audit."""
     name, shown = guess.name, row_title(guess.name)
     if label:
         name, shown = written("report.guess.of", guess=name, run=label), text("report.guess.of", guess=shown, run=label)
@@ -128,7 +128,7 @@ def _attack_cells(row: Row | None) -> Cells:
 
 
 def unaudited_row(run: JudgedRun) -> Cells:
-    """Headline row of a run without an audit: what its config and manifest know."""
+    """Headline row of a run without an audit, from its config and manifest."""
     assert run.config is not None
     known = {
         "kind": "unaudited",
@@ -143,7 +143,7 @@ def unaudited_row(run: JudgedRun) -> Cells:
 
 
 def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]:
-    """The headline table: runs in the order given, audited or not, each with its ``label``, then the blind guesses."""
+    """The headline table: runs in their order, audited or not, each with its ``label``, then the blind guesses."""
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
@@ -160,34 +160,34 @@ def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]
 
 
 def floors(audit: AuditResult) -> list[Row]:
-    """The guesses that never look at what was released but for the predicted label, weakest first."""
+    """The guesses that use nothing of a release except the predicted label, weakest first."""
     return sorted((row for row in audit.attacks if row.kind == "floor"), key=lambda row: -row.mse.mean)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One blind guess, with its row in every audit that has it, by the audit's name, in order."""
+    """One blind guess with its rows: the audit's name and the row, for every audit that has it, in order."""
 
     name: str
     rows: Sequence[tuple[str, Row]]
 
     @property
     def errors(self) -> list[float]:
-        """Its error in each audit: what depends on the predicted label is not as good for every model."""
+        """Its error in each audit; a guess from the predicted label differs between models."""
         return [row.mse.mean for _, row in self.rows]
 
     @property
     def alike(self) -> bool:
-        """Whether it is as good in all audits."""
+        """Whether it is equally good in all audits."""
         return len(set(self.errors)) == 1
 
     def told(self) -> list[tuple[str, Row]]:
-        """Its row, of no audit where it is as good in all; else each audit's own, by the audit's name."""
+        """One row without an audit name if it is equally good in all audits; otherwise one row per audit, by name."""
         return [("", self.rows[0][1])] if self.alike else list(self.rows)
 
 
 def guesses(audits: Sequence[tuple[str, AuditResult]]) -> list[Guess]:
-    """The blind guesses of some audits, which are given by name, weakest first."""
+    """The blind guesses of named audits, weakest first."""
     found: dict[str, list[tuple[str, Row]]] = {}
     for label, audit in audits:
         for row in floors(audit):
@@ -200,8 +200,8 @@ def guesses(audits: Sequence[tuple[str, AuditResult]]) -> list[Guess]:
 
 
 def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
-    """Every row of every audit: within an audit the strongest attack first, then rows that saw other releases than the
-    threat model grants, and at the end what has no measure.
+    """Every row of every audit: in each audit the strongest attack first, then rows that saw other releases than the
+    threat model grants, then rows without a measure.
     """
     return [cells for entry in entries for cells in _audit_rows(entry)]
 
@@ -228,14 +228,14 @@ def _audit_rows(entry: Entry) -> list[Cells]:
 
 
 def _notes(row: Row, audit: AuditResult) -> list[str]:
-    """What the audit found about a row that has a result, without its name, and what its own numbers need."""
+    """Notes on a row: the audit's findings about it, without its name, and remarks on its budget and samples."""
     found = [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
     given = [text("report.fixed_budget")] if row.verdict.fixed_budget else []
     return [*found, *given, *_samples_said(row)]
 
 
 def _samples_said(row: Row) -> list[str]:
-    """What samples of each release say, for an attack that gives them."""
+    """A sentence about the samples of each release, for an attack that draws them."""
     spread = row.scores.get("spread")
     if spread is None:
         return []
@@ -247,7 +247,7 @@ def _samples_said(row: Row) -> list[str]:
 
 
 def other_numbers(row: Row) -> list[str]:
-    """What certificates and probes give, in words."""
+    """The numbers of certificates and probes, in words."""
     if not row.ok or row.kind in ("floor", "attack"):
         return []
     bounds = [wording.describe_bound(name, item) for name, item in row.bounds.items()]
@@ -256,7 +256,7 @@ def other_numbers(row: Row) -> list[str]:
 
 
 def _score_said(name: str, score: Score, chance: float | None) -> str:
-    """A probe's number beside chance; the measure's name may end in @ and a number of labels."""
+    """A probe's number compared with chance; the measure's name may end in @ and a number of labels."""
     measure, _, labels = name.partition("@")
     numbers = {"mean": score.mean, "low": score.low, "high": score.high}
     if chance is None or score.median is None or not has_text(f"report.probe.{measure}"):
@@ -300,7 +300,7 @@ def _family_cells(family: Sequence[FamilyPoint]) -> Cells:
 def class_tables(methods: Sequence[Method]) -> list[Cells]:
     """One table per data set: accuracy and strongest-attack MSE of each class for each method, and its lower end.
 
-    Of several seeds the means.
+    For several seeds, the means.
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Method]] = {}
     for method in methods:
@@ -308,7 +308,7 @@ def class_tables(methods: Sequence[Method]) -> list[Cells]:
             subject = method.entries[0].audit.subject
             groups.setdefault((subject.dataset, tuple(subject.class_names)), []).append(method)
     tables = [_class_table(dataset, group) for (dataset, _), group in groups.items()]
-    return [table for table in tables if table["rows"]]  # none where the images have no labels
+    return [table for table in tables if table["rows"]]  # empty where the images have no labels
 
 
 def _class_table(dataset: str, group: Sequence[Method]) -> Cells:

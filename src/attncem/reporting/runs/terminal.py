@@ -22,11 +22,11 @@ from attncem.reporting.runs.methods import name_audits
 from attncem.reporting.runs.tables import HEADLINE, other_numbers, summary_table
 
 _NAME_WIDTH = 17
-"""Room for the longest floor's name; longer names fold where the terminal is narrow."""
+"""Width of the longest floor's name; longer names wrap in a narrow terminal."""
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
-    """Print one row per audit, then the floors beneath, then what is told of each audit in words."""
+    """Print one row per audit, then the floors, then sentences about each audit."""
     labels, best = _labels(audits), best_accuracy(audits)
     console.print(_table(summary_table(audits, labels), len(audits)))
     for audit, label in zip(audits, labels, strict=True):
@@ -35,7 +35,7 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
 
 
 def _lines(audit: AuditResult, label: str) -> Iterator[str]:
-    """What the strongest error is worth, what asking again gives, and what probes found."""
+    """The strongest error in familiar units, the gain from repeated releases, and the probes' results."""
     if audit.strongest:
         mse = audit.strongest_attack.mse.mean
         if said := units.describe(audit.plan.units, mse):
@@ -48,7 +48,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
 
 
 def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
-    """Numbers keep their width; names and attacks fold, so that 80 columns suffice."""
+    """Numbers keep their width; names and attacks wrap, so that the table fits in 80 columns."""
     title = text("terminal.summary", directions=", ".join(_direction(name) for name in HEADLINE))
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(text("terminal.run"), overflow="fold", min_width=_NAME_WIDTH)
@@ -64,7 +64,7 @@ def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
 
 
 def _labels(audits: Sequence[AuditResult]) -> list[str]:
-    """The runs' names, and what tells the audits apart where suite, threat model, seed or options differ."""
+    """The runs' names, with the suite, threat model, seed or options where audits differ in them."""
     told = {(audit.plan.suite, audit.plan.suite_version, audit.plan.threat.name) for audit in audits}
     longer, shorter = name_audits(audits)
     marks = longer if len(told) > 1 else shorter

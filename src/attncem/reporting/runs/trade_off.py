@@ -1,4 +1,4 @@
-"""Accuracy against the strongest attack's error: a point for each method, its seeds as light points, blind guesses."""
+"""Accuracy against the strongest attack's error: one point per method, its seeds as light points, blind guesses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from attncem.reporting.runs.tables import Guess, guesses
 from attncem.reporting.table_formats import mean_sd
 
 WIDE, NARROW = (8.4, 4.4), (4.4, 4.2)
-"""Sizes in inches: for a desk, and for a telephone."""
+"""Sizes in inches: for desktop and for phone screens."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method that has both an accuracy and an attack with a result; ``seeds`` are the pairs of both."""
+    """A method with an accuracy and an attack result; ``seeds`` are the pairs of both."""
 
     method: Method
     accuracy: Spread
@@ -30,12 +30,12 @@ class Point:
 
     @property
     def place(self) -> tuple[float, float]:
-        """Where it is drawn."""
+        """Its coordinates: accuracy in percent, and error."""
         return 100 * self.accuracy.seeds.mean, self.mse.seeds.mean
 
     @property
     def ends(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Of one seed the interval over images, of several mean ± sd: of the accuracy, in percent, and of the error."""
+        """Ends of accuracy (percent) and error: the interval over images for one seed, mean ± sd for several."""
         low, high = _ends(self.accuracy)
         return (100 * low, 100 * high), _ends(self.mse)
 
@@ -69,7 +69,7 @@ def _point(method: Method) -> Point | None:
 
 
 def _near(found: Sequence[Guess], points: Sequence[Point]) -> list[Guess]:
-    """The best blind guess, and those within twice the highest point: farther ones would flatten the figure."""
+    """The best blind guess, and those within twice the highest point: higher ones would flatten the figure."""
     least = min((min(guess.errors) for guess in found), default=0.0)
     ceiling = max(2 * max(point.ends[1][1] for point in points), least)
     return [guess for guess in found if min(guess.errors) <= ceiling]
@@ -120,7 +120,7 @@ def _draw(axes: Any, point: Point) -> None:
 
 
 def _guess_lines(axes: Any, shown: Sequence[Guess], *, narrow: bool) -> None:
-    """A dashed line for each blind guess; a band where it is not as good for every model."""
+    """A dashed line for each blind guess; a band where it differs between models."""
     for index, guess in enumerate(shown):
         low, high = min(guess.errors), max(guess.errors)
         axes.axhline(low, color=MUTED, linewidth=0.9, linestyle="--")
@@ -145,7 +145,7 @@ def _guess_said(name: str, low: float, high: float) -> str:
 
 
 def _labels(axes: Any, points: Sequence[Point], shown: Sequence[Guess], *, letter: float) -> None:
-    """Write each method's name beside its point, in the first place that covers no point and no other name."""
+    """Write each method's name next to its point, in the first position that covers no point and no other name."""
     place = (axes.transData - axes.transAxes).transform
     places = [place(point.place) for point in points]
     taken = [(x - 0.012, x + 0.012, y) for x, y in places]
@@ -172,7 +172,7 @@ def _labels(axes: Any, points: Sequence[Point], shown: Sequence[Guess], *, lette
 
 
 def _short(label: str, *, most: int) -> str:
-    """A name that takes no more than a part of the figure; the whole one is told to who points at it."""
+    """A name cut to ``most`` characters; the full name is shown on hover."""
     return label if len(label) <= most else f"{label[: most - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""An error in words that people know: a thumbnail, some principal components, no more than the mean image."""
+"""An error in familiar units: a thumbnail, some principal components, or no better than the mean image."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from attncem.base.texts import text
 from attncem.records.units import Place, Units
 
 _NEAR = 0.2
-"""A thumbnail so near to a measured one, in powers of two, has its name; else it lies between two."""
+"""Maximum distance from a measured thumbnail, in powers of two, to use its name; otherwise it lies between two."""
 
 
 def describe(units: Units | None, mse: float) -> str:
-    """What an error is worth, as the end of a sentence; empty where the floors were not measured."""
+    """An error in familiar units, as the end of a sentence; empty where the floors were not measured."""
     if (places := _places(units, mse)) is None:
         return ""
     thumbnail, component = places
@@ -50,7 +50,7 @@ def _places(units: Units | None, mse: float) -> tuple[Place, Place] | None:
 
 
 def _side(place: Place) -> str:
-    """The side of a thumbnail, e.g. 4×4, or of the two that it lies between."""
+    """The side of a thumbnail, e.g. 4×4, or the sides of the two nearest ones."""
     for size in (place.low, place.high):
         if size is not None and abs(math.log2(place.size / size)) < _NEAR:
             return f"{size}×{size}"
