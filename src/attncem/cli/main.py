@@ -17,7 +17,7 @@ from attncem.config.loading.languages import kept_environment, speak_everywhere
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; a person's mistake ends with a clear line on stderr and exit code 2."""
+    """Run one verb; a user's mistake ends with a clear line on stderr and exit code 2."""
     with lenient_streams(), kept_environment():
         try:
             return _run(arguments)
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return complain(text("command.memory", said=str(error).partition("\n")[0]))
         except KeyboardInterrupt as error:
             verb = next(iter(arguments or sys.argv[1:]), "")
-            go_on = _go_on(verb, next(iter(getattr(error, "__notes__", ())), "RUN"))  # who was interrupted says where
+            go_on = _go_on(verb, next(iter(getattr(error, "__notes__", ())), "RUN"))  # its note names the folder
             print(f"attncem: {text('command.interrupted', go_on=go_on)}", file=sys.stderr)  # noqa: T201
             return 130
 
@@ -59,14 +59,14 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _go_on(verb: str, place: str) -> str:
-    """How a verb goes on that was stopped; empty for one that does not."""
+    """The command that resumes an interrupted verb; empty for a verb that does not resume."""
     if verb in ("train", "audit"):
         return text(f"command.go_on.{verb}", run=shlex.quote(place))
     return text(f"command.goes_on.{verb}") if verb in ("campaign", "search") else ""
 
 
 def _is_about_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's, numpy's and torch's ways to say it."""
+    """Whether memory ran out, by the errors of Python, numpy and torch."""
     words = ("allocate memory", "out of memory", "bad_alloc")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 

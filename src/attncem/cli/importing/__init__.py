@@ -1,4 +1,4 @@
-"""Moving over from CEM and ResSFL: their commands as configurations of ours, their checkpoints as runs."""
+"""Import from CEM and ResSFL: their commands become configurations, their checkpoints become runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 2**20
 
 @dataclass(frozen=True)
 class Imported:
-    """A training of the baseline as a configuration of ours: the command, and what is not the same."""
+    """A training of the baseline as a configuration: the command, and notes on the differences."""
 
     config: RunConfig
     command: str
@@ -28,9 +28,9 @@ class Imported:
 
 
 def import_commands(source: str | Sequence[str], overrides: Sequence[str] = ()) -> tuple[list[Imported], int]:
-    """The trainings of a script's text, or of the words of one command, and how many attack commands were passed over.
+    """The trainings in a script's text, or in the words of one command, and the number of skipped attack commands.
 
-    Nothing is run. `overrides` are laid over every configuration, e.g. ``["data.root=/data"]``.
+    Nothing is run. `overrides` are applied to every configuration, e.g. ``["data.root=/data"]``.
     """
     if isinstance(source, str) and len(source) > _LONGEST:
         raise ConfigError(f"longer than {_LONGEST:,} characters: no script of the baseline is")
@@ -49,7 +49,7 @@ def _program(words: Sequence[str]) -> str:
 
 def _imported(words: Sequence[str], overrides: Sequence[str]) -> Imported:
     at = next(place for place, word in enumerate(words) if PurePath(word).name == TRAINS)
-    command = " ".join(" ".join(words[at:]).split())  # one line: it stands in a comment
+    command = " ".join(" ".join(words[at:]).split())  # one line, for a comment
     try:
         made = translate(flags_of(words[at + 1 :]))
         return Imported(load_config(made.config, overrides).config, command, made.notes)
@@ -58,7 +58,7 @@ def _imported(words: Sequence[str], overrides: Sequence[str]) -> Imported:
 
 
 def _named_apart(found: Iterable[Imported]) -> list[Imported]:
-    """Equal trainings once; others of the same name get a number behind it."""
+    """Equal trainings once; different ones of the same name get a number as a suffix."""
     kept: dict[str, Imported] = {}
     for item in found:
         if item.config in [other.config for other in kept.values()]:
@@ -73,6 +73,6 @@ def _named_apart(found: Iterable[Imported]) -> list[Imported]:
 
 
 def yaml_of(item: Imported, file: str) -> str:
-    """The YAML of a training, which says how to run it, where it comes from and what is not the same."""
+    """The YAML of a training; comments give the command to run it, its origin and the differences."""
     head = [f"attncem train --config {file}", f"From: python {item.command}", *(f"- {note}" for note in item.notes)]
     return "".join(f"# {line}\n" for line in head) + dump_config(item.config)

@@ -1,4 +1,4 @@
-"""From the flags of the baseline's training command to a configuration of ours, with notes on what is not the same."""
+"""Translates the flags of the baseline's training command to a configuration, with notes on the differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATASETS: dict[str, dict[str, Any]] = {
     "facescrub": {"name": "facescrub", "image_size": 48},
     "tinyimagenet": {"name": "tiny_imagenet_200"},
 }
-"""The baseline's data sets that we have, with what its training does to their images beside mirror and rotation."""
+"""The baseline's data sets that we support, with its augmentations other than mirror and rotation."""
 NETWORKS = {"vgg11_bn": "vgg11_bn", "resnet20": "resnet20", "resnet18": "resnet18", "mobilenetv2": "mobilenet_v2"}
 DEFAULTS = {
     **{"arch": "vgg11_bn", "cutlayer": "4", "batch_size": "128", "num_epochs": "100", "learning_rate": "0.01"},
@@ -26,9 +26,9 @@ DEFAULTS = {
     **{"ssim_threshold": "0.0", "gan_AE_type": "custom", "gan_loss_type": "SSIM", "bottleneck_option": "None"},
     **{"optimize_computation": "1", "random_seed": "123", "num_client": "1", "filename": "cem"},
 }
-"""What the baseline's own parser takes where a flag is not given."""
+"""Defaults of the baseline's parser."""
 _OWN_TO_CEM = ("lambd", "AT_regularization", "log_entropy", "var_threshold")
-"""Flags that ResSFL, its ancestor, has not: without any of them there is no entropy penalty."""
+"""Flags that ResSFL, its ancestor, lacks: without any of them there is no entropy penalty."""
 _MILESTONES = {120: (30, 60, 90, 105)}
 _USUAL_MILESTONES = (60, 120, 180, 210, 260)
 _WITHOUT_A_PLACE = (
@@ -36,14 +36,14 @@ _WITHOUT_A_PLACE = (
     *("load_from_checkpoint", "load_from_checkpoint_server", "finetune_freeze_bn", "save_more_checkpoints"),
     *("initialize_different", "collude_use_public", "collude_not_regularize", "num_client_regularize"),
 )
-"""Flags that name places, or choose what is not here; those that would change the training are told."""
+"""Flags for paths or for features that we lack; a note lists those that would change the training."""
 _SILENT = ("folder", "scheme")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass
 class Translated:
-    """A configuration of ours, as a mapping, and what a person should know about it."""
+    """A configuration as a mapping, and notes for the user."""
 
     config: dict[str, Any]
     notes: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Translated:
 
 
 def flags_of(words: Sequence[str]) -> dict[str, str]:
-    """The flags behind the name of a program: `--a=b`, `--a b`, and `--a` alone; the last one of a name wins."""
+    """The flags after the name of a program: `--a=b`, `--a b`, and `--a` alone; the last one of a name wins."""
     found: dict[str, str] = {}
     name = ""
     for word in words:
@@ -69,7 +69,7 @@ def flags_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def translate(given: Mapping[str, str]) -> Translated:
-    """The configuration that trains what the flags train; ConfigError for what cannot be had here."""
+    """The configuration for the same training as the flags; ConfigError for what we do not support."""
     flags = {**DEFAULTS, "lambd": "1.0" if any(name in given for name in _OWN_TO_CEM) else "0", **given}
     made = Translated({"name": _name(flags["filename"]), "seed": _whole(flags, "random_seed")})
     for part in (_data, _network, _channel, _training, _surrogate, _companions):
@@ -169,7 +169,7 @@ def _surrogate(flags: Mapping[str, str], made: Translated) -> None:
 
 
 def _companions(flags: Mapping[str, str], made: Translated) -> None:
-    """What else defends; every word is looked for in the option's text, as the baseline does."""
+    """Translate further defences; each word is searched in the option's text, as the baseline does."""
     strength = _number(flags, "AT_regularization_strength")
     option = flags["AT_regularization"] if strength else ""
     if "gaussian" not in flags["regularization"].lower() and _number(flags, "regularization_strength"):
@@ -245,7 +245,7 @@ _ACTS: dict[str, Callable[[str, float, Mapping[str, str], Translated], None]] = 
     "pruning": _pruning,
     "local_dp": _local_dp,
 }
-"""Word → what it does."""
+"""Word → function that translates it."""
 
 
 def _behind(word: str, option: str) -> float:
@@ -256,7 +256,7 @@ def _behind(word: str, option: str) -> float:
 
 
 def _tell_the_rest(given: Mapping[str, str], made: Translated) -> None:
-    """Name the flags that are not taken over."""
+    """Add notes on the flags that were not translated."""
     for name, value in given.items():
         if name in _WITHOUT_A_PLACE and name not in _SILENT and value not in ("1", "1.0"):
             made.note("left_out", flag=name)

@@ -1,6 +1,6 @@
-"""The training commands in a shell script or a command line of the baseline. Nothing is run, only read.
+"""Reads the training commands in a shell script or a command line of the baseline. Nothing is run.
 
-Understood: assignments, `for NAME in WORDS`, `if [ A = B ]` with `else`, variables, quotes, comments, continued lines.
+Supported: assignments, `for NAME in WORDS`, `if [ A = B ]` with `else`, variables, quotes, comments, continued lines.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TESTED = {"=": True, "==": True, "!=": False}
 _INNER = ("do", "done", "then", "else", "elif", "fi")
 _WOULD_RUN = ("$(", "`")
 _MOST_STATEMENTS = 20_000
-"""Statements gone through at most, loops counted out: a script of many nested loops is no list of trainings."""
+"""Maximum number of statements, with loops unrolled: a script with many nested loops is not a list of trainings."""
 _DEEPEST = 30
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A loop or a choice: its head, what is inside, and for a choice what else."""
+    """A loop or an `if`: its head, its body, and for an `if` the `else` branch."""
 
     head: list[str]
     inside: list[_Block | list[str]]
@@ -35,7 +35,7 @@ class _Block:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The commands of a script in the order in which a shell would run them, as words."""
+    """The commands of a script, split into words, in the order of execution."""
     statements = _statements(text.replace("\\\r\n", " ").replace("\\\n", " "))
     tree, rest = _parse(statements, 0, _INNER)
     if rest < len(statements):
@@ -49,7 +49,7 @@ def _statements(text: str) -> list[list[str]]:
         if token in (";", "\n"):
             found.append([])
         elif not token.startswith("#"):
-            if found[-1] in (["do"], ["then"], ["else"]):  # what follows on the same line is a statement of its own
+            if found[-1] in (["do"], ["then"], ["else"]):  # the rest of the line is a separate statement
                 found.append([])
             found[-1].append(token)
     return [words for words in found if words]
@@ -58,7 +58,7 @@ def _statements(text: str) -> list[list[str]]:
 def _parse(
     statements: Sequence[list[str]], at: int, ends: tuple[str, ...], depth: int = 0
 ) -> tuple[list[_Block | list[str]], int]:
-    """What stands before one of `ends`, and where that is."""
+    """The statements before one of `ends`, and the position of that end."""
     if depth > _DEEPEST:
         raise ConfigError(f"loops are nested more than {_DEEPEST} deep")
     tree: list[_Block | list[str]] = []
@@ -86,7 +86,7 @@ def _expect(statements: Sequence[list[str]], at: int, wanted: tuple[str, ...], h
 
 
 class _Walk:
-    """Goes through a tree with the values of its variables."""
+    """Walks through a tree with the values of its variables."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -126,9 +126,9 @@ def _holds(head: list[str], known: dict[str, str]) -> bool:
 
 
 def _expand(word: str, known: dict[str, str], *, split: bool = True) -> list[str]:
-    """A word with its variables and without its quotes; a bare variable may be several words."""
+    """A word with its variables replaced and its quotes removed; an unquoted variable may become several words."""
     if any(mark in word for mark in _WOULD_RUN) and not word.startswith("'"):
-        return [word]  # left as it is: a training that needs it is refused by the flag that holds it
+        return [word]  # kept: a training that needs it is refused by the flag that holds it
     if split and _LONE_VARIABLE.fullmatch(word):
         return _value(word, known).split()
     return ["".join(_plain(part, known) for part in _PART.finditer(word))]
@@ -142,5 +142,5 @@ def _plain(part: re.Match[str], known: dict[str, str]) -> str:
 
 
 def _value(text: str, known: dict[str, str]) -> str:
-    """Variables replaced; one that has no value is nothing, as in a shell."""
+    """Variables replaced; an unset variable is empty, as in a shell."""
     return _VARIABLE.sub(lambda name: known.get(name[1] or name[2], ""), text)

@@ -1,4 +1,4 @@
-"""The baseline's checkpoints as a run folder of ours. Tensors are read, and nothing in a file is executed."""
+"""Converts the baseline's checkpoints to a run folder. Only tensors are read; nothing in a file is executed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Layer = tuple[str, Mapping[str, Tensor]]
 
 
 def import_weights(source: Path, config: RunConfig, out: str | Path | None, *, which: str = "best") -> RunDirectory:
-    """A finished run with the weights of the baseline's folder `source`, ready for an audit.
+    """Make a finished run with the weights of the baseline's folder `source`, ready for an audit.
 
-    Layers are matched in their order, and must have the same tensors and shapes. `which` is `best` or an epoch.
+    Layers are matched in order, and must have the same tensors and shapes. `which` is `best` or an epoch.
     """
     if config.model.pruning is not None:
         raise ConfigError("weights of a pruned client have other shapes than the network's: they cannot be read")
@@ -72,7 +72,7 @@ def _files(source: Path, which: str) -> dict[str, Path]:
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    """What a file holds: names and finite tensors, or a RunError."""
+    """The names and finite tensors in a file; otherwise a RunError."""
     found = read_tensors(file)
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, Tensor) or "." not in name:
@@ -92,11 +92,11 @@ def _layers(state: Mapping[str, Tensor]) -> list[Layer]:
 
 
 def _fill(module: nn.Module, given: list[Layer], file: Path) -> None:
-    """Give a half its weights, layer by layer."""
+    """Load the weights into one half, layer by layer."""
     own = _layers(module.state_dict())
     state: dict[str, Tensor] = {}
     for (name, wanted), (other, tensors) in _pairs(own, given, file):
-        # A layer of one tensor, such as the dictionary of sparse coding, may call it otherwise.
+        # A layer with one tensor, such as the dictionary of sparse coding, may have another name for it.
         kinds = list(tensors) if len(wanted) == len(tensors) == 1 else list(wanted)
         for kind, its in zip(wanted, kinds, strict=True):
             if its not in tensors or tensors[its].shape != wanted[kind].shape:
@@ -120,7 +120,7 @@ def _pairs(own: list[Layer], given: list[Layer], file: Path) -> Iterator[tuple[L
 
 
 def _finish(run: RunDirectory, config: RunConfig, model: SplitModel, data: RunData) -> None:
-    """Write what a training would leave: the surrogate fitted to the features, the accuracy, the checkpoint."""
+    """Write the results of a training: the surrogate fitted to the features, the accuracy, the checkpoint."""
     device = data.train.labels.device
     surrogate = build_surrogate_for(config, model, data.spec).to(device)
     with torch.no_grad():

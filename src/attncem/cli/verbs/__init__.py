@@ -1,4 +1,4 @@
-"""The verbs of the command, a file each or a group of them."""
+"""The verbs of the command, one file per verb or group of verbs."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ VERBS = (
     importing.add,
     completion.add,
 )
-"""What adds each verb to the command, in the order of its help."""
+"""Functions that add the verbs to the command, in the order of its help."""

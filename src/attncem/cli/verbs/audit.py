@@ -74,7 +74,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
         refuse_without_encoder(known)
     if bool(runs) == (known.encoder is not None):
         raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx")
-    conditions = parse_conditions(known.fail_if)  # a mistake in one is told before torch is imported
+    conditions = parse_conditions(known.fail_if)  # report a mistake before importing torch
     suite = load_suite(known.suite).suite
     overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
     judged: list[str | OpenRun] = [open_given(known)] if known.encoder is not None else [*runs]
@@ -89,7 +89,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
 def _audit_all(
     runs: Sequence[str | OpenRun], known: argparse.Namespace, overrides: Sequence[str]
 ) -> tuple[list[tuple[str, AuditResult]], list[str]]:
-    """Audit one run after the other; what was found is printed whatever happens to the others."""
+    """Audit the runs one by one; each result is printed even if other runs fail."""
     from attncem.judging.auditing import audit
 
     where = ("on", "weights", "seed", "out", "device", "reference", "threads", "workers")
@@ -115,7 +115,7 @@ def _name(run: str | OpenRun) -> str:
 
 
 def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], known: argparse.Namespace) -> bool:
-    """Say what every condition was compared with; rows that were left out on purpose are not asked for."""
+    """Print the number that every condition was compared with; rows that were left out on purpose are not required."""
     from attncem.config.options.suites import load_suite, select_rows
     from attncem.judging.conditions import check
 

@@ -1,4 +1,4 @@
-"""What verbs share: their parser, and how they speak."""
+"""Common parts of the verbs: their parser and their output."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors cannot steer the terminal."""
+    """A parser whose error messages contain no terminal control characters."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the words given, and end."""
+        """Report a mistake on the command line, and exit."""
         super().error(clean(message))
 
 
 class VerbParser(Parser):
-    """A verb; `further` makes the last part of its help, when it is asked for."""
+    """A verb; `further` makes the last part of its help on demand."""
 
     further: Callable[[], str] | None = None
     section: str | None = None
 
     def format_help(self) -> str:
-        """The help text; of a section of the options that section alone."""
+        """The help text; with a section of the options, only that section."""
         further = self.further() if self.further else ""
         return further if self.section else super().format_help() + (f"\n{further}" if further else "")
 
 
 class _Help(argparse.Action):
-    """`--help`, and `--help SECTION` for a part of the options of a run."""
+    """`--help`, and `--help SECTION` for one section of the options of a run."""
 
     def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
-        """Print the help, and end."""
+        """Print the help, and exit."""
         assert isinstance(parser, VerbParser)
         parser.section = given[1]
         parser.print_help()
@@ -56,7 +56,7 @@ class _Help(argparse.Action):
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[VerbParser]"
-"""Where a verb is added."""
+"""The collection that verbs are added to."""
 
 
 def _options_help(section: str | None) -> str:
@@ -66,7 +66,7 @@ def _options_help(section: str | None) -> str:
 
 
 def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> VerbParser:
-    """A new verb; with `overrides` it takes KEY=VALUE, and its help lists the options of a run."""
+    """Add a verb; with `overrides` it takes KEY=VALUE, and its help lists the options of a run."""
     usage = f"attncem {name} [options] [KEY=VALUE ...]" if overrides else None
     parser = verbs.add_parser(
         name, help=meaning, description=meaning, usage=usage, allow_abbrev=False, add_help=not overrides
@@ -81,13 +81,13 @@ def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:
-    """What every verb takes: the language it speaks. Left out it has no value: an outer verb may have one."""
+    """Add --lang, which every verb takes. It has no default, so that it does not replace the value of an outer verb."""
     said = f"language of pages and tables: {', '.join(LANGUAGES)} (default: {VARIABLE}, or {LANGUAGES[0]})"
     parser.add_argument("--lang", default=argparse.SUPPRESS, metavar="LANGUAGE", help=said)
 
 
 def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:
-    """Words of a command about many runs as overrides: options of the root, or of a run."""
+    """Arguments of a command about many runs as overrides: options of the root, or of a run."""
     from attncem.config.loading.overrides import parse_cli_overrides
     from attncem.config.loading.tree import option_tree
     from attncem.config.options.run import RunConfig
@@ -97,24 +97,24 @@ def many_overrides(rest: Sequence[str], root: type[Options]) -> list[str]:
 
 
 def complain(line: str) -> int:
-    """One line about a mistake; the exit code for it."""
+    """Print one line about a mistake; returns its exit code."""
     print(f"attncem: error: {clean(line)}", file=sys.stderr)  # noqa: T201
     return 2
 
 
 def print_json(result: Record) -> None:
-    """A result as JSON on stdout."""
+    """Print a result to stdout as JSON."""
     data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
     print(json.dumps(data, indent=1, ensure_ascii=is_ascii(), allow_nan=False))  # noqa: T201
 
 
 def is_ascii() -> bool:
-    """Whether stdout may lack letters: data is then written in its own escapes, which are read back as it was."""
+    """Whether stdout may lack letters; data is then written with its format's escapes, which read back unchanged."""
     return not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def listed(meanings: Mapping[str, str]) -> str:
-    """A line for each name with what it means; on a terminal folded to its width."""
+    """One line per name with its meaning; on a terminal, wrapped to its width."""
     room = max(map(len, meanings), default=0) + 1
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     return "".join(
@@ -124,7 +124,7 @@ def listed(meanings: Mapping[str, str]) -> str:
 
 
 def table(columns: str, rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Table:
-    """A narrow table that breaks long words, the widest first, instead of cutting them: names and paths stay whole."""
+    """A narrow table that wraps long words, widest first, instead of cutting them: names and paths stay complete."""
     made = Table(
         *(
             Column(name, justify="right" if place in numbers else "left", overflow="fold")

@@ -55,7 +55,7 @@ def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
 
 
 def _add_going_on(parser: VerbParser) -> None:
-    """What all take that work on cells: which, where what they find is written, and the engine."""
+    """Add the common options of verbs that work on cells: which cells, the results file, and the engine."""
     parser.add_argument(
         "--cells",
         action="append",
@@ -134,7 +134,7 @@ def _retry(known: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def _run_on(known: argparse.Namespace, source: str | Path, overrides: Sequence[str] = (), **asked: Any) -> int:
-    """Run a campaign with what the words ask of `run_campaign`."""
+    """Run a campaign; ``asked`` are further arguments of `run_campaign`."""
     from attncem.campaigns import run_campaign
 
     asked |= {"cells": known.cells, "results": known.results, "within": known.within}
@@ -150,7 +150,7 @@ def _overrides(rest: Sequence[str]) -> list[str]:
 
 
 def _source(word: str) -> str | Path:
-    """A folder as a path, so that it is not taken for a name, unless there is a packaged campaign of this name."""
+    """A folder becomes a path, so that it is not read as a name, unless a packaged campaign has this name."""
     from attncem.config.options.campaigns import packaged_campaigns
 
     return Path(word) if Path(word).is_dir() and word not in packaged_campaigns() else word
@@ -206,7 +206,7 @@ def _show_result(result: CampaignResult, console: Console) -> None:
 
 
 def _next(result: CampaignResult, failed: int) -> str:
-    """What to do now."""
+    """The next step for the user."""
     folder = result.folder.path
     if result.stopped:
         return text("campaign.stopped", folder=folder)

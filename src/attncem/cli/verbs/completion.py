@@ -1,4 +1,4 @@
-"""attncem completion: scripts by which a shell completes verbs, options, packaged names and KEY=VALUE."""
+"""attncem completion: scripts that complete verbs, options, packaged names and KEY=VALUE in a shell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _completion(verbs: Verbs, known: argparse.Namespace, rest: Sequence[str]) ->
 
 
 def all_verbs(verbs: Verbs) -> Iterator[VerbWords]:
-    """Every verb, and those below it, with all that may follow."""
+    """Every verb and nested verb, with all its possible arguments."""
     meanings = {action.dest: action.help or "" for action in verbs._choices_actions}
     yield from _below(verbs, "", meanings, _values())
 
@@ -60,14 +60,14 @@ def _option(action: argparse.Action, values: Mapping[str, Sequence[str]]) -> Opt
 
 
 def _argument(words: str, action: argparse.Action, values: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Words that may stand where an argument does; where there are none, files are completed."""
+    """Possible words for an argument; if there are none, files are completed."""
     if action.option_strings:
         return ()
     return tuple(map(str, action.choices or ())) or values.get(f"{words} {action.dest}", ())
 
 
 def _values() -> dict[str, Sequence[str]]:
-    """Packaged names and other words by the option, or by the verb and its argument, that takes them."""
+    """Packaged names and other words, by the option, or by the verb and argument, that takes them."""
     from attncem.config.loading.load import packaged_configs
     from attncem.config.options.campaigns import packaged_campaigns
     from attncem.config.options.search import packaged_searches
@@ -90,7 +90,7 @@ def _values() -> dict[str, Sequence[str]]:
 
 
 def _keys() -> dict[str, tuple[str, ...]]:
-    """The options of a run by key, each with its values where they are few."""
+    """The options of a run by key, each with its values if they are few."""
     from attncem.config.loading.describe import describe_options
     from attncem.data.specs import DATASETS
 

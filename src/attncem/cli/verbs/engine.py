@@ -1,4 +1,4 @@
-"""Where many runs are worked on: the options that campaigns and searches share."""
+"""Where many runs are computed: the options that campaigns and searches share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from attncem.campaigns.engines import EngineOptions
 
 _ON_A_CLUSTER = 16
-"""Jobs at once on a cluster where nobody says how many."""
+"""Default number of parallel jobs on a cluster."""
 _MEANT_FOR = {"gpus": ("slurm", "ray"), "partition": ("slurm",), "minutes": ("slurm",), "address": ("ray",)}
-"""Engines that an option is for."""
+"""Engines that each option applies to."""
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """The options --engine and --workers, and what a cluster needs to know."""
+    """Add --engine, --workers and the options of a cluster."""
     many = f"runs in parallel (default: one per core, 2 on a GPU; on a cluster {_ON_A_CLUSTER})"
     parser.add_argument("--workers", type=int, metavar="N", help=many)
     parser.add_argument("--engine", default="local", help="where to run: local, slurm or ray (default: local)")
@@ -28,7 +28,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_options(known: argparse.Namespace) -> EngineOptions | None:
-    """What was given, as an engine takes it; None: on this machine, as many as fit."""
+    """The engine's options from the command line; None: on this machine, as many runs as fit."""
     from attncem.campaigns.engines import EngineOptions
 
     _check(known)
@@ -44,7 +44,7 @@ def engine_options(known: argparse.Namespace) -> EngineOptions | None:
 
 
 def _check(known: argparse.Namespace) -> None:
-    """Refuse what the engine has no use for, and numbers that mean nothing."""
+    """Refuse options that the engine does not use, and invalid numbers."""
     for name, engines in _MEANT_FOR.items():
         if getattr(known, name) is not None and known.engine not in engines:
             raise ConfigError(f"--{name} is for --engine {' or '.join(engines)}, not for {known.engine}")

@@ -1,4 +1,4 @@
-"""What `attncem audit --encoder FILE.onnx` takes: an encoder of somebody else, its data and its channel."""
+"""Options of `attncem audit --encoder FILE.onnx`: a foreign encoder, its data and its channel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _NEEDED = ("data", "channel", "out")
 _ONLY = ("data", "channel", "size", "mean", "std", "layout", "output")
-"""Options that mean nothing without an encoder."""
+"""Options that apply only to a foreign encoder."""
 
 
 def add_encoder(parser: argparse.ArgumentParser) -> None:
-    """The options of an encoder that has no run."""
+    """Add the options of an encoder without a run."""
     group = parser.add_argument_group(
         "an encoder without a run", "attncem audit --encoder FILE.onnx --data DATA --channel YAML --out FOLDER"
     )
@@ -33,7 +33,7 @@ def add_encoder(parser: argparse.ArgumentParser) -> None:
 
 
 def open_given(known: argparse.Namespace) -> OpenRun:
-    """The encoder that the options describe; ConfigError names the option that is missing or wrong."""
+    """Open the encoder that the options describe; ConfigError names the missing or wrong option."""
     from attncem.config.loading.load import load_config
 
     for name in _NEEDED:
@@ -48,7 +48,7 @@ def open_given(known: argparse.Namespace) -> OpenRun:
         "channel": _yaml(known.channel, "--channel"),
         **({"threads": known.threads} if known.threads else {}),
     }
-    config = load_config(given).config  # a mistake is told before torch is imported
+    config = load_config(given).config  # report a mistake before importing torch
     options = {name: _numbers(known, name) for name in ("mean", "std") if getattr(known, name) is not None}
     options |= {name: getattr(known, name) for name in ("size", "layout", "output") if getattr(known, name) is not None}
     from attncem.judging.opening import open_encoder
@@ -65,7 +65,7 @@ def open_given(known: argparse.Namespace) -> OpenRun:
 
 
 def refuse_without_encoder(known: argparse.Namespace) -> None:
-    """ConfigError where an option is given that only an encoder has."""
+    """ConfigError if an option is set that applies only to a foreign encoder."""
     for name in _ONLY:
         if getattr(known, name) is not None:
             raise ConfigError(f"--{name} is for an encoder without a run: give --encoder FILE.onnx, or leave it out")

@@ -1,4 +1,4 @@
-"""attncem predict and explain: what a run does with images."""
+"""attncem predict and explain: a run applied to images."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _explain(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    """What verbs about images of one run share."""
+    """Add the common options of verbs about images of one run."""
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--json", action="store_true", help="print JSON instead")

@@ -78,7 +78,7 @@ def _one_run(chosen: Sequence[Imported], known: argparse.Namespace) -> None:
 
 
 def _write(chosen: Sequence[Imported], folder: Path) -> None:
-    """One file a training; a file that is there with other content is left alone."""
+    """Write one file per training; an existing file with other content is kept."""
     from attncem.cli.importing import yaml_of
     from attncem.records.files import write_atomic
 

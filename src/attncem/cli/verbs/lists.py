@@ -1,4 +1,4 @@
-"""attncem data, runs and config: what there is."""
+"""attncem data, runs and config: lists of data sets, runs and configurations."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _state(word: str) -> str:
-    """How a run or a data set is, in words; one that a later version wrote as it stands there."""
+    """The state of a run or a data set in words; an unknown state of a later version is shown as it is."""
     return text(f"command.state.{word}") if has_text(f"command.state.{word}") else word
 
 
 def _accuracy(line: RunLine) -> str:
-    """The accuracy; with a mark where it is not that of an audit."""
+    """The accuracy, with a mark if it is not from an audit."""
     return (
         text("command.runs.validation", accuracy=line.accuracy) if line.accuracy and not line.audited else line.accuracy
     )

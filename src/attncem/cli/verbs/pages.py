@@ -1,4 +1,4 @@
-"""attncem report, compare and card: pages about runs that are there."""
+"""attncem report, compare and card: pages about existing runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a person reaches this command again: by its name where the shell finds it, else by its environment's path."""
+"""How to call this command again: by its name if the shell finds it, otherwise by its environment's path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = "attncem"
 
 
 def own_command() -> str:
-    """What to type for `attncem` in the shell that this process was started from."""
+    """The command line for `attncem` in the shell that started this process."""
     if shutil.which(_NAME):
         return _NAME
     script = _beside_python(f"{_NAME}.exe" if os.name == "nt" else _NAME)
@@ -20,7 +20,7 @@ def own_command() -> str:
 
 
 def activation() -> str:
-    """What makes the shell find `attncem` by its name; empty where it does, or where there is nothing to activate."""
+    """The command that puts `attncem` on the shell's path; empty if it is there, or if there is nothing to activate."""
     script = None if shutil.which(_NAME) else _beside_python("activate")
     if script is None:
         return ""
@@ -28,9 +28,9 @@ def activation() -> str:
 
 
 def as_typed(path: Path) -> Path:
-    """A path as it can be typed: relative where this process is in the folder that the shell is in."""
+    """A path to type: relative if this process and the shell are in the same folder."""
     here = Path.cwd()
-    absolute = path.absolute()  # not resolved: an environment's python is a link
+    absolute = path.absolute()  # not resolved: an environment's python is a symbolic link
     same = Path(os.environ.get("PWD", here)).resolve() == here.resolve()
     return absolute.relative_to(here) if same and absolute.is_relative_to(here) else absolute
 

@@ -53,7 +53,7 @@ def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def _show(result: SearchResult, console: Console) -> None:
-    """What every method had and gave, and where the configurations lie."""
+    """Print the budget and results of every method, and the folder of the configurations."""
     methods = [
         [method.name, str(method.trials), str(method.failed), f"{method.seconds / 60:.1f}", str(len(method.front))]
         for method in result.methods
@@ -69,7 +69,7 @@ def _show(result: SearchResult, console: Console) -> None:
 
 
 def _levels(result: SearchResult) -> Iterator[list[str]]:
-    """Every level, its methods from the largest attack error on."""
+    """Every level, its methods by descending attack error."""
     for level, drop in result.levels.items():
         best = [
             (method.name, result.trial(method.levels[level])) for method in result.methods if level in method.levels

@@ -1,4 +1,4 @@
-"""Completion scripts of shells, made from what may be typed; they are whole, and call nothing while one types."""
+"""Completion scripts of shells. They contain all words, and start no process during completion."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if [[ $funcstack[1] == _attncem ]]; then _attncem "$@"; else compdef _attncem at
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a verb; ``values`` are those that it may have, where they are known."""
+    """An option of a verb; ``values`` are its possible values, where they are known."""
 
     flags: tuple[str, ...]
     meaning: str
@@ -52,7 +52,7 @@ class Option:
 
 @dataclass(frozen=True)
 class VerbWords:
-    """A verb, or a verb and one below it, and what may follow: options, words, and with ``overrides`` KEY=VALUE."""
+    """A verb, or a verb and its nested verb, and its arguments: options, words, and with ``overrides`` KEY=VALUE."""
 
     words: str
     meaning: str
@@ -62,21 +62,21 @@ class VerbWords:
 
 
 Keys = Mapping[str, Sequence[str]]
-"""Values by key, where they are few."""
+"""Values by key, for keys with few values."""
 
 
 def bash(verbs: Sequence[VerbWords], keys: Keys) -> str:
-    """For bash: files are completed wherever no word fits."""
+    """The script for bash: files are completed where no word fits."""
     return _filled(_BASH, verbs, keys, "words")
 
 
 def zsh(verbs: Sequence[VerbWords], keys: Keys) -> str:
-    """For zsh, as a file in $fpath or to be sourced."""
+    """The script for zsh, as a file in $fpath or to be sourced."""
     return _filled(_ZSH, verbs, keys, "arguments")
 
 
 def fish(verbs: Sequence[VerbWords], keys: Keys) -> str:
-    """For fish: a line for each thing that may be typed."""
+    """The script for fish: one line per word."""
     lines = ["# fish completion of attncem; made by: attncem completion fish"]
     for verb in verbs:
         above, _, name = verb.words.rpartition(" ")
@@ -92,12 +92,12 @@ def fish(verbs: Sequence[VerbWords], keys: Keys) -> str:
 
 
 SCRIPTS: dict[str, Callable[[Sequence[VerbWords], Keys], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
-"""What makes the script of each shell."""
+"""Functions that make the script of each shell."""
 _FIRST = "__fish_use_subcommand"
 
 
 def _filled(script: str, verbs: Sequence[VerbWords], keys: Keys, words: str) -> str:
-    """The tables of verbs and of values, which bash and zsh read alike."""
+    """Fill in the tables of verbs and of values, which are the same for bash and zsh."""
     first = " ".join(verb.words for verb in verbs if " " not in verb.words)
     tables = ["case $verb in", f"    '') {words}={_quoted(first)} flags='--help --version' ;;"]
     tables += [f"    {_quoted(verb.words)}) {_following(verb, words)} ;;" for verb in verbs]
@@ -118,7 +118,7 @@ def _following(verb: VerbWords, words: str) -> str:
 
 
 def _case(verb: VerbWords, option: Option) -> str:
-    """Values of an option; a lone dash says that files are completed."""
+    """Values of an option; a lone dash stands for files."""
     where = "|".join(_quoted(f"{verb.words} {flag}") for flag in option.flags)
     return f"    {where}) values={_quoted(' '.join(option.values) or '-')} ;;"
 
@@ -142,6 +142,6 @@ def _fish_option(option: Option, where: str) -> str:
 
 
 def _quoted(words: str) -> str:
-    """As one word, for every shell: inside there is nothing that would end or change it."""
+    """Quoted as one word for every shell; the words contain no characters that would end or change it."""
     plain = words.replace("'", "’").replace("\\", "").replace("\n", " ").replace("%%", "%")
     return f"'{plain}'"

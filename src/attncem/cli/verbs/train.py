@@ -32,7 +32,7 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     config = known.config
     if known.resume is None:
         config = config or "demo"
-        load_config(config, overrides)  # a mistake is told before torch is imported
+        load_config(config, overrides)  # report a mistake before importing torch
     from attncem.training.train import train
 
     run = train(config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
