@@ -1,4 +1,4 @@
-"""Threat models: what an adversary knows, owns and sees. Every field acts (docs/audit.md says how)."""
+"""Threat models: an adversary's knowledge, images and observations. Every field has an effect (see docs/audit.md)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from attncem.base.types import ConfigError
 
 Auxiliary = Literal["train", "held_out", "published_infer", "none"]
 Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed", "labels"]
-"""What an attack may need: own images; releases of them; the encoder's weights; its gradient; the channel's law;
-the server's answers; noise of a generator whose seeds can be tried; the releases that it sees, without their images;
-labels of the images."""
+"""Possible needs of an attack: own images; releases of them; the encoder's weights; its gradient; the channel's law;
+the server's answers; noise of a generator whose seeds can be tried; the observed releases, without their images;
+labels of the images.
+"""
 
 
 class ThreatModel(Record):
-    """What an adversary knows, owns and sees.
+    """An adversary's knowledge, images and observations.
 
-    ``auxiliary`` are the images it owns. ``may_query``: the true client releases any image that it hands in.
+    ``auxiliary`` are the images it owns. ``may_query``: the true client releases any image that it submits.
     ``knows_encoder``: it has the encoder's weights; without queries it computes features by itself, and passes
-    them through the channel if ``knows_channel``, which also hands it the channel itself. ``releases_per_input``:
-    how often it sees each image released; ``jitter``: by up to so many grey levels every pixel is off, in each release
-    anew, as in a video or a photograph that was encoded again.
+    them through the channel if ``knows_channel``, which also gives it the channel itself. ``releases_per_input``:
+    the number of releases it sees of each image; ``jitter``: the largest change of each pixel in grey levels, drawn
+    again for each release, as in a video or a photograph that was encoded again.
     """
 
     name: str
@@ -34,7 +35,7 @@ class ThreatModel(Record):
     jitter: int = 0
 
     def missing(self, need: Need) -> bool:
-        """Whether this adversary lacks what is needed."""
+        """Whether this adversary lacks the need."""
         return {
             "images": self.auxiliary == "none",
             "queries": not (self.may_query or self.knows_encoder),
@@ -48,7 +49,7 @@ MOST_RELEASES = 65_536
 
 
 def with_releases(threat: ThreatModel, releases: int | None) -> ThreatModel:
-    """The same adversary, who sees each image released so many times."""
+    """The same adversary with this number of releases of each image."""
     if releases is None or releases == threat.releases_per_input:
         return threat
     if not 1 <= releases <= MOST_RELEASES:

@@ -1,4 +1,4 @@
-"""Help made from the tree of options: every option with its type, default and meaning."""
+"""Help from the tree of options: every option with its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncem.config.options.run import RunConfig
 
 @dataclass(frozen=True)
 class OptionHelp:
-    """One option. ``when`` is the choice under which it exists, e.g. ``surrogate.name=kmeans``; empty: always."""
+    """One option. ``when`` is the choice that it requires, e.g. ``surrogate.name=kmeans``; empty: always available."""
 
     key: str
     type: str
@@ -25,16 +25,16 @@ class OptionHelp:
     choices: tuple[str, ...] = ()
     when: str = ""
     members: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    """What each choice of a union's name is."""
+    """The meaning of each choice of a union's name."""
 
 
 def describe_options(root: Root = RunConfig) -> list[OptionHelp]:
-    """Every option of a root in order, those of each union member after the union's name."""
+    """Every option of a root in order, the options of each union member after the union's name."""
     return [entry for key, node, when in walk(option_tree(root)) for entry in _entries(key, node, when)]
 
 
 def _entries(key: str, node: Node, when: str) -> Iterator[OptionHelp]:
-    """What is said of an option; nothing of a section, nor of a name that was chosen already."""
+    """The help of an option; nothing for a section, or for a name that is already chosen."""
     items = node.option_items
     if node.members:
         yield _union(key, node, when)
@@ -63,7 +63,7 @@ def _help(key: str, kind: str, node: Node, when: str) -> OptionHelp:
 
 
 def default_text(value: Any) -> str:
-    """A default as one would type it; floats to four digits, options by their name."""
+    """A default as typed on a command line; floats to four digits, options by their name."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
@@ -83,7 +83,7 @@ COMMON = (
     *("training.schedule.name", "training.penalty_weight", "training.penalty_schedule.name", "training.warmup_epochs"),
     *("training.precision", "training.fast", "training.log_every", "training.checkpoint_every"),
 )
-"""The options that most runs need; the others are asked for by section."""
+"""The options that most runs need; `--help SECTION` shows the others."""
 _MORE = " More: --help SECTION, e.g. surrogate.gated, training, model.front_end; --help all for every option."
 
 
@@ -111,7 +111,7 @@ def chosen_options(section: str | None, root: Root = RunConfig) -> list[OptionHe
 def format_help(width: int = 100, root: Root = RunConfig, section: str | None = "all") -> str:
     """Options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning.
 
-    ``section`` chooses them as in `chosen_options`.
+    ``section`` selects them as in `chosen_options`.
     """
     which, more = ("Common options", _MORE) if section is None else ("Options", "")
     intro = f"{which}, as key=default. Give them as key=value or --key value, in any order.{more}"
@@ -132,7 +132,7 @@ def format_help(width: int = 100, root: Root = RunConfig, section: str | None = 
 
 
 def _section(option: OptionHelp, tree: Node) -> str:
-    """The first part of the key; for the options at the top that are no section ``run``, or the root's word."""
+    """The first part of the key; for top-level options that are not a section, ``run`` or the root's word."""
     first = option.key.partition(".")[0]
     node = tree.keys[first]
     if (node.keys or node.members or node.items) and node.types[0].startswith(("mapping", "list")):
@@ -152,7 +152,7 @@ def _members_without_options(option: OptionHelp, every: list[OptionHelp]) -> lis
 
 
 def _entry(option: OptionHelp, width: int) -> list[str]:
-    """``key=default`` in a left column where it fits, then the meaning and, in brackets, what is allowed."""
+    """``key=default`` in a left column if it fits, then the meaning and, in brackets, the allowed values."""
     indent = "    " if option.when else "  "
     left = f"{indent}{option.key}={option.default}"
     column = " " * min(44, width // 2)

@@ -13,7 +13,7 @@ from attncem.config.options.base import Options
 
 
 def plain(value: Any, level: int = 0) -> Any:
-    """A copy made of dict, list and scalars only; ConfigError for one that is nested too deeply, or in itself."""
+    """A copy of dict, list and scalars only; ConfigError if it is nested too deeply or contains itself."""
     if level > DEEPEST:
         raise ConfigError(f"{show(value)}: nested too deeply: {DEEPEST} levels at most")
     if isinstance(value, BaseModel):
@@ -24,7 +24,7 @@ def plain(value: Any, level: int = 0) -> Any:
 
 
 def dotted(data: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values inside nested mappings by dotted key; an empty mapping is a value."""
+    """The values in nested mappings by dotted key; an empty mapping counts as a value."""
     for name, value in data.items():
         if isinstance(value, Mapping) and value:
             yield from dotted(value, f"{prefix}{name}.")
@@ -33,12 +33,12 @@ def dotted(data: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def flat_options(options: Options) -> dict[str, Any]:
-    """Every option by its key as people write it; the place in a list of options is left out where it has one item."""
+    """Every option by its key as users write it; the position in a list of options is omitted if it has one item."""
     return dict(dotted(_with_positions(options.model_dump(mode="json"))))
 
 
 def _with_positions(value: Any) -> Any:
-    """Lists of options as mappings by position, and an only item in place of its list."""
+    """Lists of options as mappings by position; a single item replaces its list."""
     if isinstance(value, dict):
         return {name: _with_positions(item) for name, item in value.items()}
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
@@ -47,7 +47,7 @@ def _with_positions(value: Any) -> Any:
 
 
 def show(value: Any) -> str:
-    """A value as one would type it, cut to one line."""
+    """A value as typed on a command line, cut to one line."""
     text = _show(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -57,7 +57,7 @@ def _show(value: Any, level: int = 0) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return value if value and value.isprintable() and value == value.strip() else repr(value)
-    if isinstance(value, int) and value.bit_length() > 1000:  # Python writes out no number of thousands of digits
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python refuses to print numbers of thousands of digits
         return f"{'-' if value < 0 else ''}0x{abs(value) >> (value.bit_length() - 40):x}..."
     if isinstance(value, Mapping | Sequence) and level > 8:
         return "..."

@@ -1,4 +1,4 @@
-"""The language of pages and tables, as people ask for it."""
+"""The language of pages and tables, as the user chooses it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from attncem.base.types import ConfigError
 
 @contextmanager
 def spoken(lang: str | None) -> Iterator[None]:
-    """Texts are in this language inside; None: as outside. ConfigError where it is not known."""
+    """Use this language for texts inside the context; None: keep the current one. ConfigError if it is unknown."""
     with speaking(checked(lang)):
         yield
 
 
 def checked(lang: str | None) -> str:
-    """The language asked for, or the one now spoken; ConfigError where it is not known."""
+    """The chosen language, or the current one; ConfigError if it is unknown."""
     try:
         return language() if lang is None else known_language(lang)
     except ValueError as error:
@@ -27,7 +27,7 @@ def checked(lang: str | None) -> str:
 
 @contextmanager
 def kept_environment() -> Iterator[None]:
-    """What is set inside about the language is over afterwards."""
+    """Restore the language variable of the environment at the end of the context."""
     before = os.environ.get(VARIABLE)
     try:
         yield
@@ -39,5 +39,5 @@ def kept_environment() -> Iterator[None]:
 
 
 def speak_everywhere(lang: str | None) -> None:
-    """Let this process, its threads and the processes that it starts speak the language, until told otherwise."""
+    """Set the language of this process, its threads and its child processes."""
     os.environ[VARIABLE] = checked(lang)

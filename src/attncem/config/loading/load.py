@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LARGEST = 1e30
-"""Of numbers with a point: arithmetic has 32 bits, and squares must be finite there."""
+"""Largest float: arithmetic has 32 bits, and squares must be finite there."""
 _INTEGERS = range(-(2**63), 2**63)
 _LONGEST_CHAIN = 20
-"""Files that extend one another at most."""
+"""Maximum number of files that extend one another."""
 
 OWN_PICTURES = "image_folder"
-"""The data set that is a folder of the user's own."""
+"""The data set for a folder of the user's own pictures."""
 _DATA_OF_NAMES = ("demo-", "cifar10-")
-"""How names of packaged configurations begin that are called after their data."""
+"""Prefixes of packaged configurations that are named after their data."""
 _NAMES_NO_METHOD = (RunConfig().name, "own-pictures")
-"""Names that say nothing of how a model was trained: the folder's is enough."""
+"""Names that do not describe the training method: the folder's name is enough."""
 _LONGEST_FOLDER = 50
-"""Letters of a folder's name that a run is called by."""
+"""Maximum number of characters of the folder's name in a run's name."""
 
 RootT = TypeVar("RootT", bound=Options)
 Source = str | Path | Mapping[str, Any] | Options | None
@@ -47,7 +47,7 @@ None for the defaults."""
 
 @dataclass(frozen=True)
 class Loaded(Generic[RootT]):
-    """Validated options, and what a person should know about how they came to be."""
+    """Validated options, and notes for the user on how they were made."""
 
     config: RootT
     notes: list[str]
@@ -60,10 +60,10 @@ def load(
     *,
     folder: Traversable | None = None,
 ) -> Loaded[RootT]:
-    """Read ``source``, lay ``overrides`` over it and validate as ``root``.
+    """Read ``source``, apply ``overrides`` and validate as ``root``.
 
     ``overrides``: ``a.b=value`` strings or {dotted key: value}, in any order. ``folder`` replaces the folder of the
-    root's packaged YAMLs. Raises ConfigError that lists every problem.
+    root's packaged YAMLs. Raises a ConfigError that lists every problem.
     """
     return resolve(root, source, parse_overrides(overrides, option_tree(root)), folder=folder)
 
@@ -71,7 +71,7 @@ def load(
 def resolve(
     root: type[RootT], source: Source, overrides: Sequence[Override], *, folder: Traversable | None = None
 ) -> Loaded[RootT]:
-    """As ``load``, with overrides that are parsed already; they are laid over the source in their order."""
+    """Like ``load``, with parsed overrides, which are applied in their order."""
     tree = option_tree(root)
     data = complete(_Reader(tree, folder or packaged_folder(root)).read(source), tree)
     data, notes = apply_overrides(data, overrides, tree)
@@ -86,7 +86,7 @@ def resolve(
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:
-    """A line for every number that no option can have, whatever its class says: validators need not expect them."""
+    """A line for every number that no option accepts, whatever its class says; validators need not handle these."""
     if isinstance(value, dict | list):
         for part, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _impossible(item, f"{key}.{part}" if key else str(part))
@@ -99,10 +99,10 @@ def _impossible(value: Any, key: str = "") -> Iterator[str]:
 def load_config(
     source: Source, overrides: Sequence[str] | Mapping[str, Any] = (), *, folder: Traversable | None = None
 ) -> Loaded[RunConfig]:
-    """``load`` for RunConfig; a note tells the order of a channel with several stages.
+    """``load`` for RunConfig; a note states the order of a channel with several stages.
 
-    A run on pictures of the user's own is called after their folder, unless somebody named it: the name of a packaged
-    configuration says what else it was made for.
+    A run on the user's own pictures is named after their folder, unless the user named it: a packaged configuration's
+    name describes the data it was made for.
     """
     loaded = load(RunConfig, source, overrides, folder=folder)
     if loaded.config.data.name == OWN_PICTURES and not _is_named(source, overrides):
@@ -113,7 +113,7 @@ def load_config(
 
 
 def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> bool:
-    """Whether the run has its name from an override, a mapping, or a file of the user's own."""
+    """Whether the run's name comes from an override, a mapping, or the user's own file."""
     if any(override.path == ("name",) for override in parse_overrides(overrides, option_tree(RunConfig))):
         return True
     if isinstance(source, str | Path):
@@ -122,7 +122,7 @@ def _is_named(source: Source, overrides: Sequence[str] | Mapping[str, Any]) -> b
 
 
 def _after_data(config: RunConfig) -> str:
-    """FOLDER-CONFIGURATION in the letters of a name."""
+    """FOLDER-CONFIGURATION, with only the characters allowed in a name."""
     if config.data.root is None:
         return config.name
     folder = Path(config.data.root).expanduser().absolute().name
@@ -134,7 +134,7 @@ def _after_data(config: RunConfig) -> str:
 
 
 def dump_config(config: Options, *, ascii_only: bool = False) -> str:
-    """YAML text of all options; loading it gives equal ones."""
+    """YAML text of all options; loading it gives equal options."""
     return dump_yaml(plain(config), plain=ascii_only)
 
 
@@ -161,7 +161,7 @@ def _headline(text: str) -> str:
 
 
 def packaged_folder(root: type[Options]) -> Traversable | None:
-    """The folder of a root's packaged YAMLs; None where it has none."""
+    """The folder of a root's packaged YAMLs; None if it has none."""
     from importlib.resources import files
 
     return files("attncem").joinpath("config", "packaged", root.packaged) if root.packaged else None
@@ -175,7 +175,7 @@ class _Reader:
     folder: Traversable | None
 
     def read(self, source: Source) -> dict[str, Any]:
-        """The data of a source, with what it extends."""
+        """The data of a source, merged with the files that it extends."""
         if source is None:
             return {}
         if isinstance(source, str | Path):
@@ -185,7 +185,7 @@ class _Reader:
         return self._with_base(plain(source), "the mapping", Path(), ())
 
     def _find(self, source: str | Path, relative_to: Path) -> Traversable:
-        """The file of a packaged name or of a path."""
+        """The file for a packaged name or a path."""
         text = str(source)
         if is_path(source):
             with _readable(text):
@@ -202,7 +202,7 @@ class _Reader:
         )
 
     def _read_file(self, file: Traversable, chain: tuple[str, ...]) -> dict[str, Any]:
-        """The data of one YAML file with what it extends; ``chain`` are the files that led here."""
+        """The data of one YAML file, merged with the files that it extends; ``chain`` are the files that led here."""
         where = str(file)
         with _readable(where):
             identity = str(file.resolve()) if isinstance(file, Path) else where
@@ -215,7 +215,7 @@ class _Reader:
         return self._with_base(_parse_file(file, where), where, beside, (*chain, identity))
 
     def _with_base(self, data: dict[str, Any], where: str, beside: Path, chain: tuple[str, ...]) -> dict[str, Any]:
-        """The data laid over what they extend."""
+        """The data merged over the data that they extend."""
         if "extends" not in data:
             return data
         base = data.pop("extends")
@@ -233,15 +233,15 @@ class _Reader:
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether a source is a file's path, and no packaged name."""
+    """Whether a source is a file's path and not a packaged name."""
     text = str(source)
     return isinstance(source, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
 
 
 def _parse_file(file: Traversable, where: str) -> dict[str, Any]:
-    """The keys and values at the top of a YAML file."""
+    """The top-level keys and values of a YAML file."""
     with _readable(where), file.open("rb") as stream:
-        content = stream.read(4 * LONGEST + 1)  # /dev/zero has no end
+        content = stream.read(4 * LONGEST + 1)  # /dev/zero never ends
     if len(content) > 4 * LONGEST:
         raise ConfigError(f"{where}: longer than {LONGEST} characters")
     try:
@@ -255,7 +255,7 @@ def _parse_file(file: Traversable, where: str) -> dict[str, Any]:
 
 @contextmanager
 def _readable(where: str) -> Iterator[None]:
-    """Turn what goes wrong with a path (missing, a loop of links, too long, no home) into a ConfigError."""
+    """Turn errors about a path (missing, a loop of links, too long, no home) into a ConfigError."""
     shown = where if len(where) <= 300 else f"{where[:297]}..."
     try:
         yield

@@ -1,4 +1,4 @@
-"""Dotted overrides: ``training.epochs=3`` from a command line or a program, laid over the data of a YAML.
+"""Dotted overrides: ``training.epochs=3`` from a command line or a program, applied to the data of a YAML.
 
 The result does not depend on the order of different keys: overrides are sorted, names first, parents before
 children. A mapping as a value counts as one override for each of its keys.
@@ -28,7 +28,7 @@ _POSITION = re.compile(r"[0-9]{1,9}")
 
 
 class Implied(int):
-    """Position 0 of a list, where a key names an option of an item without saying of which."""
+    """Position 0 of a list, implied by a key that names an item's option without a position."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Override:
 
     @property
     def key(self) -> str:
-        """The dotted key as people may write it."""
+        """The dotted key as users may write it."""
         return _key(part for part in self.path if not isinstance(part, Implied))
 
 
 def complete(value: Any, node: Node, default: Any = None) -> Any:
-    """Fill in what the tree implies: a lone mapping is a list of one, a union's name is its default's."""
+    """Fill in what the tree implies: a single mapping becomes a list of one, a missing union name the default's."""
     if (items := node.option_items) is not None and isinstance(value, dict | list):
         defaults = chain(default if isinstance(default, list) else (), repeat(None))
         each = [value] if isinstance(value, dict) else value
@@ -60,7 +60,7 @@ def complete(value: Any, node: Node, default: Any = None) -> Any:
 
 
 def parse_overrides(overrides: Sequence[str] | Mapping[str, Any], tree: Node) -> list[Override]:
-    """Overrides in the order of application; unknown keys are reported all at once."""
+    """Overrides in the order of application; all unknown keys are reported at once."""
     pairs = overrides.items() if isinstance(overrides, Mapping) else [_split(text, tree) for text in overrides]
     chosen: dict[Path, tuple[int, Override]] = {}
     problems: dict[str, None] = {}
@@ -69,7 +69,7 @@ def parse_overrides(overrides: Sequence[str] | Mapping[str, Any], tree: Node) ->
             path, _ = _trace(full_key, tree)
             if not path:
                 problems[_unknown(full_key, tree)] = None
-            # The more specific key wins over a mapping that holds it; the same key again: the last one.
+            # The more specific key wins over a mapping that holds it; of equal keys the last one wins.
             elif (depth := str(key).count(".")) >= chosen.get(path, (0,))[0]:
                 chosen[path] = (depth, Override(path, leaf))
     if problems:
@@ -87,9 +87,9 @@ def _split(text: str, tree: Node) -> tuple[str, Any]:
 
 
 def _trace(key: str, tree: Node) -> tuple[Path, list[Node]]:
-    """The path of a dotted key, with positions as numbers, and the nodes it may lead to; empty where none can be.
+    """The path of a dotted key, with positions as numbers, and the nodes it may lead to; empty if there are none.
 
-    A last part that is unknown inside known options is let through: validation knows which are allowed.
+    An unknown last part inside known options is accepted here: validation knows the allowed ones.
     """
     path: list[str | int] = []
     here = [tree]
@@ -124,7 +124,7 @@ def _rank(path: Path) -> tuple[tuple[int, int, str], ...]:
 def apply_overrides(
     data: dict[str, Any], overrides: Sequence[Override], tree: Node
 ) -> tuple[dict[str, Any], list[str]]:
-    """The data with the overrides laid over it, and a note for every dropped option."""
+    """The data with the overrides applied, and a note for every dropped option."""
     notes: list[str] = []
     for override in overrides:
         holder: Any = data
@@ -138,7 +138,7 @@ def apply_overrides(
 
 
 def _enter(holder: Any, node: Node, override: Override, step: int) -> tuple[Any, Node]:
-    """One step down; what the data leave out comes from the defaults."""
+    """One step down; missing data is filled in from the defaults."""
     part, following = override.path[step : step + 2]
     below = node.chosen(holder).below(part)
     kind = list if isinstance(following, int) else dict
@@ -187,7 +187,7 @@ def _assign(holder: Any, node: Node, override: Override, notes: list[str]) -> No
 
 
 def parse_cli_overrides(tokens: Sequence[str], root: Root = RunConfig) -> list[str]:
-    """Leftover command-line words as override strings: ``a.b=v``, ``--a.b=v``, ``--a.b v``, ``--flag``."""
+    """Remaining command-line words as override strings: ``a.b=v``, ``--a.b=v``, ``--a.b v``, ``--flag``."""
     tree = option_tree(root)
     waiting = list(reversed(tokens))
     overrides = []
@@ -208,7 +208,7 @@ def parse_cli_overrides(tokens: Sequence[str], root: Root = RunConfig) -> list[s
 
 
 def _has_stray_space(key: str, tree: Node) -> bool:
-    """Whether there is white space in the key; a first part that is known by a name with spaces may have it."""
+    """Whether the key contains white space; a known first part may contain it."""
     first, _, rest = key.partition(".")
     return any(letter.isspace() for letter in (rest if first in tree.keys else key))
 

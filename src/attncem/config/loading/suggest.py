@@ -1,4 +1,4 @@
-"""What was probably meant, and what is wrong: the messages about options that cannot be used."""
+"""Error messages about invalid options, with suggestions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EXPLAINED = (
     *("greater_than", "less_than", "int_", "float_", "bool_", "string_", "literal_", "model_", "list_", "tuple_"),
     *("too_short", "too_long", "none_", "dict_", "finite_number"),
 )
-"""Kinds of pydantic errors that the words of a node explain in full."""
+"""Kinds of pydantic errors that the text of a node explains in full."""
 
 
 def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate most like the word, if any is like it."""
+    """The candidate most similar to the word; None if none is similar."""
     from difflib import get_close_matches
 
-    if len(word) > 200:  # no key is as long, and the search would take its time
+    if len(word) > 200:  # no key is this long, and the search would be slow
         return None
     return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
 
@@ -52,11 +52,11 @@ MEANT = {
     "scheduler": "training.schedule.name",
     "optim": "training.optimizer.name",
 }
-"""What people of the field, and the baseline's flags, call a key; the key that is meant."""
+"""Aliases of option keys, from the literature and from the baseline's flags."""
 
 
 def nearest_key(key: str, tree: Node) -> str | None:
-    """The known dotted key that is meant by this one: by a usual name, as a whole, else by its last part."""
+    """The known dotted key nearest to this one: by alias, by the full key, or by its last part."""
     keys = known_keys(tree)
     if (meant := MEANT.get(key)) in keys:
         return meant
@@ -70,12 +70,12 @@ def nearest_key(key: str, tree: Node) -> str | None:
 
 
 def did_you_mean(guess: str | None) -> str:
-    """The question to append, or nothing."""
+    """A question with the guess, to append to a message; empty without a guess."""
     return "" if guess is None else f"; did you mean {guess}?"
 
 
 def known(key: str, name: str, table: Iterable[str]) -> str:
-    """The name, if the table has it; else a ConfigError with the allowed names and the nearest."""
+    """The name, if the table has it; otherwise a ConfigError with the allowed names and the nearest one."""
     names = sorted(table)
     if name in names:
         return name
@@ -92,7 +92,7 @@ def fail(lines: Sequence[str], tree: Node) -> ConfigError:
 
 @dataclass
 class _Place:
-    """Where a problem is: the key as people write it, the node there, and the tree of the whole."""
+    """The place of a problem: the key as users write it, its node, and the whole tree."""
 
     tree: Node
     here: Node
@@ -110,15 +110,15 @@ class _Place:
 
 
 def problem_lines(error: ValidationError, tree: Node) -> list[str]:
-    """Every problem that validation found, one line each, for people."""
+    """Every problem that validation found, one readable line each."""
     problems = error.errors(include_url=False)
-    # A mapping where a number or options may stand was meant as options: what is wrong inside says it all.
+    # A mapping where a number or options are allowed was meant as options: the errors inside it suffice.
     telling = [p for p in problems if not (p["type"] == "float_type" and isinstance(p["input"], Mapping))]
     return list(dict.fromkeys(_line(problem, tree) for problem in telling or problems))
 
 
 def _locate(location: Sequence[str | int], tree: Node, unknown: bool) -> _Place:
-    """Follow a location; the names of union members and of plain types that pydantic inserts are not shown."""
+    """Follow a location; names of union members and of plain types that pydantic inserts are not shown."""
     place = _Place(tree, tree)
     for step, part in enumerate(location, 1):
         if isinstance(part, str) and part in place.here.members:

@@ -1,4 +1,4 @@
-"""The tree of options, read from the fields of an options class: which keys exist and what each may be."""
+"""The tree of options, read from the fields of an options class: the existing keys and their allowed values."""
 
 from __future__ import annotations
 
@@ -23,68 +23,68 @@ _ARTICLES = {"integer": "an ", "number": "a ", "list": "a ", "mapping": "a "}
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """What may stand in one place. Where several kinds of value may, it has the keys, items and values of all."""
+    """The allowed values at one place. If several kinds are allowed, it has the keys, items and values of all."""
 
     types: tuple[str, ...] = ("value",)
     """The kinds of value in words: ``integer >= 1``, ``one of: a, b``, ``null``."""
     choices: tuple[str, ...] = ()
-    """The values of an option that has a fixed list of them; the names of a union."""
+    """The values of an option with a fixed list of them; the names of a union."""
     keys: Mapping[str, Node] = field(default_factory=dict)
     """The options of an options class."""
     members: Mapping[str, Node] = field(default_factory=dict)
     """The options classes of a union by ``name``."""
     items: Node | None = None
-    """What an item of a list may be."""
+    """The node of a list's items."""
     values: Node | None = None
-    """What a value of a mapping with free keys may be."""
+    """The node of the values in a mapping with free keys."""
     default: Any = ...
-    """As a YAML would have it: of options the name, and what differs from their own defaults; ``...``: none."""
+    """The default as in a YAML: for options, the name and the differences from their own defaults; ``...``: none."""
     meaning: str = ""
-    """What the option is for."""
+    """Help text of the option."""
     about: str = ""
-    """What the options class is."""
+    """Help text of the options class."""
     word: str = "configuration"
-    """What the whole is called in messages; of a root."""
+    """Name of the whole in messages; only for a root."""
     allowed: str = ""
-    """What to say instead of the list of a root's keys."""
+    """Text that replaces the list of a root's keys in messages."""
 
     @property
     def option_items(self) -> Node | None:
-        """What the items of a list of options may be; None for everything else."""
+        """The node of the items of a list of options; None for everything else."""
         return self.items if self.items and (self.items.keys or self.items.members) else None
 
     @property
     def type(self) -> str:
-        """What a value may be, in words: ``number > 0 or null``."""
+        """The allowed values in words: ``number > 0 or null``."""
         return " or ".join(sorted(self.types, key=lambda text: text.startswith("mapping")))
 
     @property
     def must_be(self) -> str:
-        """``must be`` and what is allowed."""
+        """``must be`` and the allowed values."""
         return f"must be {_with_article(self.type)}"
 
     def chosen(self, value: Any) -> Node:
-        """The options that the ``name`` in a mapping chooses; the same where there is nothing to choose."""
+        """The options that the ``name`` in a mapping selects; this node if there is nothing to select."""
         if not self.members or isinstance(value, list):
             return self
         name = value.get("name")
         return self.members.get(name, NOWHERE) if isinstance(name, str) else NOWHERE
 
     def below(self, part: str | int) -> Node:
-        """One step down: a key, any key of a free mapping, or an item of a list; NOWHERE where there is none."""
+        """One step down: a key, any key of a free mapping, or an item of a list; NOWHERE if there is none."""
         below = self.items if isinstance(part, int) else self.keys.get(part, self.values)
         return below or NOWHERE
 
     def all_below(self, part: str) -> list[Node]:
-        """As below, for every options class of a union that has the key."""
+        """Like below, for every options class of a union that has the key."""
         nodes = (member.below(part) for member in [*self.members.values(), self])
         return [node for node in nodes if node is not NOWHERE]
 
 
 NOWHERE = Node()
-"""What is below a place that has nothing below it."""
+"""The node below a place that has nothing below it."""
 Root = type[Options] | Node
-"""What keys are looked up in: an options class, or a tree made by hand."""
+"""The root of a lookup: an options class, or a tree made by hand."""
 
 
 def option_tree(root: Root) -> Node:
@@ -99,7 +99,7 @@ def _tree_of_class(root: type[Options]) -> Node:
 
 
 def walk(node: Node, prefix: str = "", when: str = "") -> Iterator[tuple[str, Node, str]]:
-    """Every option and section below a node: its dotted key, its node, and the choice under which it exists."""
+    """Every option and section below a node: its dotted key, its node, and the choice that it requires."""
     for name, option in node.keys.items():
         key = prefix + name
         yield key, option, when
@@ -110,12 +110,12 @@ def walk(node: Node, prefix: str = "", when: str = "") -> Iterator[tuple[str, No
 
 
 def known_keys(tree: Node) -> tuple[str, ...]:
-    """Every dotted key, sections too, list positions left out."""
+    """Every dotted key, including sections, without list positions."""
     return tuple(dict.fromkeys(key for key, _, _ in walk(tree)))
 
 
 def merged(base: Mapping[str, Any], child: Mapping[str, Any], node: Node = NOWHERE) -> dict[str, Any]:
-    """The child over the base, key by key; another ``name`` in a union of options drops the base's."""
+    """The child merged over the base, key by key; a different ``name`` in a union of options drops the base's."""
     changed = node.members and child.get("name", base.get("name")) != base.get("name")
     kept = {} if changed else dict(base)
     options = node.chosen({**kept, **child})
@@ -139,7 +139,7 @@ def _field_node(option: FieldInfo, about: str) -> Node:
 
 
 def _written(default: Any) -> Any:
-    """A default as a YAML would have it."""
+    """A default as in a YAML."""
     if isinstance(default, list):
         return [_written(item) for item in default]
     if not isinstance(default, Options):
@@ -149,7 +149,7 @@ def _written(default: Any) -> Any:
 
 
 def _node(annotation: Any, limits: Sequence[Any] = ()) -> Node:
-    """The node of a type; the limits are those that its field sets."""
+    """The node of a type, with the limits that its field sets."""
     kinds = list(_kinds(annotation, limits))
     options = [kind for kind, _ in kinds if _is_options(kind)]
     if len(options) > 1:
@@ -197,7 +197,7 @@ def _node_of_kind(kind: Any, limits: Sequence[Any]) -> Node:
 
 
 def _texts(limits: Sequence[Any], words: Mapping[str, str]) -> list[str]:
-    """A text for each of these limits that is set."""
+    """One text for each of these limits that is set."""
     values = {name: getattr(limit, name) for name in words for limit in limits if hasattr(limit, name)}
     return [words[name].format(show(value)) for name, value in values.items() if value is not None]
 
@@ -211,7 +211,7 @@ def _scalar_text(kind: Any, limits: Sequence[Any]) -> str:
 
 
 def _count_text(limits: Sequence[Any]) -> str:
-    """How many items a list may have, in words."""
+    """The allowed number of items of a list, in words."""
     least, most = _texts(limits, {"min_length": "{}"}), _texts(limits, {"max_length": "{}"})
     if most:
         return f" of {least[0] if least else 0} to {most[0]}"

@@ -1,8 +1,8 @@
-"""YAML text to plain data and back, by the rules of YAML 1.2 that people expect.
+"""YAML text to plain data and back, by the rules of YAML 1.2 that users expect.
 
-Beside PyYAML's safe loader: ``1e-4`` is a number, ``002`` and ``2024-01-01`` stay text, ``yes`` and ``off``
-stay words (a true/false option still accepts them), a key given twice is an error, aliases are refused, and of
-tags (``!!int``) only those of plain data are known, on a value that is of their kind.
+Differences from PyYAML's safe loader: ``1e-4`` is a number, ``002`` and ``2024-01-01`` stay text, ``yes`` and
+``off`` stay words (a true/false option still accepts them), a repeated key is an error, aliases are refused, and
+only the tags of plain data (``!!int``) are accepted, on a value of their kind.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import yaml
 from attncem.base.types import ConfigError
 
 LONGEST = 100_000
-"""Characters of a text at most; no configuration comes near."""
+"""Maximum number of characters of a text; no configuration comes near."""
 DEEPEST = 50
-"""Levels of mappings and lists inside each other at most."""
+"""Maximum nesting depth of mappings and lists."""
 _FLOAT = re.compile(
     r"""^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9]+[eE][-+]?[0-9]+
@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a node; an alias is an error, so that a small file cannot unfold into a huge one."""
+        """Compose a node; an alias is an error, so that a small file cannot expand into a huge one."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refusal("aliases (*name) are not supported: write the value out", event.start_mark)
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Construct a mapping; a key given twice is an error."""
+        """Construct a mapping; a repeated key is an error."""
         seen = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def construct_checked(self, node: yaml.Node) -> Any:
-        """Construct null, a truth value or a number; a tag (``!!int x``) on what is none of its kind is an error."""
+        """Construct null, a truth value or a number; a tag (``!!int x``) on a value of another kind is an error."""
         kind = node.tag.rpartition(":")[2]
         pattern = next(pattern for name, pattern, _ in _RESOLVERS if name == kind)
         fits = isinstance(node, yaml.ScalarNode) and (pattern.match(node.value) or _is_whole(kind, node.value))
@@ -82,7 +82,7 @@ def _is_whole(kind: str, value: str) -> bool:
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper with short floats, and quotes around all that ``_Loader`` would read as a number."""
+    """The safe dumper with short floats, and quotes around any text that ``_Loader`` would read as a number."""
 
 
 for _tag, _pattern, _first in _RESOLVERS:
@@ -118,7 +118,7 @@ def parse_yaml(text: str, where: str) -> Any:
         return loader.get_single_data()
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}{_position(error)}: {_problem(error)}") from None
-    except (ValueError, OverflowError) as error:  # numbers of thousands of digits, characters that cannot be
+    except (ValueError, OverflowError) as error:  # numbers of thousands of digits, invalid characters
         raise ConfigError(f"{where}: {str(error).partition(';')[0]}") from None
     finally:
         if loader is not None:
@@ -126,7 +126,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def dump_yaml(data: Any, *, plain: bool = False) -> str:
-    """YAML text of plain data, keys in the given order; `plain` writes letters beyond ASCII as YAML's own escapes."""
+    """YAML text of plain data, keys in their order; `plain` writes non-ASCII letters as YAML escapes."""
     return yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=not plain, default_flow_style=False, width=110
     )
