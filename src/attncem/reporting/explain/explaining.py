@@ -290,7 +290,7 @@ def gates_of(rows: Mapping[str, Tensor], member: int, *, divided: bool) -> list[
 
 @dataclass(frozen=True)
 class KnownAudit:
-    """Of the audits of these weights under the shown threat model, the one with the strongest attack."""
+    """The audit with the strongest attack, among audits of these weights under the shown threat model."""
 
     ledger: Ledger | None = None
     result: AuditResult | None = None
