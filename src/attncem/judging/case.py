@@ -1,4 +1,4 @@
-"""Case: one model under one threat model, on one set of images. Everything that judges the model goes through it."""
+"""Case: one model under one threat model, on one set of images. All attacks, certificates and probes go through it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from attncem.training.build import RunData
 
 BATCH = 250
 _FEWEST = 20
-"""An attacker who owns any images must own as many as this."""
+"""Smallest number of images of an attacker that owns images."""
 
 
 @dataclass
 class Known:
-    """What is computed once for all attacks: clean features of the attacker's images, and releases that repeat."""
+    """Results computed once for all attacks: clean features of the attacker's images, and releases that repeat."""
 
     features: Tensor | None = None
     fixed: Tensor | None = None
@@ -45,10 +45,10 @@ class Known:
 class Case:
     """A subject, a threat model, and the evaluation images x with their labels y.
 
-    ``released`` is drawn once: what the server answers to, and what an adversary who sees one release gets. One who
-    sees more, or of nearly the same pixels, gets draws of its own, in a stream (`seen_by`). ``reference`` is an
-    undefended network of the same data that probes may measure by; ``kept`` gives the strongest attack so far, by name,
-    where the audit kept it. ``remembered`` is what certificates compute once for all of them.
+    ``released`` is drawn once: the server answers to it, and an adversary that sees one release gets it. An adversary
+    that sees more releases, or releases of nearly the same pixels, gets draws of its own, in a stream (`seen_by`).
+    ``reference`` is an undefended network of the same data for the measurements of probes; ``kept`` gives the strongest
+    attack so far and its name, if the audit kept it. ``remembered`` caches results that certificates share.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Case:
         self._digest = digest(self.model)
 
     def seeing(self, releases: int | None = None, jitter: int = 0) -> Case:
-        """The same for an adversary who sees each image so often, off by so much; all that is computed is shared."""
+        """The case of an adversary with this number of releases and this jitter; all computed results are shared."""
         count = releases or self.threat.releases_per_input
         threat = replace(self.threat, releases_per_input=count, jitter=jitter or self.threat.jitter)
         if threat == self.threat:
@@ -87,18 +87,18 @@ class Case:
         return view
 
     def for_row(self, options: Options) -> Case:
-        """The same as a row with these options sees it."""
+        """The case as a row with these options sees it."""
         return self.seeing(options.releases, options.jitter) if isinstance(options, SeeingOptions) else self
 
     def require_unchanged(self) -> None:
-        """RunError where encoder or channel are not what they were when the evaluation images were released."""
+        """RunError if the encoder or the channel has changed since the evaluation images were released."""
         if digest(self.model) != self._digest:
             raise RunError("the encoder or the channel has changed since the evaluation images were released")
 
     def oracle(self, attack: Attack | Probe, seed: int, own: int | None = None) -> Oracle:
-        """The oracle of an attack or probe; NotApplicable, before any work, where the adversary lacks what it needs.
+        """The oracle of an attack or probe; NotApplicable, before any work, if the adversary lacks a need.
 
-        With ``own`` it holds so many of the own images alone, for a trial.
+        With ``own`` it holds only the first `own` of the attacker's images, for a trial.
         """
         self.require(attack.needs)
         mine = self.auxiliary if own is None else self.auxiliary.first(own)
@@ -117,7 +117,7 @@ class Case:
         )
 
     def require(self, needs: Iterable[Need]) -> None:
-        """NotApplicable unless the adversary has all that is needed, and the subject has it to give."""
+        """NotApplicable unless the threat model grants all needs, and the subject provides them."""
         require(
             self.threat,
             sorted(needs),
@@ -128,12 +128,12 @@ class Case:
         )
 
     def image_index(self, attack: Attack) -> NDArray[np.int64]:
-        """The evaluation images an attack is asked about: all, or the first so many."""
+        """Indices of the evaluation images that an attack is applied to: all, or the first `num_images`."""
         count = len(self.x) if attack.num_images is None else min(attack.num_images, len(self.x))
         return np.arange(count, dtype=np.int64)
 
     def seen_by(self, attack: Attack | Probe, count: int) -> Iterator[Tensor]:
-        """What an attack sees of the first `count` evaluation images, batch by batch, to do with as it likes."""
+        """What an attack sees of the first `count` evaluation images, batch by batch; it may change these tensors."""
         combine = _combine_of(attack)
         if self.threat.releases_per_input == 1 and not self.threat.jitter:
             yield from (combine([part.clone()]) for part in self.released[:count].split(BATCH))
@@ -143,7 +143,7 @@ class Case:
             yield sight(x, make_generator(self.subject.device, self.seed, "evaluation", number))
 
     def seen_of(self, x: Tensor, *stream: str | int) -> Tensor:
-        """What is seen of other images of the victim, as of the evaluation images, with noise of its own stream."""
+        """What the adversary sees of other images, as of the evaluation images, with noise from a stream of its own."""
         noise, sight = make_generator(self.subject.device, self.seed, *stream), Sight(self.model, self.threat)
         return torch.cat([sight(part, noise) for part in x.split(BATCH)])
 
@@ -164,7 +164,7 @@ class Case:
 
     @torch.no_grad()
     def known_of(self, x: Images) -> tuple[Tensor | None, Tensor | None]:
-        """Clean features of images, and their releases where these repeat; nothing is known of pixels that move."""
+        """Clean features of images, and their releases if these repeat; None with jitter, which changes the pixels."""
         if not len(x) or self.threat.jitter:
             return None, None
         features = torch.cat([self.model.encode(part) for part in x.split(2 * BATCH)])
@@ -175,7 +175,7 @@ class Case:
 
     @torch.no_grad()
     def recovered(self, seed: int) -> tuple[str, Tensor]:
-        """What the strongest attack so far makes of the evaluation images, and its name; else a ridge's pictures."""
+        """Name of the strongest attack so far, or else of a ridge, and its evaluation reconstructions."""
         name, attack = self.kept() or ("ridge", self._ridge(seed))
         count = len(self.image_index(attack))
         return name, torch.cat([attack.reconstruct(seen).float() for seen in self.seen_by(attack, count)])
@@ -187,7 +187,7 @@ class Case:
 
     @torch.no_grad()
     def right(self) -> NDArray[np.float64]:
-        """Whether the server is right about each evaluation image; NotApplicable without a server half."""
+        """Whether the server classifies each evaluation image correctly; NotApplicable without a server half."""
         if self.model.server is None:
             raise NotApplicable(written("reason.no_server"))
         parts = zip(self.released.split(BATCH), self.y.split(BATCH), strict=True)
@@ -195,12 +195,12 @@ class Case:
         return np.asarray(right.double().cpu().numpy())
 
     def seed_of(self, row: str) -> int:
-        """Every row draws from a stream of its own."""
+        """The seed of a row; every row draws from a stream of its own."""
         return derive_seed(self.seed, "attack", row)
 
 
 def _combine_of(attack: Attack | Probe) -> Combine:
-    """What it makes of several releases: an attack's own way, or their mean."""
+    """The function that combines several releases: the attack's own, or their mean."""
     if isinstance(attack, Probe) or type(attack).combine is Attack.combine:
         return mean_of
     return attack.combine

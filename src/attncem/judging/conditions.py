@@ -1,8 +1,8 @@
-"""Conditions that an audit must not meet, as ``mse<0.02``: read from text, and tested on the strongest row.
+"""Conditions under which an audit fails, as ``mse<0.02``: read from text, and tested on the strongest row.
 
-A mean is tested at the end of its 95 % interval that makes the condition more likely to hold, so that what is passed is
-passed with confidence; quantiles, class means and the balanced mean as they are. A number that is not there cannot be
-passed either, and neither can an audit whose strongest row may not be the strongest that there is.
+A mean is tested at the end of its 95 % interval that makes the condition more likely to hold, so that an audit passes
+only with confidence; quantiles, class means and the balanced mean are tested as they are. An audit also fails if the
+number is missing, or if its strongest row may not be the strongest possible one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FORM = re.compile(rf"\s*([A-Za-z]\w*)(?:\.(\w+))?\s*(<=|>=|<|>)\s*({_NUMBER})\s
 
 @dataclass(frozen=True)
 class Condition:
-    """MEASURE[.PART] SIGN LIMIT; without a part it is about the mean."""
+    """MEASURE[.PART] SIGN LIMIT; without a part it tests the mean."""
 
     measure: str
     part: str
@@ -47,15 +47,15 @@ class Condition:
     limit: float
 
     def __str__(self) -> str:
-        """As one would type it."""
+        """The condition as a user would type it."""
         return f"{self.measure}{self.part and f'.{self.part}'}{self.sign}{self.limit:g}"
 
     def holds(self, value: float) -> bool:
-        """Whether a value meets it."""
+        """Whether a value meets the condition."""
         return _SIGNS[self.sign](value, self.limit)
 
     def value_of(self, score: Score) -> float | None:
-        """What is compared: the part, or the unsafe end of the mean's interval; None where it is not known."""
+        """The number to compare: the part, or the unsafe end of the mean's interval; None if unknown."""
         if self.part:
             return _PARTS[self.part](score)
         return score.low if self.sign.startswith("<") else score.high
@@ -63,7 +63,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came out for one run: whether it fails it, and the sentence that says what was compared."""
+    """The result of one test: whether the audit fails, and the sentence that says what was compared."""
 
     failed: bool
     said: Finding
@@ -74,7 +74,7 @@ def _known(score: Score) -> list[float]:
 
 
 def parse_conditions(texts: Iterable[str]) -> list[Condition]:
-    """Conditions from text; a ConfigError says what is wrong with one, and what was probably meant."""
+    """Conditions from text; a ConfigError names the mistake and the likely intention."""
     return [_parse(text) for text in texts]
 
 
@@ -104,11 +104,11 @@ def _allowed() -> str:
 
 
 def check(result: AuditResult, conditions: Sequence[Condition], rows: Sequence[str] | None = None) -> list[Checked]:
-    """Test an audit: one line for each condition, and one for each reason to trust no line.
+    """Test an audit: one line for each condition, and one for each reason to distrust the result.
 
     ``rows`` are those that must have a result or not be applicable, by default all of the suite. An unreliable row
-    fails where it is the strongest, or might become it: where it was never given twice the budget, or where one more
-    doubling with the gain of the last would lead. So does a strongest row that a learned attack should have beaten.
+    fails if it is the strongest or might become the strongest: if its budget was never doubled, or if one more doubling
+    with the gain of the last would make it lead. A strongest row that a learned attack should have beaten fails too.
     """
     lacking = [name for name in result.missing if rows is None or name in rows]
     doubts = [finding("fails_missing", rows=", ".join(lacking))] if lacking else []
@@ -138,7 +138,7 @@ def _tested(result: AuditResult, condition: Condition) -> Checked:
 
 
 def _doubts(result: AuditResult) -> Iterator[Finding]:
-    """Why the strongest row may not be the strongest that there is."""
+    """The reasons why the strongest row may not be the strongest possible one."""
     best = result.strongest_attack
     for row in result.attacks:
         gain = row.verdict.gain_of_doubling

@@ -1,4 +1,4 @@
-"""predict(): label images with a run, through its true channel, and say what left the device."""
+"""predict(): label images with a run, through its true channel, and describe what left the device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Image = str | Path
 """A picture file, or `test:17`: the test image of that index."""
 _BATCH = 250
 _SEEN = ".seen.png"
-"""Ending of the file with the picture as the encoder sees it."""
+"""Suffix of the file with the picture as the encoder sees it."""
 
 
 def predict(
@@ -51,8 +51,8 @@ def predict(
 
     An image is a file of any size, or `test:17`. ``save`` names a folder for the released tensors, as
     ``save_as`` safetensors or npy, and for the picture that the encoder sees behind a front end; no file is ever
-    replaced. Noise that leaves the device comes from the system,
-    256 bits for every release, or with `noise: keyed` from the run's key, so that nobody else can repeat it.
+    replaced. Noise that leaves the device comes from the system, 256 bits for every release, or with `noise: keyed`
+    from the run's key, so that nobody else can repeat it.
     """
     wanted = [images] if isinstance(images, str | Path) else list(images)
     if not wanted or top < 1:
@@ -83,7 +83,7 @@ def predict(
 
 @dataclass(frozen=True)
 class Input:
-    """One image as the client sees it: x [C, H, W] in [0, 1]; its label where it is known."""
+    """One image as the client sees it: x [C, H, W] in [0, 1], and its label if known."""
 
     source: str
     x: Tensor
@@ -112,7 +112,7 @@ def _test_image(opened: OpenRun, source: str) -> Input:
 
 @torch.no_grad()
 def ask(opened: OpenRun, x: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
-    """What leaves the client for images x, and the server's logits."""
+    """The release of images x, and the server's logits."""
     released = torch.cat([opened.model.release(part, generator=noise) for part in x.split(_BATCH)])
     return released, torch.cat([opened.model.predict(part).float() for part in released.split(_BATCH)])
 
@@ -134,7 +134,7 @@ def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *,
 
 
 def _with_files(row: Prediction, file: Path) -> Prediction:
-    """The prediction with the name of its file, and the picture that the encoder sees written beside it."""
+    """The prediction with the name of its file; writes the picture that the encoder sees next to that file."""
     if row.seen is None:
         return replace(row, saved=str(file))
     picture = file.with_suffix(_SEEN)
@@ -158,7 +158,7 @@ def _describe_release(opened: OpenRun, given: Input, released: Tensor) -> Releas
 
 
 def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
-    """A file for each image's release; refused where one is there already."""
+    """A file name for each image's release; RunError if a file already exists."""
     stems = [re.sub(r"[^\w.-]+", "-", Path(given.source).stem).strip("-") for given in inputs]
     files = [folder / f"{position:03d}-{stem}.{kind}" for position, stem in enumerate(stems)]
     for file in chain.from_iterable((file, file.with_suffix(_SEEN)) for file in files):
@@ -168,7 +168,7 @@ def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
 
 
 def _file_of(released: Tensor, kind: str) -> bytes:
-    """The tensor as the bytes of a file."""
+    """The content of a file with the tensor."""
     tensor = released.cpu().contiguous()
     if kind == "safetensors":
         return to_safetensors({"released": tensor})

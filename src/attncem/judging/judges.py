@@ -1,4 +1,4 @@
-"""What judges a model beside attacks: certificates, which bound what can leak, and probes, whose answer is no image."""
+"""Certificates, which bound what can leak, and probes, whose answer is not an image: the judges other than attacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Judge(ABC):
-    """What certificates and probes share. They get the case itself: they are ours, and may look at all of it."""
+    """Base class of certificates and probes. They get the case itself: they are trusted and may read all of it."""
 
     options_type: ClassVar[type[Options]]
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -32,9 +32,9 @@ class Judge(ABC):
 
 
 class Certificate(Judge):
-    """Bounds what any attacker could do; each bound says what it assumes.
+    """Bounds what any attacker could do; each bound states its assumptions.
 
-    `bound` sets ``images``, numbers of each of the first evaluation images, by measure, and ``findings``, where there
+    `bound` sets ``images``, numbers of each of the first evaluation images, by measure, and ``findings``, if there
     are any.
     """
 
@@ -45,15 +45,14 @@ class Certificate(Judge):
 
     @abstractmethod
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """Bounds by name; NotApplicable where there is none, as without noise."""
+        """Bounds by name; NotApplicable if there is none, for example without noise."""
 
 
 class Probe(Judge):
-    """An attack whose answer is no image: re-identification, labels, membership.
+    """An attack whose answer is not an image: re-identification, labels, membership.
 
-    `score` sets ``chance``, what seeing nothing gives, by measure; ``index``, the evaluation images that its numbers
-    are of, where these are not all; ``by``, the attack whose pictures it looks at; and ``findings``, where there is
-    something to say.
+    `score` sets ``chance``, the score of an adversary that sees nothing, by measure; ``index``, the evaluation images
+    of its numbers, unless these are all; ``by``, the attack whose pictures it uses; and ``findings``, if there are any.
     """
 
     def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
@@ -65,4 +64,4 @@ class Probe(Judge):
 
     @abstractmethod
     def score(self, case: Case, *, seed: int) -> Mapping[str, NDArray[np.float64]]:
-        """A number for each evaluation image, by measure; the mean over images is what the row tells."""
+        """A number for each evaluation image, by measure; the row shows the mean over images."""

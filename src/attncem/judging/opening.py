@@ -1,4 +1,4 @@
-"""OpenRun: a model ready to be judged or asked, from its run folder alone, or around a foreign encoder."""
+"""OpenRun: a model ready for audits and predictions, opened from its run folder or built around a foreign encoder."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from attncem.training.build import Modules, RunData, build_model, data_of, read_
 from attncem.training.engine import resolve_device
 
 UNKNOWN = "unknown"
-"""The defence of a foreign encoder: nobody says how it was trained."""
+"""The defence of a foreign encoder, whose training is unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenRun:
-    """A split model in evaluation mode on a device, with the facts it needs; its data is read when first asked for.
+    """A split model in evaluation mode on a device, with its facts; its data is read on first use.
 
     ``directory`` and ``checkpoint`` are None around a foreign encoder; its ``config`` holds data and channel only.
-    ``findings`` are what a person should know about it before anything is measured. ``key_missing``: the noise is
-    keyed, but the key is not there, so that the noise is of the right law and not that of the device.
+    ``findings`` are what the user should know before anything is measured. ``key_missing``: the noise is keyed but the
+    key is missing, so the noise has the right law but differs from the noise of the device.
     """
 
     config: RunConfig
@@ -65,7 +65,7 @@ class OpenRun:
 
     @property
     def data_sha256(self) -> str:
-        """The hash of the data and their split, from the manifest where it is there."""
+        """The hash of the data and their split, from the manifest if it is there."""
         known = {} if self.directory is None else self.directory.manifest.get("split", {})
         return str(known.get("sha256") or self.data.split.sha256)
 
@@ -81,7 +81,7 @@ class OpenRun:
 
     @property
     def differentiable(self) -> bool:
-        """Whether a gradient passes through the encoder; not where it came as an ONNX file."""
+        """Whether gradients pass through the encoder; false for an ONNX file."""
         return passes_gradients(self.model.encoder)
 
     @property
@@ -90,12 +90,12 @@ class OpenRun:
         return self.config.channel_options
 
     def name_of(self, label: int) -> str:
-        """The class's name, or its number where the data set has no names."""
+        """The class's name, or its number if the data set has no names."""
         names = self.spec.class_names
         return names[label] if label < len(names) else f"class {label}"
 
     def subject(self) -> Subject:
-        """The facts as they stand in results."""
+        """The facts as results record them."""
         return Subject(
             run=self.name,
             fingerprint=self.fingerprint,
@@ -119,18 +119,18 @@ class OpenRun:
         )
 
     def _cost(self) -> Cost:
-        """What one query costs; of halves that came as ONNX files, what was counted when they were trained."""
+        """The cost of one query; for halves from ONNX files, the cost counted when they were trained."""
         counted = count_cost(self.model, self.spec.shape)
         known = {name: self.facts[name] for name in asdict(counted) if isinstance(self.facts.get(name), int)}
         return counted if self.differentiable else replace(counted, **known)
 
 
 class _OneState(RunDirectory):
-    """A run's folder whose manifest is read once: all that is opened belongs to one state of it."""
+    """A run folder whose manifest is read once, so that everything opened belongs to one state of it."""
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the manifest held when it was first asked for."""
+        """The manifest as of the first access."""
         return super().manifest
 
 
@@ -143,8 +143,8 @@ def open_run(
 ) -> OpenRun:
     """Open a run folder: the model with the weights of its `best` or `last` checkpoint, or of one by name.
 
-    `modules` are your own (encoder, server), where the run was trained with them; without these, the halves that were
-    kept as ONNX.
+    `modules` are your own (encoder, server), if the run was trained with them; without these, the halves that were
+    saved as ONNX are used.
     """
     directory = _OneState(RunDirectory.open(run).path)
     config, manifest = directory.config, directory.manifest
@@ -190,11 +190,11 @@ def open_encoder(
     options: Mapping[str, Any] | None = None,
     threads: int = 1,
 ) -> OpenRun:
-    """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing of it is trained.
+    """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing is trained.
 
-    It is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut: ``size``,
-    ``mean``, ``std``, ``layout``, ``output``. `server` gives it an accuracy, `key` (32 bytes) is that of a keyed
-    channel, `threads` are those of a CPU.
+    The encoder is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut:
+    ``size``, ``mean``, ``std``, ``layout``, ``output``. `server` gives it an accuracy, `key` (32 bytes) is that of a
+    keyed channel, `threads` are those of a CPU.
     """
     stages = [channel] if isinstance(channel, Mapping) else list(channel)
     given = {"name": name, "data": dict(data), "channel": [dict(stage) for stage in stages], "threads": threads}
@@ -217,7 +217,7 @@ def open_encoder(
 
 
 def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
-    """The data at the size that is asked for, or that the file fixes; sets that are no folders have their own."""
+    """The data at the requested size, or at the size that the file fixes; only folder data sets take the latter."""
     _, (height, width) = input_of(file, how)
     size, folders = how.size, config.data.name in FOLDER_SETS
     if size is None and folders and height == width:
@@ -230,7 +230,7 @@ def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:
 
 
 def _facts_of(file: OnnxFile, how: EncoderOptions, spec: DatasetSpec) -> dict[str, Any]:
-    """What results say of an ONNX file and how it was used."""
+    """Facts of an ONNX file and of its use, for results."""
     used = {**how.model_dump(mode="json"), "size": list(spec.shape[1:]), "output": file.output}
     encoder = {"file": file.path.name, "sha256": file.file_sha256, "input": file.kind, **used}
     return {"architecture": file.path.name, "cut": file.output, "encoder": encoder}
@@ -261,7 +261,7 @@ def _around(
 
 
 def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:
-    """RunError where weights are NaN or infinite: every answer and every measure would be."""
+    """RunError if weights are NaN or infinite: every answer and every measure would be too."""
     halves = {part: module for part, module in (("client", model.encoder), ("server", model.server)) if module}
     weights = {part: checkpoint.weights.get(part, {}) for part in halves}
     if broken := broken_tensor(weights, {}, endless_buffers(halves)):
@@ -277,7 +277,7 @@ def _channel_of(model: SplitModel) -> Channel:
 
 
 def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: str) -> bool:
-    """Give a keyed channel its key; whether it is missing. Runs of attncem 0.1 have theirs from the seed: scheme 0."""
+    """Bind a keyed channel; True if its key is missing. Runs of attncem 0.1 derive it from the seed: scheme 0."""
     if not config.keyed:
         return False
     channel, scheme = _channel_of(model), int(directory.manifest.get("noise_scheme", 0))
@@ -293,7 +293,7 @@ def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: s
 
 
 def _stand_in(mark: str) -> bytes:
-    """Without the key an audit still needs noise that stays the same for an input: its law is what counts."""
+    """A key for an audit without the run's key: noise must repeat for an input, and only its law counts."""
     return hashlib.sha256(f"no key {mark}".encode()).digest()
 
 

@@ -1,7 +1,7 @@
-"""The oracle: all that an attack may touch, as its threat model has it.
+"""The oracle: everything that an attack may access under its threat model.
 
-Every attack gets an oracle of its own, with frozen copies of the victim: whatever it does to them, the victim and the
-attacks after it see nothing of it.
+Every attack gets an oracle of its own, with frozen copies of the victim: an attack that changes them affects neither
+the victim nor later attacks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from attncem.models.split import SplitModel, passes_gradients
 
 _BATCH = 500
 _SMALL = 100
-"""Images that a CPU encodes at a time where it must do so for every release: they stay in its cache."""
+"""Batch size on a CPU if every release needs the encoder: a batch of this size stays in the cache."""
 
 
 def frozen(module: nn.Module) -> nn.Module:
-    """A copy in evaluation mode whose weights take no gradient; a gradient passes through it to its input."""
+    """A copy in evaluation mode with frozen weights; gradients pass through it to its input."""
     return copy.deepcopy(module).eval().requires_grad_(False)
 
 
@@ -43,7 +43,7 @@ def require(
     gradients: bool = True,
     labels: bool = True,
 ) -> None:
-    """NotApplicable unless the adversary has all of it, and the model and the images have it to give."""
+    """NotApplicable unless the threat model grants all needs, and the model and the images provide them."""
     given = {"server": has_server, "generator": weak_noise, "observed": observed}
     known = {"gradient": gradients, "encoder": gradients, "labels": labels}
     for need in needs:
@@ -54,16 +54,16 @@ def require(
 
 
 def has_weak_noise(channel: nn.Module) -> bool:
-    """Whether its noise leaves with fewer than 256 bits behind it: keyed noise of scheme 0."""
+    """Whether the noise has fewer than 256 bits of entropy: keyed noise of scheme 0."""
     return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
 
 
 class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
-    `releases_per_input` releases of each input are drawn and handed over as `combine` makes them one (`Sight`).
-    ``features`` are the clean features of the own images where they are known already, ``fixed`` their releases
-    where these repeat, as with keyed noise. ``observed`` are what it sees of the images that it is judged on.
+    For each input, `releases_per_input` releases are drawn and combined into one by `combine` (`Sight`). ``features``
+    are the clean features of the attacker's images if already computed, ``fixed`` their releases if these repeat, as
+    with keyed noise. ``observed`` is what the attack sees of the images that it is judged on.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Oracle:
         self._x, self._y = x if isinstance(x, Images) else Images.of(x), y
         self._noise = make_generator(x.device, seed, "oracle")
         seen_through = self._model
-        if not (threat.may_query or threat.knows_channel):  # it runs the encoder by itself, and knows of no channel
+        if not (threat.may_query or threat.knows_channel):  # the adversary runs the encoder without a channel
             seen_through = SplitModel(self._model.encoder, IdentityChannel(), None).eval()
         self._sight = Sight(seen_through, threat, combine)
         moved = bool(threat.jitter)
@@ -104,31 +104,31 @@ class Oracle:
         self._look: Callable[[Tensor], Tensor] = lambda released: released
 
     def require(self, *needs: Need) -> None:
-        """NotApplicable unless the adversary has all of it."""
+        """NotApplicable unless the adversary has all needs."""
         given = {"has_server": self.has_server, "weak_noise": self._weak_noise, "observed": self._observed is not None}
         require(self.threat, needs, **given, gradients=self._gradients, labels=self.num_classes > 0)
 
     @property
     def num_auxiliary(self) -> int:
-        """How many images the attacker owns."""
+        """Number of the attacker's images."""
         return len(self._x)
 
     def auxiliary(self) -> tuple[Tensor, Tensor]:
-        """The images x in [0, 1] and labels y that the attacker owns, to do with as it likes."""
+        """The attacker's images x in [0, 1] and labels y; the attack may change these tensors."""
         x, y = self.auxiliary_in_parts()
         return x[:], y
 
     def auxiliary_in_parts(self) -> tuple[Images, Tensor]:
-        """The same, but of many images a few at a time."""
+        """The attacker's images and labels, with images read a few at a time."""
         self.require("images")
         return self._x, self._y.clone()
 
     def owning(self, x: Tensor, y: Tensor) -> Oracle:
-        """The same adversary with other own images, as it may make them from those it has."""
+        """The same adversary with other images, which it may derive from its own."""
         return self._owning(Images.of(x), y)
 
     def mirrored(self) -> Oracle:
-        """The same adversary with every own image mirrored."""
+        """The same adversary with all of its images mirrored."""
         return self._owning(replace(self._x, mirrored=not self._x.mirrored), self._y)
 
     @torch.no_grad()
@@ -141,13 +141,13 @@ class Oracle:
         return other
 
     def looking(self, through: Callable[[Tensor], Tensor]) -> Oracle:
-        """The same adversary, who does this to all that it sees of images before anything else."""
+        """The same adversary with a function that is applied first to everything it sees of images."""
         other, before = copy.copy(self), self._look
         other._look = lambda released: through(before(released))
         return other
 
     def before_channel(self) -> Oracle:
-        """The same adversary, who computes clean features by itself instead of looking at releases."""
+        """The same adversary with clean features, which it computes itself, instead of releases."""
         self.require("encoder")
         other = copy.copy(self)
         other.threat = replace(self.threat, releases_per_input=1, jitter=0)
@@ -157,14 +157,14 @@ class Oracle:
 
     @torch.no_grad()
     def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """What the adversary gets to see of any images: as many releases of each as it sees, combined."""
+        """What the adversary sees of any images: all of its releases of each, combined."""
         self.require("queries")
         noise = generator or self._noise
         return self._look(torch.cat([self._sight(part, noise) for part in x.split(_BATCH)]))
 
     @torch.no_grad()
     def release_auxiliary(self, index: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """The same for own images; clean features are computed once, but where each release is of other pixels."""
+        """What the adversary sees of its own images; clean features are computed once, except with jitter."""
         self.require("images", "queries")
         return self._look(self._released(index, generator or self._noise))
 
@@ -179,13 +179,13 @@ class Oracle:
         return self._sight(self._x[index], noise, self._features[index])
 
     def observed(self) -> Tensor:
-        """The releases that it will be asked about, without their images and labels: who sees them owns them."""
+        """The releases that the attack must invert, without images and labels: every observer of releases has them."""
         self.require("observed")
         assert self._observed is not None
         return self._look(self._observed.clone())
 
     def server(self) -> nn.Module:
-        """A copy of the server half through which gradients pass: releases arrive there."""
+        """A copy of the server half, which receives releases; gradients pass through it."""
         self.require("server")
         assert self._model.server is not None
         if not passes_gradients(self._model.server):
@@ -200,16 +200,16 @@ class Oracle:
 
     @property
     def has_server(self) -> bool:
-        """Whether there is a server half to ask."""
+        """Whether there is a server half to query."""
         return self._model.server is not None
 
     def encoder(self) -> nn.Module:
-        """A copy of the victim's encoder through which gradients pass, for white-box attacks."""
+        """A copy of the victim's encoder, for white-box attacks; gradients pass through it."""
         self.require("encoder")
         return frozen(self._model.encoder)
 
     def channel(self) -> nn.Module:
-        """A copy of the channel, in evaluation mode: `channel(z, x=…, generator=…)`; its law, never its key."""
+        """A copy of the channel, in evaluation mode: `channel(z, x=…, generator=…)`; it has the law, never the key."""
         self.require("channel")
         own = frozen(self._model.channel)
         return own.unbind() if isinstance(own, Channel) else own

@@ -1,4 +1,4 @@
-"""Attacks: they read what was released and try to recover x."""
+"""Attacks: they try to recover the image x from its release."""
 
 from __future__ import annotations
 

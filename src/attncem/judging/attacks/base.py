@@ -1,4 +1,4 @@
-"""What every attack is, and what attacks share: features standardised from own images, and the own images' releases."""
+"""Attack, the base class of all attacks, and what attacks share: standardised features, and the attacker's images."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ State = dict[str, Tensor]
 
 
 class Attack(ABC):
-    """Recovers images from releases: `fit` once on what the oracle grants, then `reconstruct` any release.
+    """Recovers images from releases: `fit` once with the oracle, then `reconstruct` any release.
 
-    Built from its options object, or from its options by name: ``DecoderAttack(size="strong")``.
+    Built from an options object, or from options by keyword: ``DecoderAttack(size="strong")``.
     """
 
     options_type: ClassVar[type[Options]]
     needs: ClassVar[frozenset[Need]] = frozenset({"images", "queries"})
-    """What it cannot do without; under a threat model that lacks it the attack is not applicable."""
+    """What the attack requires; it is not applicable under a threat model that lacks one of these."""
     sees: ClassVar[Literal["nothing", "label", "release"]] = "release"
-    """What it looks at to recover an image; with `nothing` or `label` it is a floor, not an attack."""
+    """Input of the reconstruction; an attack that sees `nothing` or the `label` is a floor, not an attack."""
     must_beat: ClassVar[tuple[str, ...]] = ()
-    """Methods that it would be broken to lose to."""
+    """Methods that this attack must beat; if it loses to one, it is broken."""
     options: Any
 
     def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
@@ -44,46 +44,46 @@ class Attack(ABC):
 
     @abstractmethod
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Learn from what the oracle grants; sets `verdict` and `findings` where there is something to say."""
+        """Learn from what the oracle grants; sets `verdict` and `findings` where they apply."""
 
     @abstractmethod
     def reconstruct(self, released: Tensor) -> Tensor:
         """Images in [0, 1] for a batch of releases; each image depends on its own release alone."""
 
     def combine(self, releases: Iterable[Tensor]) -> Tensor:
-        """What it makes of several releases of the same inputs, streamed: their mean unless it knows better."""
+        """Combine a stream of releases of the same inputs: their mean, unless a subclass overrides it."""
         return mean_of(releases)
 
     def samples(self, released: Tensor) -> Tensor | None:
-        """Several images that may have been behind each release, [S, B, …] in [0, 1]; None: it knows one alone."""
+        """Several plausible images for each release, [S, B, …] in [0, 1]; None: the attack gives a single image."""
         return None
 
     @property
     def num_images(self) -> int | None:
-        """Of so many evaluation images at most it is asked; None: of all."""
+        """Maximum number of evaluation images to attack; None: all of them."""
         return getattr(self.options, "images", None)
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds | None:
-        """How long `fit` on so many own images and `reconstruct` of so many others take; None: not known.
+        """Time of `fit` on `own` attacker images and of `reconstruct` on `images` others; None: unknown.
 
-        ``trial`` is an oracle with a few of the own images, to try what is needed. It is asked on a CPU alone, and of
-        an attack that does nothing else.
+        ``trial`` is an oracle with a few of the attacker's images, for timing. It is called on a CPU only, on an attack
+        object that serves no other purpose.
         """
         return None
 
     def state(self) -> State | None:
-        """What `fit` learned, as tensors; None where fitting again is cheap, or the tensors would be the images."""
+        """The fitted state as tensors; None where fitting again is cheap, or where the tensors would be the images."""
         return None
 
     def load(self, state: State) -> None:
-        """Take back what `state` gave, instead of `fit`."""
+        """Restore what `state` returned; replaces `fit`."""
         raise NotImplementedError(f"{type(self).__name__} keeps no state")
 
 
 class Standardiser:
     """Centres and scales a release by the statistics of the attacker's own releases.
 
-    Without it a defence that only shrinks z would look private to the decoder. An entry that hardly varies
+    Without it, a defence that only shrinks z would look private to the decoder. An entry that hardly varies
     is divided by a tenth of the mean deviation instead of its own, so that it cannot blow up.
     """
 
@@ -92,7 +92,7 @@ class Standardiser:
 
     @classmethod
     def of(cls, released: Tensor) -> Standardiser:
-        """From the attacker's own releases."""
+        """Statistics of the attacker's own releases."""
         released = released.float()
         mean = released.mean(0)
         std = released.std(0) if len(released) > 1 else torch.ones_like(mean)
@@ -104,24 +104,24 @@ class Standardiser:
 
 
 class OwnImages:
-    """The attacker's own images x, labels y and fresh releases of them; `x[index]` are some images, `x[:]` all."""
+    """The attacker's images x, their labels y and fresh releases of them; `x[index]` gives some images, `x[:]` all."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.x, self.y = oracle.auxiliary_in_parts()
         self._oracle = oracle
 
     def release(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """What the adversary sees of each image at `index`, drawn anew."""
+        """A fresh draw of what the adversary sees of each image at `index`."""
         return self._oracle.release_auxiliary(index, generator=generator)
 
     def release_all(self, generator: torch.Generator, batch: int = 1000) -> Tensor:
-        """The same of every image."""
+        """A fresh draw of what the adversary sees of every image."""
         index = torch.arange(len(self.x), device=self.x.device)
         return torch.cat([self.release(part, generator) for part in index.split(batch)])
 
 
 def held_out(count: int, fraction: float) -> int:
-    """How many of so many images are held out to validate on: at least one, and not all."""
+    """Number of images, out of `count`, held out for validation: at least one, and not all."""
     return min(max(1, round(fraction * count)), count - 1)
 
 

@@ -1,4 +1,4 @@
-"""The loops that learned attacks share: budgets that double until doubling gains little, and budgets that are given."""
+"""Training loops of learned attacks: budgets that double until a doubling gains little, and fixed budgets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attncem.records.audit import BudgetPoint, Verdict
 from attncem.records.findings import Finding, finding
 
 WARMUP_STEPS = 50
-"""Steps over which the rate rises at the very start."""
+"""Steps of linear warm-up at the start of training."""
 _TELL_EVERY = 20
 Tell = Callable[[float], None]
 """tell(epochs so far)."""
 
 
 class Stepping(Protocol):
-    """Something in training, with its own data."""
+    """A model in training, with its own data."""
 
     steps_per_epoch: int
 
@@ -33,10 +33,10 @@ class Stepping(Protocol):
 
 
 class Learner(Stepping, Protocol):
-    """The same with own images held out to judge it by."""
+    """A model in training with validation images held out."""
 
     def validate(self) -> tuple[float, float]:
-        """Error and loss on the attacker's own validation images; the loss is what decides."""
+        """Error and loss on the attacker's validation images; the loss decides."""
         ...
 
 
@@ -46,7 +46,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Converged(Generic[L]):
-    """The best copy, how the budgets went, and what a person should know of it."""
+    """The best copy, the verdict with the curve over budgets, and the findings for the user."""
 
     best: L
     verdict: Verdict
@@ -54,7 +54,7 @@ class Converged(Generic[L]):
 
 
 def for_epochs(learner: Stepping, epochs: float, rate: Callable[[int], float], *, tell: Tell) -> None:
-    """Train for a budget that is given, as published attacks have one; ``rate`` is that of each epoch from 0."""
+    """Train for a fixed budget, as published attacks do; ``rate`` gives the learning rate of an epoch, from 0."""
     for done in range(max(1, round(epochs * learner.steps_per_epoch))):
         learner.step(rate(done // learner.steps_per_epoch))
         if (done + 1) % _TELL_EVERY == 0:
@@ -62,7 +62,7 @@ def for_epochs(learner: Stepping, epochs: float, rate: Callable[[int], float], *
 
 
 def cosine(start: float, end: float, epoch: int, length: int) -> float:
-    """The rate of an epoch: half a cosine from start to end over so many epochs."""
+    """Learning rate of an epoch: half a cosine from start to end over `length` epochs."""
     return end + (start - end) * (1 + math.cos(math.pi * min(epoch, length) / length)) / 2
 
 
@@ -72,9 +72,9 @@ def until_converged(
     """Train with doubling budgets; the copy with the lowest loss is the result.
 
     The trunk trains at a constant rate. For a budget of E epochs it is copied at (1 − anneal)·E, and the copy's rate
-    falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` of the loss: then it has
-    converged. A budget that diverges ends the doubling; a first one that does is a TrainingError. Trunk and copies are
-    stages of their own to `progress`: none of them goes back.
+    falls to zero over the rest. Budgets double until a doubling gains less than `tolerance` of the loss; the training
+    has then converged. A budget that diverges ends the doubling; if the first one diverges, a TrainingError is raised.
+    The trunk and every copy report to `progress` as separate stages, so that no stage goes back.
     """
     course = _Course(trunk, copied, budget, partial(_tell, progress, name))
     size, best, losses, curve = budget.epochs, trunk, list[float](), list[BudgetPoint]()
@@ -96,7 +96,7 @@ def until_converged(
 
 
 def doubled(first: N, most: float) -> list[N]:
-    """The first size and its doubles, up to the largest that is allowed."""
+    """The first size and its doubles, up to `most`."""
     sizes = [first]
     while 2 * sizes[-1] <= most:
         sizes.append(2 * sizes[-1])
@@ -104,7 +104,7 @@ def doubled(first: N, most: float) -> list[N]:
 
 
 def steps_of(budget: BudgetOptions, steps_per_epoch: int) -> tuple[int, int]:
-    """Steps of the shortest course and of the longest: two budgets, where there is room, and all of them."""
+    """Steps of the shortest and of the longest course: two budgets, if the limit allows two, and all budgets."""
     sizes = doubled(budget.epochs, budget.max_epochs)
     totals = [max(2, round(size * steps_per_epoch)) for size in sizes]
     untils = [round((1 - budget.anneal) * total) for total in totals]
@@ -113,7 +113,7 @@ def steps_of(budget: BudgetOptions, steps_per_epoch: int) -> tuple[int, int]:
 
 
 def _gain(losses: list[float]) -> float | None:
-    """How much of the loss the last doubling took away; None before any."""
+    """Relative decrease of the loss by the last doubling; None before any doubling."""
     if len(losses) < 2:
         return None
     return 1 - losses[-1] / losses[-2] if losses[-2] else 0.0
@@ -125,7 +125,7 @@ def _gained_little(losses: list[float], tolerance: float) -> bool:
 
 
 def _doubt(verdict: Verdict, tried: float) -> Finding:
-    """Why an attack is not called converged."""
+    """The reason why an attack is not called converged."""
     epochs, gain = verdict.curve[-1].epochs, verdict.gain_of_doubling
     if tried > epochs:
         return finding("budget_diverged", epochs=epochs, tried=tried)
@@ -139,7 +139,7 @@ def _tell(progress: Progress, name: str, part: str, epochs: float, total: float,
 
 
 class _Course(Generic[L]):
-    """The trunk on its way, and the copies that branch off; each is told by its part's name."""
+    """The trunk in training, and the copies that branch off; each reports its progress under a name of its own."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Course(Generic[L]):
         self.error = math.nan
 
     def annealed_at(self, epochs: float) -> tuple[L, float, float]:
-        """A copy of the trunk, annealed so that it has had so many epochs; its validation error and loss."""
+        """A copy of the trunk, annealed to a total of `epochs` epochs, with its validation error and loss."""
         total = max(2, round(epochs * self.trunk.steps_per_epoch))
         until = round((1 - self.budget.anneal) * total)
         while self.done < until:

@@ -32,7 +32,7 @@ _SSIM_SHARE = 0.1
 
 
 class ConvergingDecoder(DecodingAttack):
-    """A decoder trained with doubling budgets (`until_converged`); which one, and how, is the subclass's."""
+    """A decoder trained with doubling budgets (`until_converged`); subclasses choose the decoder and its training."""
 
     options: BudgetOptions
     must_beat = ("ridge",)
@@ -40,15 +40,15 @@ class ConvergingDecoder(DecodingAttack):
     @property
     @abstractmethod
     def stage(self) -> str:
-        """What it is called while it learns."""
+        """Name of the training stage in progress reports."""
 
     @abstractmethod
     def training_options(self) -> DecoderOptions:
-        """What of its options the training reads."""
+        """The options that the training reads."""
 
     @abstractmethod
     def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> DecoderTraining:
-        """The decoder at its start."""
+        """The training at its start."""
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
         """Train with doubling budgets and keep the best decoder."""
@@ -67,7 +67,7 @@ class ConvergingDecoder(DecodingAttack):
         self._image_shape = oracle.image_shape
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
-        """From the time of a step: two budgets at least, and all of them at most, each with its validation."""
+        """From the time of a step: at least two budgets, at most all of them, each with its validation."""
         options = self.training_options()
         held = held_out(own, options.validation_fraction)
         train, budgets = own - held, len(doubled(options.epochs, options.max_epochs))
@@ -76,7 +76,7 @@ class ConvergingDecoder(DecodingAttack):
         tried = _batch_size(learner.options, len(learner.material.train))
         step = timed(lambda: learner.step(options.lr)).times(batch / tried)
         answered = (images + held * min(2, budgets), images + held * budgets)
-        answer = step.times(*(count / batch / 3 for count in answered))  # a step goes through the network three times
+        answer = step.times(*(count / batch / 3 for count in answered))  # a step costs three passes through the network
         return step.times(*steps_of(options, max(1, train // batch))) + answer
 
 
@@ -88,11 +88,11 @@ class DecoderAttack(ConvergingDecoder):
 
     @property
     def stage(self) -> str:
-        """With its size."""
+        """The name with its size."""
         return f"decoder {self.options.size}"
 
     def training_options(self) -> DecoderOptions:
-        """All of them."""
+        """All of its options."""
         return self.options
 
     def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> DecoderTraining:
@@ -105,23 +105,23 @@ class DecoderAttack(ConvergingDecoder):
 
 
 def small_decoder(epochs: float, progress: Progress) -> DecoderAttack:
-    """The suites' small decoder, as a part of another attack: its first budget doubles once."""
+    """The small decoder of the suites, as a part of another attack: its first budget doubles once."""
     return DecoderAttack(progress=progress, epochs=epochs, max_epochs=2 * epochs, batch_size=256, least_steps=225)
 
 
 def _batch_size(options: DecoderOptions, count: int) -> int:
-    """Images per step: fewer than asked for where an epoch over `count` images would have too few steps, but a pair."""
+    """Images per step: fewer than asked for if an epoch over `count` images had too few steps, but at least two."""
     return min(options.batch_size, max(min(2, count), count // options.least_steps))
 
 
 def shared_options(options: Options, **changes: Any) -> DecoderOptions:
-    """What a decoder's training reads of another attack's options."""
+    """The options of another attack that the training of a decoder reads."""
     shared = options.model_dump(include=set(DecoderOptions.model_fields) - {"name"})
     return DecoderOptions(size="global", **changes, **shared)
 
 
 class Material:
-    """What a decoder learns from: fresh releases of the attacker's images, batch by batch, and a held-out part."""
+    """Training data of a decoder: fresh releases of the attacker's images, batch by batch, and a held-out part."""
 
     def __init__(self, oracle: Oracle, options: DecoderOptions, seed: int) -> None:
         self.options, self.seed = options, seed
@@ -138,12 +138,12 @@ class Material:
         self._batches = self._endless_batches()
 
     def _divided(self) -> tuple[Tensor, Tensor]:
-        """Indices of the images that it learns from, and of those held out."""
+        """Indices of the training images and of the held-out images."""
         split = derive_seed(self.seed, "decoder split")
         return divide(len(self.x), self.options.validation_fraction, split, self.device)
 
     def _standardiser(self, released: Tensor) -> Standardiser:
-        """How releases are handed to the decoder, from those of the images that it learns from."""
+        """Standardiser of the decoder's input, from the releases of the training images."""
         return Standardiser.of(released)
 
     def batch(self) -> tuple[Tensor, Tensor]:
@@ -157,7 +157,7 @@ class Material:
         return self.standardise(released), x
 
     def _endless_batches(self) -> Iterator[Tensor]:
-        """Batches of indices, every image once an epoch, in an order of its own each time."""
+        """Batches of indices: every image once an epoch, in a new order each epoch."""
         size = _batch_size(self.options, len(self.train))
         while True:
             shuffled = self.train[torch.randperm(len(self.train), generator=self._order, device=self.device)]
@@ -165,12 +165,12 @@ class Material:
 
 
 def _where(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Sample by sample: one where chosen, else the other."""
+    """Select per sample: `one` where chosen, else `other`."""
     return torch.where(chosen.view(-1, *[1] * (one.ndim - 1)), one, other)
 
 
 class DecoderTraining:
-    """A decoder in training: on a GPU its steps are captured. Copies go on with the same stream of batches."""
+    """A decoder in training; on a GPU its steps are captured. Copies continue with the same stream of batches."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class DecoderTraining:
         ema_decay: float = 0,
     ) -> None:
         self.material, self.options = material, material.options
-        on_gpu = material.device.type == "cuda"  # a CPU is no faster with short numbers
+        on_gpu = material.device.type == "cuda"  # reduced precision is no faster on a CPU
         precision = self.options.precision if on_gpu else "32-true"
         self.engine = engine or Engine(material.device, precision)
         self.decoder = decoder or self._new_decoder()
@@ -207,11 +207,11 @@ class DecoderTraining:
 
     @property
     def function(self) -> Function:
-        """What a step has of the decoder: it may be compiled."""
+        """The function that a step calls, which may be compiled."""
         return self.decoder
 
     def _compiled(self, *, goes_on: bool) -> dict[str, Function]:
-        """A step whose decoder is compiled, where its training is long enough; copies go on with what is compiled."""
+        """A step with a compiled decoder, if the training is long enough; copies reuse the compiled code."""
         steps = round(self.options.max_epochs * self.steps_per_epoch)
         if self.engine.device.type != "cuda" or not worth_compiling(steps):
             return {}
@@ -224,11 +224,11 @@ class DecoderTraining:
 
     @property
     def final(self) -> nn.Module:
-        """The decoder to use: the average where there is one."""
+        """The decoder to use: the weight average if there is one."""
         return self.average.module if self.average else self.decoder
 
     def copied(self) -> Self:
-        """A copy that goes on by itself, with an average."""
+        """A copy that trains independently, with a weight average."""
         decoder = copy.deepcopy(self.decoder)
         other = type(self)(self.material, decoder, engine=self.engine, ema_decay=self.options.ema_decay)
         other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
@@ -255,7 +255,7 @@ class DecoderTraining:
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
-        """MSE, and the loss the decoder was trained on, of the attacker's validation images."""
+        """MSE and training loss on the attacker's validation images."""
         decoder, material = self.final.eval(), self.material
         parts = zip(material.held_z.split(500), material.held_x.split(500), strict=True)
         scores = torch.cat([self._scores(decoder(z), x) for z, x in parts], 1).mean(1)

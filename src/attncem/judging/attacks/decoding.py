@@ -1,4 +1,4 @@
-"""What attacks with a decoder share once it is learned: to recover images, and to be written down."""
+"""What attacks with a decoder share after training: reconstruction, saving and loading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 class DecodingAttack(Attack):
-    """Recovers images by a decoder of standardised releases; how it is learned is the subclass's."""
+    """Recovers images by a decoder of standardised releases; subclasses train the decoder."""
 
     _decoder: nn.Module
     _standardise: Standardiser
@@ -22,11 +22,11 @@ class DecodingAttack(Attack):
 
     @abstractmethod
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """A decoder like the one that gave this state; its weights are laid over it."""
+        """An untrained decoder of the architecture that gave this state; `load` copies the weights into it."""
 
     @property
     def decoder(self) -> nn.Module:
-        """The decoder that was learned."""
+        """The trained decoder."""
         return self._decoder
 
     @torch.no_grad()
@@ -36,13 +36,13 @@ class DecodingAttack(Attack):
         return images
 
     def state(self) -> State:
-        """The decoder's weights, and how releases are standardised."""
+        """The decoder's weights and the standardiser of releases."""
         own = {f"decoder.{name}": tensor for name, tensor in self._decoder.state_dict().items()}
         shape = torch.tensor(self._image_shape)
         return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
 
     def load(self, state: State) -> None:
-        """A decoder of the same form with these weights."""
+        """Build a decoder of the same architecture with these weights."""
         mean, image_shape = state["mean"], tuple(state["image_shape"].tolist())
         with torch.random.fork_rng(devices=[]):
             decoder = self.blank(tuple(mean.shape), image_shape, state)

@@ -1,4 +1,4 @@
-"""A family of decoders: how the error falls with the decoder's width and with the number of own images."""
+"""A family of decoders: how the error falls with the decoder's width and with the number of the attacker's images."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from attncem.records.findings import Finding, finding
 from attncem.training.engine import Engine, seeded
 
 MORE_IMAGES = 0.05
-"""Part of the error that twice the own images may take away before the attack is called short of them."""
+"""An attack lacks images if twice the images would lower its error by more than this share."""
 MORE_WIDTH = 0.02
-"""The same for twice the width."""
+"""The same limit for twice the width."""
 
 
 class FamilyAttack(DecodingAttack):
-    """Global decoders of several widths, each on several parts of the own images; the best one recovers.
+    """Global decoders of several widths, each trained on several parts of the attacker's images; the best one is used.
 
-    All are judged on the same own held-out images, of which none of them learns, and parts are nested. The curve tells
-    what the error would do with more of either: where it still falls steeply, the strongest attack was not among them.
+    All are validated on the same held-out images, from which none of them learns, and the parts are nested. The curve
+    shows how the error would change with more images or more width: where it still falls steeply, the strongest attack
+    was not among them.
     """
 
     options_type = FamilyOptions
@@ -58,7 +59,7 @@ class FamilyAttack(DecodingAttack):
         self.verdict = replace(best.verdict, reliable=not self.findings, family=points, chosen=told)
 
     def _member(self, material: PartMaterial, width: int) -> Converged[DecoderTraining]:
-        """A decoder of this width, learned from these images until it converges."""
+        """A decoder of this width, trained on these images until it converges."""
         shapes = tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])
         with seeded(material.device, material.seed, "family"):
             decoder = Engine(material.device).place(GlobalDecoder(*shapes, width=width))  # type: ignore[arg-type]
@@ -72,7 +73,7 @@ class FamilyAttack(DecodingAttack):
             )
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """A decoder of the width that was chosen."""
+        """A decoder of the chosen width."""
         self._width = int(state["width"])
         return GlobalDecoder(feature_shape, image_shape, width=self._width)  # type: ignore[arg-type]
 
@@ -82,7 +83,7 @@ class FamilyAttack(DecodingAttack):
 
 
 class PartMaterial(Material):
-    """A part of the own images to learn from; the images held out are the same for every part."""
+    """Training on a part of the attacker's images; the held-out images are the same for every part."""
 
     def __init__(self, oracle: Oracle, options: DecoderOptions, seed: int, fraction: float) -> None:
         self._fraction = fraction
@@ -94,7 +95,7 @@ class PartMaterial(Material):
 
 
 def doubts(points: Sequence[FamilyPoint], best: FamilyPoint) -> list[Finding]:
-    """Whether more images or more width would still have helped: by the last two points of either curve."""
+    """Findings where more images or more width would have helped, by the last two points of either curve."""
     images = [(float(point.images), point.validation_error) for point in points if point.width == best.width]
     most = max(point.images for point in points)
     widths = [(float(point.width), point.validation_error) for point in points if point.images == most]
@@ -107,7 +108,7 @@ def doubts(points: Sequence[FamilyPoint], best: FamilyPoint) -> list[Finding]:
 
 
 def gain_of_doubling(curve: Sequence[tuple[float, float]]) -> float:
-    """The part of the error that a doubling takes away, by the power law through the last two points; 0 before two."""
+    """Share of the error that a doubling removes, by the power law through the last two points; else 0."""
     errors = dict(sorted(curve))
     if len(errors) < 2:
         return 0.0

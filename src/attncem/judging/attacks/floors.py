@@ -1,6 +1,6 @@
-"""Blind floors, which look at nothing or at the predicted label, and the nearest own image, which looks at the release.
+"""Blind floors, which see nothing or the predicted label, and the nearest own image, which sees the release.
 
-A reconstruction is worth something only where it beats the floors.
+A reconstruction is worth something only if it beats the floors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _BATCH = 1000
 
 
 class _Floor(Attack):
-    """What floors share: what they learn takes time for each own image, what they answer none."""
+    """Base class of floors: fitting takes time for each of the attacker's images, reconstruction takes none."""
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds:
-        """From the time for a few images."""
+        """From the time of fitting on a few images."""
         few = max(1, trial.num_auxiliary)
         return timed(lambda: self.fit(trial, seed=0)).times(max(1.0, own / few))
 
@@ -68,7 +68,7 @@ class ClassMeanFloor(_Floor):
     sees = "label"
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Average the attacker's images class by class; a class it has none of gets the overall mean."""
+        """Average the attacker's images class by class; a class without images gets the overall mean."""
         own = OwnImages(oracle)
         count = torch.bincount(own.y, minlength=oracle.num_classes).view(-1, 1, 1, 1)
         total = torch.zeros(len(count), *own.x.shape[1:], dtype=torch.float64, device=oracle.device)
@@ -79,7 +79,7 @@ class ClassMeanFloor(_Floor):
         self._oracle = oracle
 
     def reconstruct(self, released: Tensor) -> Tensor:
-        """The mean of the predicted class; the mean of all where no server half is known."""
+        """The mean of the predicted class; the overall mean if the server half is not available."""
         if not self._oracle.has_server:
             return self._mean.expand(len(released), *self._mean.shape)
         return self._means[self._oracle.predict(released).argmax(1)]
@@ -92,7 +92,7 @@ class NearestNeighbour(Attack):
     options: NearestNeighbourOptions
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Store a key for each own image: the mean of a few releases."""
+        """Store a key for each of the attacker's images: the mean of a few releases."""
         own = OwnImages(oracle)
         self._x = own.x
         noise = make_generator(own.x.device, seed, "nearest")

@@ -1,4 +1,4 @@
-"""A flow decoder: not one image for a release but samples of all that may have been, and their mean."""
+"""A flow decoder: it samples the plausible images of a release, and gives their mean."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from attncem.training.capture import Function
 from attncem.training.engine import Engine, seeded, set_rate
 
 _MEAN_SHARE = 0.25
-"""Part of a batch that learns the mean alone, at time 0."""
+"""Share of a batch that trains the mean only, at time 0."""
 _SMALLEST = 1e-4
-"""Least deviation around the mean, in pixel values: without any error there is nothing to scale by."""
+"""Smallest deviation around the mean, in pixel values; a deviation of 0 would leave no scale."""
 
 
 _STARTS = 512
-"""Noises that samples start from; which of them is decided by the release."""
+"""Number of noises that samples start from; the release selects which ones."""
 
 
 class FlowAttack(DecodingAttack):
     """A decoder that sees the whole feature gives the mean; a conditional flow around it gives samples of p(x | z).
 
-    `reconstruct` is the mean of the flow in one step (`FlowDecoder`), or the decoder's where own held-out images say
-    that this is better. By the law of total variance the spread of exact samples is, on average, the error of the
-    exact mean: the two are set beside each other in the row. Samples start from noises that the release
-    chooses by its bits, so that each image depends on its own release alone, and different images draw differently.
+    `reconstruct` is the mean of the flow in one step (`FlowDecoder`), or the decoder's mean where that is better on
+    held-out images. By the law of total variance the spread of exact samples is, on average, the error of the exact
+    mean; the row shows both for comparison. Samples start from noises that the bits of the release select, so that each
+    image depends on its own release alone, and different images draw different noises.
     """
 
     options_type = FlowOptions
@@ -47,7 +47,7 @@ class FlowAttack(DecodingAttack):
     _decoder: FlowDecoder
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Learn the mean, then the flow around it, each with doubling budgets and on the same own images."""
+        """Learn the mean, then the flow around it, each with doubling budgets and on the same images."""
         options = shared_options(self.options, mirror=True)
         mean = DecoderAttack(options, progress=self.progress)
         mean.fit(oracle, seed=seed)
@@ -66,7 +66,7 @@ class FlowAttack(DecodingAttack):
         self.verdict = replace(done.verdict, reliable=not self.findings, chosen=refined)
 
     def _around(self, mean: DecoderAttack, material: Material, seed: int) -> FlowDecoder:
-        """The untrained flow, its scale the deviation of own held-out images from the mean."""
+        """The untrained flow; its scale is the deviation of held-out images from the mean."""
         shapes = tuple(material.held_z.shape[1:]), tuple(material.x.shape[1:])
         with seeded(material.device, seed, "flow init"):
             flow = FlowDecoder(mean.decoder, self._network(*shapes))
@@ -80,7 +80,7 @@ class FlowAttack(DecodingAttack):
 
     @torch.no_grad()
     def samples(self, released: Tensor) -> Tensor:
-        """Images that may have been, [samples, B, …]."""
+        """Plausible images, [samples, B, …]."""
         z, draws = self._standardise(released), make_generator(released.device, self._seed, "flow samples")
         noise = torch.randn(_STARTS, *self._image_shape, generator=draws, device=z.device)
         first = _mark(released) * self.options.samples
@@ -88,7 +88,7 @@ class FlowAttack(DecodingAttack):
         return torch.stack([self._decoder.sample(z, start, self.options.steps) for start in starts])
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """The same networks untrained."""
+        """The same networks, untrained."""
         mean = GlobalDecoder(feature_shape, image_shape)  # type: ignore[arg-type]
         return FlowDecoder(mean, self._network(feature_shape, image_shape))
 
@@ -103,12 +103,12 @@ class FlowAttack(DecodingAttack):
 
 
 def _mark(released: Tensor) -> Tensor:
-    """A number of each release alone, [B]: the sum of its bits taken as integers, which no order of adding changes."""
+    """A number for each release alone, [B]: the sum of its bits as integers, which does not depend on the order."""
     return released.float().contiguous().view(torch.int32).flatten(1).sum(1) % _STARTS
 
 
 class FlowMaterial(Material):
-    """What the flow learns from: releases and images, and times and noise from a stream of their own."""
+    """Training data of the flow: releases and images, with times and noise from a separate stream."""
 
     def __init__(self, oracle: Oracle, options: DecoderOptions, seed: int) -> None:
         super().__init__(oracle, options, seed)
@@ -116,7 +116,7 @@ class FlowMaterial(Material):
         self.held_draws = self.drawn(self.held_x)
 
     def drawn(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Times, 0 for a part of the images, and noise, none where the time is 0."""
+        """Times, which are 0 for a part of the images, and noise, which is zero where the time is 0."""
         time = torch.rand(len(x), generator=self._draws, device=x.device)
         time = ((time - _MEAN_SHARE) / (1 - _MEAN_SHARE)).clamp_min(0)
         noise = torch.randn(x.shape, generator=self._draws, device=x.device)
@@ -124,7 +124,7 @@ class FlowMaterial(Material):
 
 
 class FlowTraining(DecoderTraining):
-    """A flow in training; copies go on with the same streams."""
+    """A flow in training; copies continue with the same streams."""
 
     material: FlowMaterial
 
@@ -154,7 +154,7 @@ class FlowTraining(DecoderTraining):
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
-        """MSE of the flow's mean, and what the flow was trained on, of the attacker's validation images."""
+        """MSE of the flow's mean, and the training loss of the flow, on the attacker's validation images."""
         flow, material = self.flow.eval(), self.material
         whole = (material.held_z, material.held_x, *material.held_draws)
         parts = zip(*(tensor.split(500) for tensor in whole), strict=True)
@@ -163,13 +163,13 @@ class FlowTraining(DecoderTraining):
 
     @torch.no_grad()
     def gains_by_refining(self) -> bool:
-        """Whether the flow's own mean is nearer to the attacker's validation images than the decoder's."""
+        """Whether the flow's mean is closer to the attacker's validation images than the decoder's."""
         error, _ = self.validate()
         return error < held_error(self.flow.mean, self.material)
 
 
 @torch.no_grad()
 def held_error(decoder: nn.Module, material: Material) -> float:
-    """MSE of the attacker's validation images."""
+    """MSE on the attacker's validation images."""
     parts = zip(material.held_z.split(500), material.held_x.split(500), strict=True)
     return float(torch.cat([mse(decoder(z), x) for z, x in parts]).mean())

@@ -1,4 +1,4 @@
-"""How long an attack will take on this machine: from trials on a few images, or from sizes and measured rates."""
+"""Forecasts of an attack's run time on this machine: from trials on a few images, or from sizes and measured rates."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from dataclasses import dataclass
 import torch
 
 _TRIAL = 0.1
-"""Seconds for which a trial is repeated at most."""
+"""Time limit in seconds for the repeats of a trial."""
 _REPEATS = 20
 _FIRST = 0.7
-"""A first run is slower than later ones, by no more than this part leaves."""
+"""A first run is slower than later ones: a later run takes at least this share of its time."""
 _SIDE = 384
-"""Side of the matrices by which rates are measured: their product leaves the processor's smaller caches."""
+"""Side of the matrices that measure rates: their product exceeds the processor's smaller caches."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """A duration that is not known exactly."""
+    """A duration between `least` and `most` seconds."""
 
     least: float = 0.0
     most: float = 0.0
 
     def __add__(self, other: Seconds) -> Seconds:
-        """One after the other."""
+        """The duration of both, one after the other."""
         return Seconds(self.least + other.least, self.most + other.most)
 
     def times(self, least: float, most: float | None = None) -> Seconds:
-        """So many times, or so many at least and at most."""
+        """The duration of `least` repeats, or of `least` to `most` repeats."""
         return Seconds(self.least * least, self.most * (least if most is None else most))
 
 
 def timed(action: Callable[[], object]) -> Seconds:
-    """One run of an action, after one that warms up: the fastest of some, and their upper quartile.
+    """Duration of one run of an action after a warm-up run: from the fastest of several runs to their upper quartile.
 
-    One that was disturbed must not count for all that follow. Of a long action the first run is all there is.
+    A single disturbed run must not distort the forecast. A long action runs once, without repeats.
     """
     first = _once(action)
     if first > _TRIAL:
@@ -55,13 +55,13 @@ def _once(action: Callable[[], object]) -> float:
 
 
 def products(operations: float, like: torch.Tensor) -> Seconds:
-    """So many multiplications and additions in products of matrices with numbers as these."""
+    """Time of this number of multiplications and additions in matrix products of the dtype and device of `like`."""
     square = torch.ones(_SIDE, _SIDE, dtype=like.dtype, device=like.device)
     return timed(lambda: square @ square).times(operations / (2 * _SIDE**3))
 
 
 def eigenvectors(side: int, like: torch.Tensor) -> Seconds:
-    """Of one symmetric matrix with numbers as these; large ones from a small one, by the cube of the side."""
+    """Time to decompose one symmetric matrix of the dtype and device of `like`; large ones by the cube of the side."""
     tried = min(side, _SIDE)
     matrix = torch.rand(tried, tried, dtype=like.dtype, device=like.device, generator=torch.Generator().manual_seed(0))
     found = timed(lambda: torch.linalg.eigh(matrix + matrix.T))

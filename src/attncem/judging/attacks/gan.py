@@ -1,4 +1,4 @@
-"""The baseline's “GAN attack”: its decoder, trained on against a critic that tells its images from real ones."""
+"""The baseline's “GAN attack”: its decoder, trained further against a critic of real and decoded images."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from attncem.training.engine import Engine, Trainable, adam, seeded, set_rate
 
 _BETAS = (0.5, 0.999)
 _LENGTH = 300
-"""Epochs over which the cosine of the rates would come to 0; trainings end long before."""
+"""Epochs after which the cosine of the rates would reach 0; trainings end long before."""
 
 
 class GanAttack(DecodingAttack):
     """The published decoder as the generator of a WGAN-GP; no latent vector is searched.
 
-    It starts as `published` ends. The critic takes a step at every batch, the generator at every `critic_steps`-th, on
-    −D(G(z)) + `mse_weight` · MSE; both by Adam(0.5, 0.999). Its budget is given: it makes no audit unreliable.
+    It starts from the result of `published`. The critic takes a step at every batch, the generator at every
+    `critic_steps`-th, on −D(G(z)) + `mse_weight` · MSE; both use Adam(0.5, 0.999). Its budget is fixed, so it never
+    makes an audit unreliable.
     """
 
     options_type = GanOptions
     options: GanOptions
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """The published training, then the critic's."""
+        """Train as published, then against the critic."""
         epochs, batch_size = self.options.decoder_epochs, self.options.decoder_batch_size
         start = PublishedAttack(progress=self.progress, epochs=epochs, batch_size=batch_size)
         start.fit(oracle, seed=seed)
@@ -57,12 +58,12 @@ class GanAttack(DecodingAttack):
         self.progress(self.options.name, epochs, self.options.epochs, {})
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """The same decoder untrained."""
+        """The same decoder, untrained."""
         return PublishedDecoder(feature_shape, image_shape)  # type: ignore[arg-type]
 
 
 class Game:
-    """Generator and critic in training: on a GPU the steps of both are captured."""
+    """Generator and critic in training; on a GPU the steps of both are captured."""
 
     def __init__(self, material: Material, generator: nn.Module, options: GanOptions) -> None:
         self.material, self.generator, self.options = material, generator, options
@@ -85,7 +86,7 @@ class Game:
         return Step(function, state=state.tensors, watched=list(moved.parameters()), record=captured)
 
     def step(self, rate: float) -> None:
-        """The critic's step on the next batch, at this part of its rate, and every so often the generator's."""
+        """One critic step on the next batch, at this share of its rate; a generator step at every `critic_steps`-th."""
         self.generator.train()
         set_rate(self.of_critic, rate * self.options.critic_lr)
         set_rate(self.of_generator, rate * self.options.lr)
@@ -107,7 +108,7 @@ class Game:
         made = self.generator(released)
         loss = self.options.mse_weight * F.mse_loss(made, x) - self.critic(made).mean()
         self.engine.descend(loss, [self.of_generator])
-        self.of_critic.zero_grad(set_to_none=True)  # it took part, and learns nothing from this
+        self.of_critic.zero_grad(set_to_none=True)  # the critic must not learn from these gradients
 
 
 def gradient_penalty(critic: nn.Module, images: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Deep image prior: the release is explained by the image of an untrained convolutional network, one for each image.
+"""Deep image prior: an untrained convolutional network, one for each image, is fitted to explain the release.
 
-x̂ = g_θ(u) with θ = argmin ½ mean_d (seen_d(g_θ(u)) − released_d)² / s_d², by Adam from random θ, u fixed. Nothing of
-other images is in θ: that g is convolutional and comes from coarse to fine is all the prior there is, so the descent
-must stop before the image follows the noise: an image stays as it is once its misfit has come down to that of the
-noise alone; s_d is as in `optimisation`, and without noise it never stays. The number of steps is chosen on own images.
+x̂ = g_θ(u) with θ = argmin ½ mean_d (seen_d(g_θ(u)) − released_d)² / s_d², by Adam from random θ, u fixed. θ contains
+nothing of other images: the only prior is that g is convolutional and goes from coarse to fine. The descent must stop
+before the image follows the noise: an image is frozen once its misfit has fallen to that of the noise alone. s_d is as
+in `optimisation`; without noise no image is frozen. The number of steps is chosen on the attacker's images.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from attncem.records.findings import finding
 from attncem.records.metrics import mse
 
 _TOGETHER = 25
-"""Images that are descended together, filled up where there are fewer: so none depends on how many there are."""
+"""Images in one descent. Smaller batches are filled up, so that no result depends on the number of images."""
 _HELD = 0.2
-"""Largest part of the own images that is held out."""
+"""Largest share of the attacker's images that is held out."""
 _TELL_EVERY = 20
 Told = Callable[[int], None]
 
 
 class ImagePriorAttack(Attack):
-    """Fits a network to each release; `steps` is what own images chose."""
+    """Fits a network to each release; `steps` is chosen on the attacker's images."""
 
     options_type = ImagePriorOptions
     options: ImagePriorOptions
@@ -43,7 +43,7 @@ class ImagePriorAttack(Attack):
     steps: int
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Measure the noise, and choose the number of steps on own images."""
+        """Measure the noise, and choose the number of steps on the attacker's images."""
         own, options = OwnImages(oracle), self.options
         fraction = min(_HELD, options.tuning_images / len(own.x))
         known, held = divide(len(own.x), fraction, derive_seed(seed, "image prior split"), own.x.device)
@@ -62,7 +62,7 @@ class ImagePriorAttack(Attack):
         return torch.cat([images for (images,) in found])
 
     def _choose(self, x: Tensor, released: Tensor) -> None:
-        """Doubled numbers of steps along one descent; the one with the lowest MSE is kept."""
+        """Try doubled numbers of steps along one descent, and keep the number with the lowest MSE."""
         budgets = doubled(self.options.steps, self.options.max_steps)
         parts = [self._descend(part, budgets, lambda _: None) for part in released.split(_TOGETHER)]
         errors = [float(mse(torch.cat(images), x).mean()) for images in zip(*parts, strict=True)]
@@ -97,9 +97,9 @@ class ImagePriorAttack(Attack):
         return found
 
     def _misfit(self, images: Tensor, target: Tensor, noise: torch.Generator) -> Tensor:
-        """Mean square over the noise's, [B]."""
+        """Mean squared residual in units of the noise variance, [B]."""
         off = [(seen - target).square() / self._uncertainty for seen in self._view(images, noise)]
-        tied = 0 * images.flatten(1).sum(1)  # an encoder may ignore its input: then the gradient is zero
+        tied = 0 * images.flatten(1).sum(1)  # an encoder may ignore its input: the gradient is then zero
         return torch.stack([each.flatten(1).mean(1) for each in off]).mean(0) + tied
 
     def _teller(self, part: int, parts: int) -> Told:
@@ -111,7 +111,7 @@ class ImagePriorAttack(Attack):
 
 
 class Net:
-    """Untrained networks beside each other, from coarse to fine, as grouped convolutions; all begin alike."""
+    """Untrained networks, from coarse to fine, in parallel as grouped convolutions; all start with equal weights."""
 
     def __init__(self, image_shape: tuple[int, ...], width: int, device: torch.device, seed: int) -> None:
         channels, height, w = image_shape

@@ -1,4 +1,4 @@
-"""A decoder that knows the client's front end: what a client takes out is no secret, and a copy of it can be used."""
+"""A decoder that uses a copy of the client's front end: the part of an image that a client removes is no secret."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from attncem.training.engine import seeded
 
 
 class InformedAttack(ConvergingDecoder):
-    """`InformedDecoder`, trained as `decoder` is for the image, and a little for the picture that the encoder has seen.
+    """`InformedDecoder`, trained as `decoder` is, with a second target of small weight.
 
-    Of a client that takes nothing out that picture is the image itself.
+    The second target is the picture that the encoder sees. If the client removes nothing, it is the image itself.
     """
 
     options_type = InformedOptions
@@ -32,7 +32,7 @@ class InformedAttack(ConvergingDecoder):
     stage = "informed"
 
     def training_options(self) -> DecoderOptions:
-        """Those that it shares with `decoder`."""
+        """The options that it shares with `decoder`."""
         return shared_options(self.options)
 
     def begin(self, oracle: Oracle, options: DecoderOptions, seed: int) -> InformedTraining:
@@ -47,13 +47,13 @@ class InformedAttack(ConvergingDecoder):
         return _decoder(feature_shape, image_shape, self._front_end)
 
     def state(self) -> State:
-        """The decoder's weights, and the front end in words."""
+        """The decoder's weights, and the encoded description of the front end."""
         facts = None if self._front_end is None else described(self._front_end)
         return {**super().state(), "front_end": torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)}
 
 
 class InformedMaterial(Material):
-    """The same, with the front end, and the weight of the picture that it leaves."""
+    """Training data with the front end, and the weight of the picture that the front end leaves."""
 
     def __init__(
         self, oracle: Oracle, options: DecoderOptions, seed: int, front_end: FrontEnd | None, picture: float
@@ -74,7 +74,7 @@ class InformedTraining(DecoderTraining):
 
     @property
     def function(self) -> Function:
-        """The image, and the picture that the encoder has seen."""
+        """The image, and the picture that the encoder sees."""
         return cast(InformedDecoder, self.decoder).both
 
     def _loss(self, decode: Function, released: Tensor, target: Tensor) -> Tensor:

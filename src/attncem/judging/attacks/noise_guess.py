@@ -1,14 +1,14 @@
-"""Guessing the noise: where torch's generator drew it from one of 2³² seeds, the seeds are tried against a release.
+"""Guesses the noise: if torch's generator drew it from one of 2³² seeds, the attack tries the seeds against a release.
 
-Noise of scheme 0 seeds torch's CPU generator by an HMAC of the pixels. Neither key nor pixels are needed to undo that:
-the generator takes 32 bits of its seed, so that there are no more than 2³² draws n. The right one leaves a clean
-feature, r − σ n = z. Each seed is judged by
+Noise of scheme 0 seeds torch's CPU generator by an HMAC of the pixels. Undoing it needs neither the key nor the pixels:
+the generator uses 32 bits of its seed, so there are at most 2³² draws n. The right one leaves a clean feature,
+r − σ n = z. Each seed is scored by
 
 LLR = log N(r − σ n; μ, Σ) − log N(r; μ, Σ + σ² I),
 
-μ and Σ being those of clean features of own images. For a wrong seed E[exp LLR] = 1, so that among all 2³² one passes
-log 2³² + 10 with a chance below e⁻¹⁰ an image, as far as features are Gaussian. A release whose noise is found is read
-as a clean one, every other one as it came.
+with μ and Σ of the clean features of the attacker's images. For a wrong seed E[exp LLR] = 1, so the probability that
+any of all 2³² passes log 2³² + 10 is below e⁻¹⁰ per image, as far as features are Gaussian. A release whose noise is
+recovered is read as a clean one, every other one as it arrived.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from attncem.records.audit import Verdict
 from attncem.records.findings import finding
 
 ALL = 2**32
-"""Seeds that torch's CPU generator tells apart."""
+"""Number of seeds that torch's CPU generator distinguishes."""
 _MARGIN = math.log(ALL) + 10
 _FEWEST, _MOST = 16, 224
-"""Numbers of a draw that are compared: whole blocks of 16, all from the generator's first state."""
+"""Fewest and most numbers of a draw that are compared: whole blocks of 16, all from the generator's first state."""
 _BLUR = 0.1
-"""Part of σ by which a clean feature may be off what own images show, in every direction."""
+"""Share of σ by which a clean feature may deviate from the attacker's images, in every direction."""
 _AT_ONCE = {"cuda": 1 << 20}
-"""Seeds that are tried together, by kind of device: what its launches are worth. Elsewhere fewer, for the cache."""
+"""Seeds tried in one batch, by kind of device: large where a launch is expensive. Elsewhere fewer, to fit the cache."""
 _ELSEWHERE = 1 << 14
 _SHIFT = 397
 _LOW = 0xFFFFFFFF
 
 
 class NoiseGuessAttack(Attack):
-    """Ridge on the clean feature where the noise is guessed, on the release where it is not."""
+    """Ridge on the clean feature if the noise is guessed, else on the release."""
 
     options_type = NoiseGuessOptions
     options: NoiseGuessOptions
     needs = frozenset({"images", "encoder", "channel", "generator"})
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Learn to read releases with and without noise, and what clean features look like."""
+        """Learn ridges with and without noise, and the distribution of clean features."""
         oracle.require("generator")
         std = additive_std(oracle.channel())
         self._noisy, self._clean = RidgeAttack(progress=self.progress), RidgeAttack(progress=self.progress)
@@ -68,7 +68,7 @@ class NoiseGuessAttack(Attack):
 
     @torch.no_grad()
     def reconstruct(self, released: Tensor) -> Tensor:
-        """Images from clean features where these were found."""
+        """Images from clean features where the search succeeded, else from releases."""
         images = self._noisy.reconstruct(released)
         if self._search is None:
             return images
@@ -84,7 +84,7 @@ class NoiseGuessAttack(Attack):
 
 
 def additive_std(channel: object) -> float:
-    """σ of a channel whose one draw is Gaussian noise; NotApplicable for others, whose draws are not compared here."""
+    """σ of a channel whose only draw is Gaussian noise; NotApplicable for others, whose draws are not compared here."""
     stages = list(channel.single_stages()) if isinstance(channel, Channel) else []
     if len(stages) != 1 or type(stages[0]) is not GaussianChannel:
         raise NotApplicable(written("noise_guess.gaussian_alone"))
@@ -106,7 +106,7 @@ class Search:
         self._constant = (torch.logdet(noisy) - torch.logdet(covariance)) / 2
 
     def __call__(self, released: Tensor, seeds: int, tell: Any) -> tuple[Tensor, Tensor]:
-        """Whether a seed explains each release, and the best one."""
+        """Whether a seed explains each release, and the best seed."""
         off = released[:, : self._count].double() - self._mean
         best = torch.full((len(off),), -math.inf, device=off.device, dtype=torch.float64)
         which = torch.zeros(len(off), device=off.device, dtype=torch.int64)
@@ -124,14 +124,14 @@ class Search:
 
 
 def _square(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Of each row v, v' M v."""
+    """The quadratic form v' M v of each row v."""
     return ((rows @ matrix) * rows).sum(1)
 
 
 def comparable(features: int) -> int:
-    """How many of a draw's first numbers depend on nothing behind them; NotApplicable where these are too few.
+    """How many of a draw's first numbers do not depend on later ones; NotApplicable if they are too few.
 
-    Torch draws blocks of 16; where they do not come out even, the last 16 numbers are drawn anew.
+    Torch draws blocks of 16; if the count is no multiple of 16, torch draws the last 16 numbers again.
     """
     whole = features if features % _FEWEST == 0 else (features - _FEWEST) // _FEWEST * _FEWEST
     if whole < _FEWEST:

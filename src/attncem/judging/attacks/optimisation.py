@@ -1,13 +1,13 @@
-"""White-box inversion: the image that explains a release best, found by gradient through the encoder.
+"""White-box inversion: the image that explains a release best, by gradient descent through the encoder.
 
 x̂ = argmin over x in [0, 1] of ½ Σ_d (seen_d(x) − released_d)² / s_d² + λ TV(x) + ½ π ‖x − start‖² / v
 
-seen(x) is what the channel makes of the features before its last additive noise. s_d² is the mean square of what own
-releases are off by, which is σ²/k for the mean of k releases through additive noise, and the square of a tenth of the
-feature's own deviation, so that without noise the squared error has a finite weight. v is the start's error on own
-images: the pull is a prior, without which the image follows the noise. λ, π and the number of steps are chosen by the
-MSE on own images that the start has not learned from; of the restarts, each image keeps the one with the lowest
-objective.
+seen(x) is the output of the channel before its last additive noise. s_d² is the sum of two terms: the mean squared
+residual of the attacker's own releases, which is σ²/k for the mean of k releases through additive noise, and the square
+of a tenth of the feature's own deviation, so that the squared error has a finite weight without noise. v is the start's
+error on the attacker's images: the pull is a prior, without which the image follows the noise. λ, π and the number of
+steps are chosen by the MSE on images of the attacker from which the start has not learned; each image keeps the restart
+with the lowest objective.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from attncem.records.metrics import mse
 from attncem.training.engine import seeded
 
 _BATCH, _PIXELS = 250, 4_000_000
-"""Images that descend together: as many on a CPU, and on a GPU as have so many values."""
+"""Images in one descent: `_BATCH` on a CPU; on a GPU as many as have `_PIXELS` values."""
 _HELD = 0.2
-"""Largest part of the own images that is held out."""
+"""Largest share of the attacker's images that is held out."""
 BLUR = 0.1
-"""Part of a feature's deviation that counts as noise even where there is none."""
+"""Share of a feature's deviation that counts as noise even without noise."""
 _ROUNDING = 1 / (12 * 255**2)
-"""MSE of rounding to 8 bits: below it nothing is left to gain."""
+"""MSE of rounding to 8 bits: a lower error is no further gain."""
 _CORNER = 1e-3
-"""Where the total variation goes over from squared to absolute differences of pixels."""
+"""Difference of pixels at which the total variation changes from squared to absolute."""
 _DISTURBANCE = 0.2
-"""Deviation of the noise that further restarts add to the start."""
+"""Standard deviation of the noise that further restarts add to the start."""
 _KEPT = 4
-"""Of the pairs of weights, one in so many is tried again with more steps."""
+"""One in `_KEPT` pairs of weights is tried again with more steps."""
 _WORTH = 1e-3
-"""Part of the error that more steps must take away to be taken for every image."""
+"""Share of the error that more steps must remove to be used for every image."""
 _MOST_COPIES = 16
-"""Releases of an image that one draw averages at most."""
+"""Largest number of releases of an image that one draw averages."""
 _TELL_EVERY = 20
 Told = Callable[[int], None]
 
@@ -72,7 +72,7 @@ class Weights:
 
 
 class OptimisationAttack(Attack):
-    """Descends from the attacker's own reconstruction; `chosen` and `steps` are what own images chose."""
+    """Descends from the attacker's own reconstruction; `chosen` and `steps` are chosen on the attacker's images."""
 
     options_type = OptimisationOptions
     options: OptimisationOptions
@@ -82,7 +82,7 @@ class OptimisationAttack(Attack):
     steps: int
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Learn the start, measure the noise, and choose weights and steps on own images."""
+        """Learn the start, measure the noise, and choose weights and steps on the attacker's images."""
         own = OwnImages(oracle)
         self._batch = _batch(own.x)
         fraction = min(_HELD, self.options.tuning_images / len(own.x))
@@ -96,7 +96,7 @@ class OptimisationAttack(Attack):
         self._choose(x, seen, centre)
 
     def forecast(self, trial: Oracle, own: int, images: int) -> Seconds | None:
-        """From the time of the start, and of one step of a few images: two numbers of steps at least, or all."""
+        """From the time of the start and of one step on a few images: at least two numbers of steps, at most all."""
         start = _start_attack(self.options, self.progress).forecast(trial, own, images)
         steps = doubled(self.options.steps, self.options.max_steps)
         held = max(1, round(own * min(_HELD, self.options.tuning_images / own)))
@@ -107,7 +107,7 @@ class OptimisationAttack(Attack):
         return None if start is None else start + self._step(trial).times(least, most)
 
     def _step(self, trial: Oracle) -> Seconds:
-        """One step of one image, tried on a batch."""
+        """Time of one step for one image, measured on a batch."""
         own, _ = trial.auxiliary_in_parts()
         index = torch.arange(min(_batch(own), len(own)), device=trial.device)
         x, released, ones = own[index], trial.release_auxiliary(index), torch.ones(len(index))
@@ -132,12 +132,12 @@ class OptimisationAttack(Attack):
             best, least = torch.where(better[:, None, None, None], images, best), torch.where(better, value, least)
         return best
 
-    # what own held-out images choose
+    # choices made on held-out images
 
     def _choose(self, x: Tensor, released: Tensor, centre: Tensor) -> None:
-        """Weights for doubled numbers of steps, until doubling gains little; the best are kept.
+        """Choose weights for doubled numbers of steps, until a doubling gains little; the best are kept.
 
-        More steps than the first number are tried with the better weights alone, and kept where they are worth it.
+        Larger numbers of steps are tried with the better weights only, and kept if they lower the error enough.
         """
         pairs = [Weights(*pair) for pair in itertools.product(self.options.smoothness, self.options.pulls)]
         curve, least, gain, reliable = list[BudgetPoint](), math.inf, None, False
@@ -159,7 +159,7 @@ class OptimisationAttack(Attack):
     def _errors(
         self, pairs: list[Weights], x: Tensor, released: Tensor, centre: Tensor, steps: int
     ) -> dict[Weights, float]:
-        """The MSE on these own images by pair of weights; all pairs share batches."""
+        """MSE on these images by pair of weights; all pairs share batches."""
         row = torch.arange(len(x), device=x.device).repeat(len(pairs))
         smoothness, pull = torch.tensor([(pair.smoothness, pair.pull) for pair in pairs], device=x.device).T
         each = smoothness.repeat_interleave(len(x)), pull.repeat_interleave(len(x))
@@ -181,7 +181,7 @@ class OptimisationAttack(Attack):
         return finding("steps_not_enough", gain=100 * gain, **values)
 
     def _teller(self, stage: str, part: int, parts: int, steps: int) -> Told:
-        """Tells how far one of several descents is, and with which weights where they are chosen."""
+        """A progress callback of one of several descents; it also reports the weights once they are chosen."""
         numbers = vars(self.chosen) if stage == "optimisation" else {}
 
         def told(step: int) -> None:
@@ -192,17 +192,17 @@ class OptimisationAttack(Attack):
 
 
 def _batch(x: Images) -> int:
-    """Images that descend together."""
+    """Number of images in one descent."""
     return _BATCH if x.device.type == "cpu" else max(1, min(1000, _PIXELS // x[0].numel()))
 
 
 def _narrowed(pairs: int) -> int:
-    """How many pairs of weights are tried with more steps."""
+    """Number of weight pairs that are tried with more steps."""
     return max(1, pairs // _KEPT)
 
 
 def _gain(before: float, after: float) -> float:
-    """How much of the error a doubling took away."""
+    """Relative decrease of the error by a doubling."""
     return 1 - max(after, _ROUNDING) / max(before, _ROUNDING)
 
 
@@ -211,7 +211,7 @@ def _gain(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class Task:
-    """Releases to explain, with the starts they are pulled to and the weights of each, [B]."""
+    """Releases to explain, the starts that images are pulled to, and the weights of each image, [B]."""
 
     released: Tensor
     centre: Tensor
@@ -219,18 +219,18 @@ class Task:
     pull: Tensor
 
     def split(self, size: int) -> list[Task]:
-        """In parts of at most so many images."""
+        """Parts of at most `size` images."""
         return [Task(*parts) for parts in zip(*(tensor.split(size) for tensor in vars(self).values()), strict=True)]
 
 
 class Objective:
-    """The negative logarithm of the posterior of each image, but for a constant."""
+    """The negative log posterior of each image, up to a constant."""
 
     def __init__(self, view: View, uncertainty: Tensor, variance: float) -> None:
         self.view, self.uncertainty, self.variance = view, uncertainty, variance
 
     def __call__(self, task: Task, images: Tensor, noise: torch.Generator) -> Tensor:
-        """[B]; a gradient passes to the images."""
+        """The objective of each image, [B]; gradients flow to the images."""
         off = [self.view.white(seen - task.released.float()) for seen in self.view(images, noise)]
         misfit = torch.stack([(each.square() / self.uncertainty).flatten(1).sum(1) for each in off]).mean(0)
         pull = (images - task.centre).square().flatten(1).sum(1) / self.variance
@@ -238,12 +238,12 @@ class Objective:
 
     @torch.no_grad()
     def judged(self, task: Task, images: Tensor) -> Tensor:
-        """The same with draws that no step has seen, and that all restarts share."""
+        """The objective with draws that no step has used and that all restarts share."""
         return self(task, images, self.view.generator("judge"))
 
 
 def descend(objective: Objective, task: Task, start: Tensor, steps: int, lr: float, told: Told) -> Tensor:
-    """Adam on the pixels, put back into [0, 1] after every step, at a rate that falls to zero."""
+    """Adam on the pixels, clamped to [0, 1] after every step, with a learning rate that falls to zero."""
     images, noise = start.clone().requires_grad_(), objective.view.generator("steps")
     adam = torch.optim.Adam([images])
     for step in range(steps):
@@ -257,21 +257,21 @@ def descend(objective: Objective, task: Task, start: Tensor, steps: int, lr: flo
 
 
 def total_variation(images: Tensor) -> Tensor:
-    """Sum of the absolute differences of neighbouring pixels, rounded off at zero, [B]."""
+    """Sum of the absolute differences of neighbouring pixels, smoothed at zero, [B]."""
     differences = (images.diff(dim=-2), images.diff(dim=-1))
     return torch.stack([(d.square() + _CORNER**2).sqrt().flatten(1).sum(1) for d in differences]).sum(0)
 
 
-# what the adversary expects to see of an image
+# the adversary's model of a release
 
 
 class View:
-    """Features through the channel, where the adversary knows it, without the additive noise at its end.
+    """Features through the channel, if the adversary knows it, without the additive noise at its end.
 
-    What then still draws (dropout, noise before a quantisation) is drawn anew for every step and averaged over: the
-    same numbers for each image of a batch, so that an image does not depend on the others. A gradient passes as the
-    channel passes it: straight through `quantise` inside its range, through `top_k` where a value is kept. A channel
-    that is not ours is applied as it is, and draws as it likes.
+    The remaining draws (dropout, noise before a quantisation) are repeated for every step and averaged: each image of a
+    batch gets the same numbers, so that an image does not depend on the others. Gradients pass as in the channel:
+    straight through `quantise` inside its range, through `top_k` where a value is kept. A foreign channel is applied
+    unchanged, with its own draws.
     """
 
     def __init__(self, oracle: Oracle, draws: int, seed: int) -> None:
@@ -283,7 +283,7 @@ class View:
         self._copies = min(oracle.threat.releases_per_input, _MOST_COPIES) if draws_on and not repeats else 1
 
     def __call__(self, images: Tensor, noise: torch.Generator) -> list[Tensor]:
-        """What is expected, in one or several draws."""
+        """The expected release, in one or several draws."""
         z = self._encoder(images)
         return [
             mean_of(self._through(z, images, noise) for _ in range(self._copies)).float() for _ in range(self._draws)
@@ -296,11 +296,11 @@ class View:
             return cast(Tensor, self._channel(z))
 
     def generator(self, use: str) -> torch.Generator:
-        """The draws of one use, from the beginning."""
+        """A generator for one use, restarted at the beginning."""
         return make_generator(self._device, self._seed, "optimisation", use)
 
     def white(self, z: Tensor) -> Tensor:
-        """Releases, or differences of them, in coordinates in which the noise at the channel's end is independent."""
+        """Releases, or differences of them, in coordinates where the noise at the channel's end is independent."""
         if not isinstance(self._channel, Channel):
             return z
         *_, last = self._channel.single_stages()
@@ -308,7 +308,7 @@ class View:
 
     @torch.no_grad()
     def uncertainty(self, x: Tensor, released: Tensor) -> Tensor:
-        """s_d² from own images and releases."""
+        """s_d² from images and releases of the attacker."""
         noise, total = self.generator("noise"), torch.zeros_like(released[0], dtype=torch.float32)
         for part, seen in zip(x.split(_BATCH), released.float().split(_BATCH), strict=True):
             total += self.white(self(part, noise)[0] - seen).square().sum(0)
@@ -317,7 +317,7 @@ class View:
 
 
 def quieten(channel: Channel) -> bool:
-    """Take the additive noise at the channel's end away, and let each other draw serve a whole batch.
+    """Remove the additive noise at the channel's end, and share each other draw across a batch.
 
     Returns whether the channel still draws.
     """
@@ -325,7 +325,7 @@ def quieten(channel: Channel) -> bool:
     while stages and isinstance(stages[-1], GaussianChannel | LaplaceChannel):
         last = stages.pop()
         last.noise_std = 0.0
-        if isinstance(last, LocalDPChannel):  # it clips what comes before
+        if isinstance(last, LocalDPChannel):  # it clips its input
             break
     drawing = [stage for stage in stages if isinstance(stage, RandomChannel)]
     for stage in drawing:
@@ -334,15 +334,15 @@ def quieten(channel: Channel) -> bool:
 
 
 def _shared(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same with the numbers of one sample for all."""
+    """The same draw with the numbers of one sample for all samples."""
     return lambda law, z, x, generator: draw(law, z[:1], x, generator).expand_as(z)
 
 
-# where the descent starts
+# the start of the descent
 
 
 class Start:
-    """The attacker's own reconstruction, and the points at which the descents begin."""
+    """The attacker's own reconstruction, and the points where the descents start."""
 
     def __init__(self, options: OptimisationOptions, oracle: Oracle, seed: int, progress: Progress) -> None:
         self._attack = _start_attack(options, progress)
@@ -357,7 +357,7 @@ class Start:
         return self._attack.reconstruct(released).float()
 
     def points(self, centre: Tensor) -> Iterator[Tensor]:
-        """The starts of all images, one restart after the other: the same disturbance for every image."""
+        """The starts of all images, one restart after the other, with the same disturbance for every image."""
         for number, noise in enumerate(self._noise):
             disturbed = noise.expand_as(centre) if self._random else centre + _DISTURBANCE * noise
             yield centre if number == 0 and not self._random else disturbed.clamp(0, 1)

@@ -1,4 +1,4 @@
-"""The baseline's own attack, as it was published: so that its numbers can be set beside ours."""
+"""The baseline's attack as published, so that its numbers can be compared with ours."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from attncem.training.engine import adam, seeded
 
 
 class PublishedAttack(DecodingAttack):
-    """`res_normN8C64`, for 50 epochs of batches of 256: MSE, fresh noise in each, the last epoch's weights.
+    """`res_normN8C64`, for 50 epochs of batches of 256: MSE, fresh noise in each batch, the last epoch's weights.
 
-    Adam with the decay in the gradient, and a rate that falls along a cosine, epoch by epoch. It learns from all own
-    images, and from releases as they are: a defence that shrinks z may fool it, but not `decoder published`. Its
-    budget is given, so it makes no audit unreliable, and beats nothing by duty.
+    Adam with the weight decay in the gradient, and a rate that falls along a cosine, epoch by epoch. It learns from all
+    of the attacker's images, and from releases without standardisation: a defence that shrinks z may fool it, but not
+    `decoder published`. Its budget is fixed, so it never makes an audit unreliable, and it is not required to beat any
+    other method.
     """
 
     options_type = PublishedOptions
     options: PublishedOptions
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Train for the budget that is given and keep the last weights."""
+        """Train for the fixed budget and keep the last weights."""
         material = RawMaterial(oracle, _training_options(self.options), seed)
         with seeded(material.device, seed, "published"):
             training = PublishedTraining(material)
@@ -57,15 +58,15 @@ class PublishedAttack(DecodingAttack):
         options = _training_options(self.options).model_copy(update={"batch_size": batch})
         training = PublishedTraining(RawMaterial(trial, options, seed=0))
         step = timed(lambda: training.step(self.options.lr)).times(batch / min(batch, trial.num_auxiliary))
-        return step.times(own // batch * self.options.epochs + images / batch / 3)  # a step goes through it three times
+        return step.times(own // batch * self.options.epochs + images / batch / 3)  # a step costs three passes
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """The same decoder untrained."""
+        """The same decoder, untrained."""
         return PublishedDecoder(feature_shape, image_shape)  # type: ignore[arg-type]
 
 
 class RawMaterial(Material):
-    """All own images, none held out, and their releases as they are."""
+    """All of the attacker's images, none held out, and their releases without standardisation."""
 
     def _divided(self) -> tuple[Tensor, Tensor]:
         everything = torch.arange(len(self.x), device=self.device)
@@ -85,14 +86,14 @@ class PublishedTraining(DecoderTraining):
 
 
 def _training_options(options: PublishedOptions) -> DecoderOptions:
-    """What of it a decoder's training reads."""
+    """The options that the training of a decoder reads."""
     shared = options.model_dump(include={"batch_size", "lr", "weight_decay"})
     budget = {"epochs": options.epochs, "max_epochs": options.epochs}
     return DecoderOptions(size="published", ema_decay=0, **budget, **shared)
 
 
 def check_finite(module: nn.Module, name: str, lr: float) -> None:
-    """TrainingError where a weight is not finite."""
+    """Raise a TrainingError if a weight is not finite."""
     total = torch.stack([tensor.detach().double().abs().sum() for tensor in module.parameters()]).sum()
     if not math.isfinite(float(total)):
         raise TrainingError(f"{name} diverged: lower its lr={lr:g}")

@@ -17,11 +17,11 @@ from attncem.judging.oracle import Oracle
 from attncem.records.audit import Verdict
 
 _LARGEST = 4096
-"""Features beyond this many dimensions are first mapped to it by a fixed random projection."""
+"""Larger features are first mapped to this many dimensions by a fixed random projection."""
 _FEW = 1024
-"""Own releases up to which a larger feature is projected on what they span."""
+"""Up to this many own releases, a larger feature is projected on their span."""
 _AT_ONCE = 2**30
-"""Bytes of features and pixels in double precision that are held at once."""
+"""Limit in bytes for features and pixels that are in memory in double precision."""
 
 
 class RidgeAttack(Attack):
@@ -45,7 +45,7 @@ class RidgeAttack(Attack):
         covariance, moment, self._centre, self._bias = self._moments(released, x, train)
         values, vectors = torch.linalg.eigh(covariance)
         moment = vectors.T @ moment
-        # What few own releases span is a part of the feature: strengths count by the whole of it all the same.
+        # Few own releases span a part of the feature space; strengths still count relative to the whole space.
         dims = len(values) if len(values) == _LARGEST else released[0][0].numel()
         scale = (values.clamp_min(0).sum() / dims).clamp_min(1e-12)
         check = [((phi - self._centre) @ vectors, some) for phi, some in self._features_of(released[:1], x, held)]
@@ -59,7 +59,7 @@ class RidgeAttack(Attack):
         self.verdict = Verdict(num_parameters=self._weights.numel() + self._bias.numel())
 
     def reconstruct(self, released: Tensor) -> Tensor:
-        """Linear images, clamped to [0, 1]."""
+        """Linear reconstructions, clamped to [0, 1]."""
         pixels = (self._features(released) - self._centre) @ self._weights + self._bias
         images: Tensor = pixels.clamp(0, 1).float().view(-1, *self._shape)
         return images
@@ -79,20 +79,20 @@ class RidgeAttack(Attack):
         return release + eigenvectors(side, like) + products(project + learn + choose + answer, like)
 
     def state(self) -> State:
-        """Weights, centre and bias, and how releases are standardised and projected."""
+        """Weights, centre and bias, with the standardiser and the projection of releases."""
         projection = {} if self._projection is None else {"projection": self._projection}
         own = {"weights": self._weights, "centre": self._centre, "bias": self._bias, **projection}
         shape = torch.tensor(self._shape)
         return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
 
     def load(self, state: State) -> None:
-        """The map that `state` gave."""
+        """Restore the map that `state` returned."""
         self._weights, self._centre, self._bias = state["weights"], state["centre"], state["bias"]
         self._projection, self._shape = state.get("projection"), tuple(state["image_shape"].tolist())
         self._standardise = Standardiser(state["mean"], state["std"])
 
     def _moments(self, released: list[Tensor], x: Images, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Φ'Φ/n and Φ'X/n about the means of Φ and X, and these; summed over parts, as Φ may be larger than memory."""
+        """Centred Φ'Φ/n and Φ'X/n, and the means of Φ and X; summed over parts, because Φ may be larger than memory."""
         like = self._features(released[0][:1])
         side, pixels, rows = like.shape[1], x[0].numel(), len(released) * len(index)
         square, cross = like.new_zeros(side, side), like.new_zeros(side, pixels)
@@ -106,7 +106,7 @@ class RidgeAttack(Attack):
         return square.addr_(centre, centre, alpha=-1), cross.addr_(centre, bias, alpha=-1), centre, bias
 
     def _features_of(self, released: list[Tensor], x: Images, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The features of the images at `index`, release by release, with which images they are; some at once."""
+        """Features of the images at `index`, release by release and in parts, each part with its indices."""
         each = 8 * (x[0].numel() + released[0][0].numel())
         for part in released:
             for some in index.split(max(1, _AT_ONCE // each)):
@@ -119,8 +119,8 @@ class RidgeAttack(Attack):
     def _axes(self, released: list[Tensor], seed: int) -> Tensor:
         """Axes that a large release is projected on, as columns.
 
-        Of few own releases those that they span: the ridge has no part outside of them, so that nothing is lost. Of
-        many, random ones.
+        Few own releases: axes of their span; the ridge has no component outside of it, so nothing is lost. Many: random
+        axes.
         """
         if not _are_few(sum(map(len, released))):
             return _random_axes(released[0][0].numel(), seed, released[0].device)
@@ -133,7 +133,7 @@ def _pixels(x: Tensor) -> Tensor:
 
 
 def _are_few(rows: int) -> bool:
-    """Whether own releases are so few that what they span is the smaller projection."""
+    """Whether the own releases are so few that their span is the smaller projection."""
     return rows <= min(_FEW, _LARGEST)
 
 

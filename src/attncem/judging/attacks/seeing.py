@@ -1,4 +1,4 @@
-"""What an adversary sees of images: one or several releases of each, of the same pixels or of nearly the same."""
+"""Sight: what an adversary sees of images, one or several releases of each, of the same or nearly the same pixels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from attncem.models.channels import Channel, GaussianChannel
 from attncem.models.split import SplitModel
 
 Combine = Callable[[Iterable[Tensor]], Tensor]
-"""What an attack makes of several releases of the same inputs."""
+"""Combines several releases of the same inputs into one."""
 
 
 def mean_of(releases: Iterable[Tensor]) -> Tensor:
-    """The mean of releases that come one after the other; one alone stays as it is."""
+    """The mean of a stream of releases; a single release stays unchanged."""
     others = iter(releases)
     total, count = next(others), 1
     for released in others:
@@ -27,10 +27,10 @@ def mean_of(releases: Iterable[Tensor]) -> Tensor:
 
 
 class Sight:
-    """As many releases of each image as the threat model says, drawn one after the other and combined.
+    """Draws as many releases of each image as the threat model says, one after the other, and combines them.
 
-    Two short cuts keep the law. Releases that repeat, as with keyed noise, are drawn once. The mean of k releases
-    through a channel that ends in fresh Gaussian noise and draws nothing before is one release with σ/√k.
+    Two short cuts keep the distribution. Releases that repeat, as with keyed noise, are drawn once. The mean of k
+    releases through a channel that ends in fresh Gaussian noise and draws nothing before is one release with σ/√k.
     """
 
     def __init__(self, model: SplitModel, threat: ThreatModel, combine: Combine = mean_of) -> None:
@@ -40,7 +40,7 @@ class Sight:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, noise: torch.Generator, z: Tensor | None = None) -> Tensor:
-        """What is seen of a batch of images; ``z``: their clean features, where these are known."""
+        """What the adversary sees of a batch of images; ``z``: their clean features, if already computed."""
         if self._threat.jitter:
             return self._combine(self._of_moved(x, noise))
         z = self._model.encode(x) if z is None else z
@@ -52,7 +52,7 @@ class Sight:
         return self._combine(self._model.transmit(z, x, noise) for _ in range(self._threat.releases_per_input))
 
     def repeated(self, released: Tensor) -> Tensor:
-        """The same of a release that every further one equals."""
+        """The combination of several releases that all equal `released`."""
         if self._combine is mean_of:
             return released
         return self._combine(repeat(released, self._threat.releases_per_input))
@@ -64,13 +64,13 @@ class Sight:
 
 
 def jittered(x: Tensor, levels: int, noise: torch.Generator) -> Tensor:
-    """Images in [0, 1] with every pixel off by a whole number of grey levels, uniform in ±levels, put back into it."""
+    """Images with every pixel shifted by a whole number of grey levels, uniform in ±levels, clamped to [0, 1]."""
     off = torch.randint(-levels, levels + 1, x.shape, generator=noise, device=x.device)
     return (x + off / 255).clamp(0, 1)
 
 
 def quieter(channel: nn.Module, count: int) -> Channel | None:
-    """A channel whose one release has the law of the mean of `count`; None: only drawing them all tells."""
+    """A channel whose one release is distributed like the mean of `count`; None: all releases must be drawn."""
     if count == 1 or not isinstance(channel, Channel):
         return None
     own = copy.deepcopy(channel)

@@ -1,14 +1,14 @@
 """A substitute client: inversion without the encoder and without queries, from releases that were only observed.
 
 The adversary trains a client f of its own on its own images x, so that f's releases look like the observed ones o, and
-a decoder g beside it:
+a decoder g together with it:
 
-  ‖g(f(x)) − x‖² + moments and MK-MMD between f(x) and o + a critic that tells f(x) from o + ‖f(g(o)) − o‖²
-  + cross-entropy of server(f(x)) and y, where there is a server half.
+  ‖g(f(x)) − x‖² + moments and MK-MMD between f(x) and o + a critic that separates f(x) from o + ‖f(g(o)) − o‖²
+  + cross-entropy of server(f(x)) and y, if there is a server half.
 
-Then g reads releases. It is of the family of FORA and SDAR, made small. No pair of image and feature is known: only
-distributions, the locality of convolutions and the server tie f to the true client, and how well they do is not to be
-seen from inside. Without a server half f may just as well be mirrored, and a finding says so.
+Then g reads releases. The attack is a small member of the family of FORA and SDAR. No pair of image and feature is
+available: only distributions, the locality of convolutions and the server tie f to the true client, and the adversary
+cannot measure how well they do. Without a server half f may equally be mirrored, and a finding says so.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from attncem.records.findings import finding
 from attncem.training.engine import Engine, seeded
 
 _WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Widths of the kernels of the MMD, in mean squared distances of observed releases."""
+"""Widths of the MMD kernels, in units of the mean squared distance of observed releases."""
 _LEAST = 1e-2
-"""What observed releases count as varying at least, in all, after scaling: of a constant there is nothing to match."""
+"""Lower limit on the total variation of observed releases after scaling: a constant leaves nothing to match."""
 _TELL_EVERY = 20
 
 
@@ -46,7 +46,7 @@ class SubstituteAttack(DecodingAttack):
     must_beat = ("mean_image",)
 
     def fit(self, oracle: Oracle, *, seed: int) -> None:
-        """Make the substitute's releases look like the observed ones, and learn to undo them."""
+        """Make the substitute's releases look like the observed ones, and learn to invert them."""
         training = Training(oracle, self.options, seed)
         for step in range(self.options.steps):
             training.step(self.options.lr * min(1.0, 2 * (1 - step / self.options.steps)))
@@ -60,12 +60,12 @@ class SubstituteAttack(DecodingAttack):
         self.findings = [] if guided else [finding("unguided")]
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
-        """The same decoder untrained."""
+        """The same decoder, untrained."""
         return DECODERS["small"](feature_shape, image_shape)  # type: ignore[arg-type]
 
 
 class Scale(Standardiser):
-    """Every entry less its mean, over one deviation for all: what varies more stays so."""
+    """Subtracts each entry's mean and divides by one deviation for all, which keeps the relative variation."""
 
     @classmethod
     def of(cls, released: Tensor) -> Scale:
@@ -74,7 +74,7 @@ class Scale(Standardiser):
         return cls(released.mean(0), (released - released.mean(0)).square().mean().sqrt().clamp_min(1e-8))
 
     def undone(self, scaled: Tensor) -> Tensor:
-        """As the client releases them."""
+        """Releases on the client's scale."""
         return scaled * self.std + self.mean
 
 
@@ -101,7 +101,7 @@ class Training:
         self._covariance = covariance(self.observed)
 
     def step(self, rate: float) -> None:
-        """One step of all three."""
+        """One step of client, decoder and critic."""
         for group in (*self._adam.param_groups, *self._critic_adam.param_groups):
             group["lr"] = rate
         index = self._chosen(len(self.x))
@@ -129,7 +129,7 @@ class Training:
         return loss
 
     def _moments(self, made: Tensor) -> Tensor:
-        """Means and covariance off those of the observed releases."""
+        """Distance of means and covariance from those of the observed releases."""
         off: Tensor = (covariance(made) - self._covariance).square().sum() / self._covariance.square().sum().clamp_min(
             _LEAST
         )
@@ -173,7 +173,7 @@ class Client(nn.Module):
 
 
 class Critic(nn.Module):
-    """High for releases that were observed, low for the substitute's."""
+    """High for observed releases, low for the substitute's."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -188,13 +188,13 @@ class Critic(nn.Module):
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        """[B, 1]."""
+        """The critic's score, [B, 1]."""
         value: Tensor = self.body(z)
         return value
 
 
 def covariance(z: Tensor) -> Tensor:
-    """Of the entries, second moments about zero, [D, D]; where there are many, of the channels at each place."""
+    """Second moments about zero of the entries, [D, D]; for many entries, of the channels at each position."""
     flat = z.flatten(1) if z[0].numel() <= 1024 else z.flatten(2).transpose(1, 2).flatten(0, 1)
     return flat.T @ flat / len(flat)
 

@@ -1,4 +1,4 @@
-"""audit(): judge a run by every row of a suite, and write down each row as soon as it is there."""
+"""audit(): judge a run by every row of a suite, and save each row as soon as it is measured."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from attncem.training.health import spans
 __all__ = ["Case", "audit", "measure"]
 
 _UNBALANCED = 0.02
-"""Accuracy that is so far from the mean of the classes' is told beside it."""
+"""A finding is added if accuracy and the mean of the class accuracies differ by at least this much."""
 
 
 def audit(  # noqa: PLR0913 - one door, every choice by name
@@ -69,15 +69,15 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     workers: int = 1,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is there.
+    """Judge a run by the rows of a suite; each row is saved in RUN/audits as soon as it is measured.
 
-    An audit that was stopped goes on with the rows that are missing; `fresh` begins anew, beside it. `overrides` change
-    options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker knows and
-    owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`, or
-    `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the name
-    of a checkpoint, `out` another folder for the result, `threads` those of torch on a CPU, if not as many as the run
-    had. `workers` are processes that attack beside each other, each with so many threads; the numbers are the same.
-    `reference` is an undefended run of the same data, in whose features probes may measure.
+    An audit that was stopped resumes with the missing rows; `fresh` starts another one and keeps the old. `overrides`
+    change options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker
+    knows and owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`,
+    or `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the
+    name of a checkpoint, `out` another folder for the result, `threads` the threads of torch on a CPU, by default those
+    of the run. `workers` is the number of processes that attack in parallel, each with `threads` threads; the results
+    are the same. `reference` is an undefended run of the same data, in whose features probes may measure.
     """
     loaded = load_suite(suite, overrides)
     rows = Rows(loaded, select_rows(loaded.suite, only, skip))
@@ -109,9 +109,9 @@ def _place(opened: OpenRun, out: str | Path | None) -> Path:
 
 
 def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress: Progress, *, leads: bool) -> None:
-    """Every wanted row that has no result yet, each written at once; one that failed is tried again.
+    """Measure every wanted row that has no result yet, and save each at once; a failed row is tried again.
 
-    With `leads` a line says first what is judged.
+    With `leads` the first line says what is judged.
     """
     stage, total = written("stage.audit", run=case.subject.name), len(rows.wanted)
     done = {row.name for row in ledger.rows() if row.outcome != "failed"}
@@ -127,7 +127,7 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
 
 
 def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> str:
-    """Who is judged on what, and by how many rows."""
+    """The line that names the run, its images and the number of rows."""
     return text(
         "command.start.audit",
         run=plan.subject.run,
@@ -148,9 +148,9 @@ def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> st
 def _measured(
     case: Case, rows: Mapping[str, Options], compute: Compute, progress: Progress
 ) -> Generator[Measured, None, None]:
-    """Rows in their order; attacks that follow each other run at the same time where there are workers.
+    """Rows in their order; consecutive attacks run in parallel if there are workers.
 
-    Probes may read what the attacks before them have left.
+    Probes may read the results of the attacks before them.
     """
     for attacks, group in groupby(rows.items(), key=lambda row: isinstance(build_judge(row[1]), Attack)):
         some = dict(group)
@@ -169,7 +169,7 @@ def _nested(progress: Progress, stage: str) -> Progress:
 
 
 def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
-    """What is asked for, with a name that no other question shares."""
+    """The plan of the audit, with a name that no other plan shares."""
     opened, suite = case.subject, chosen.suite
     subject, accuracy = opened.subject(), _accuracy(case)
     options = {name: row.model_dump(mode="json") for name, row in suite.rows.items()}
@@ -211,7 +211,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
 
 
 def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:
-    """Hashes of the tables that rows read; nothing where none does, so that other audits keep their names."""
+    """Hashes of the tables that rows read; empty if no row reads one, so that other audits keep their names."""
     found = {
         name: attributes_hash(opened.config.data, row.file)
         for name, row in suite.rows.items()
@@ -221,14 +221,14 @@ def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:
 
 
 def _accuracy(case: Case) -> Score | None:
-    """Accuracy on the very releases that are attacked; None without a server half."""
+    """Accuracy on the releases that are attacked; None without a server half."""
     if case.model.server is None:
         return None
     return summarise(case.right(), np.asarray(case.y.cpu().numpy()), case.subject.spec.num_classes)
 
 
 def _balance(accuracy: Score | None) -> list[Finding]:
-    """That accuracy is another where every class counts the same."""
+    """A finding if accuracy differs from the accuracy in which all classes have equal weight."""
     balanced = None if accuracy is None else accuracy.balanced
     if accuracy is None or balanced is None or abs(accuracy.mean - balanced) < _UNBALANCED:
         return []
@@ -236,7 +236,7 @@ def _balance(accuracy: Score | None) -> list[Finding]:
 
 
 def _health(opened: OpenRun) -> list[Finding]:
-    """Warnings of the training that stood when these weights were saved, and what of its log is lost."""
+    """Training warnings that were active when these weights were saved, and lost parts of the training log."""
     if opened.directory is None or opened.checkpoint is None:
         return []
     epoch = opened.checkpoint.facts["epoch"]

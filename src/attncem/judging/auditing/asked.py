@@ -1,4 +1,4 @@
-"""What an audit is asked for, in three records: where it computes, which rows, which adversary."""
+"""The request of an audit in three records: where it computes, which rows, which adversary."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from attncem.judging.opening import OpenRun, open_run
 from attncem.records.runs import RunDirectory
 
 RunLike = str | Path | RunDirectory | OpenRun
-"""What a run may be named by."""
+"""Types that name a run."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Where an audit computes: its device, the processes that attack at once, and the threads of torch in each."""
+    """Where an audit computes: its device, the number of parallel processes, and the threads of torch in each."""
 
     device: str
     threads: int
@@ -29,7 +29,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows: the suite with all of them, and the names of those that are wanted now."""
+    """Which rows: the suite with all rows, and the names of the wanted ones."""
 
     suite: LoadedSuite
     wanted: Sequence[str]
@@ -53,7 +53,7 @@ class Adversary:
         return Case(opened, self.threat, on=self.on, seed=seed, reference=self._reference(opened))
 
     def _reference(self, opened: OpenRun) -> OpenRun | None:
-        """The reference on the same device; refused where its data are others."""
+        """The reference on the same device; ConfigError if its data differ."""
         if self.reference is None or isinstance(self.reference, OpenRun):
             other = self.reference
         else:
@@ -67,13 +67,13 @@ class Adversary:
 
 
 def threat_model(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
-    """A threat model by its name, or itself, with as many releases of each image."""
+    """A threat model, by its name or as an object, with this number of releases of each image."""
     named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
     return with_releases(named, releases)
 
 
 def require_some(**numbers: int | None) -> None:
-    """ConfigError names a number that is below 1."""
+    """Raise a ConfigError that names a number below 1."""
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise ConfigError(f"{name}={number}: at least 1 is needed")

@@ -1,4 +1,4 @@
-"""How long an audit will take on a CPU, told before its first row: from trials on this machine, in this audit."""
+"""Forecast of an audit's time on a CPU, reported before the first row: from trials on this machine during the audit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from attncem.judging.auditing.measuring import image_values, summarise
 from attncem.judging.case import BATCH, Case
 
 _OWN = 300
-"""Own images that a trial has at most: more than any batch of the suites."""
+"""Largest number of the attacker's images in a trial: more than any batch of the suites."""
 
 
 def foretell(case: Case, rows: Mapping[str, Options], progress: Progress, workers: int = 1) -> None:
-    """Say how long these rows will take, where it is a CPU that takes it and somebody listens."""
+    """Report how long these rows will take, on a CPU and if progress has a listener."""
     if not rows or case.subject.device.type != "cpu" or not hasattr(progress, "line"):
         return
     seconds, unknown = forecast(case, rows, workers)
@@ -38,9 +38,9 @@ def foretell(case: Case, rows: Mapping[str, Options], progress: Progress, worker
 
 
 def forecast(case: Case, rows: Mapping[str, Options], workers: int = 1) -> tuple[Seconds, list[str]]:
-    """How long the rows will take together, and which of them are not in it, as nothing is known of them.
+    """Total time of the rows, and the names of the rows without a forecast, which it does not include.
 
-    ``workers`` make them beside each other, at best without ever waiting, at worst with the longest begun last.
+    ``workers`` run rows in parallel: at best they never wait, at worst the longest row starts last.
     """
     judging = lru_cache(lambda images: _judging(case, images))
     with torch.random.fork_rng(devices=[]):
@@ -50,7 +50,7 @@ def forecast(case: Case, rows: Mapping[str, Options], workers: int = 1) -> tuple
 
 
 def _beside(rows: Sequence[Seconds], workers: int) -> Seconds:
-    """Rows shared among workers; no order of them takes longer than this (Graham 1969)."""
+    """Time of rows shared among workers; no order of the rows takes longer than the upper limit (Graham 1969)."""
     if not rows:
         return Seconds()
     total = sum(rows, Seconds()).times(1 / workers)
@@ -59,7 +59,7 @@ def _beside(rows: Sequence[Seconds], workers: int) -> Seconds:
 
 
 def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> Seconds | None:
-    """Zero where the row is not applicable, None where it cannot be told; a trial that fails is the row's to tell."""
+    """Zero if the row is not applicable, None without a forecast; if a trial fails, the row reports the error."""
     judge = build_judge(options)
     if not isinstance(judge, Attack):
         return None
@@ -74,7 +74,7 @@ def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> 
 
 
 def _judging(case: Case, images: int) -> Seconds:
-    """The measures of so many images, and the intervals of their means."""
+    """Time of the measures of `images` images and of the intervals of their means."""
     x, labels = case.x[:BATCH], case.y[:images].cpu().numpy()
     values, _ = image_values(x.flip(0), x)
     measures = timed(lambda: image_values(x.flip(0), x)).times(images / len(x))
@@ -83,6 +83,6 @@ def _judging(case: Case, images: int) -> Seconds:
 
 
 def _own_features(case: Case) -> Seconds:
-    """The features of the own images, computed once for all rows."""
+    """Time of the features of the attacker's images, computed once for all rows."""
     x = case.auxiliary.first(_OWN).in_parts
     return timed(lambda: case.known_of(x)).times(len(case.auxiliary) / len(x)) if len(x) else Seconds()

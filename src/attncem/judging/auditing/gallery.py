@@ -1,4 +1,4 @@
-"""Pictures of a row: one image of each of the first classes, and those it recovered best and worst."""
+"""Pictures of a row: one image of each of the first classes, and the best and worst reconstructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attncem.records.audit import NO_LABEL, Picture, Role
 
 _CLASSES = 10
 _EXTREMES = 5
-"""How many of each go into the gallery."""
+"""Number of best and of worst reconstructions in the gallery."""
 
 
 def choose_pictures(
@@ -37,7 +37,7 @@ def choose_pictures(
 
 
 def _fixed(labels: NDArray[np.int64]) -> list[int]:
-    """The first image of each of the first classes; without labels the first images."""
+    """The first image of each of the first classes; without labels, the first images."""
     if NO_LABEL in labels:
         return list(range(min(_CLASSES, len(labels))))
     return [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:_CLASSES]]

@@ -1,4 +1,4 @@
-"""Guards of an audit: whether the victim is still itself, and whether a row's numbers mean what they say."""
+"""Guards of an audit: whether the victim is unchanged, and whether a row's numbers are valid."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from attncem.models.split import SplitModel
 from attncem.records.findings import Finding, finding
 
 _TRIED = 2
-"""Images that are recovered once more without the others."""
+"""Number of images that are recovered again without the rest of the batch."""
 _SHARE = 0.05
-"""Part of an image's error that company may change; arithmetic in another order changes far less."""
+"""Share of an image's error that its batch may change; a different order of arithmetic changes far less."""
 _ROUNDING = 1e-6
-"""Mean square that company may change where the error itself is nothing."""
+"""Mean squared difference that the batch may cause even if the error is zero."""
 _OUTSIDE = 1e-3
 """How far outside [0, 1] a pixel may lie by rounding."""
 _BATCH = 250
 _FEATURES = 1000
-"""Images over which signal and noise are measured."""
+"""Number of images on which signal and noise are measured."""
 
 
 def digest(model: SplitModel) -> str:
-    """A name for what leaves the client: weights and buffers, kinds and modes of all modules, the channel's noise."""
+    """A hash of the client: weights and buffers, kinds and modes of all modules, the channel's noise."""
     found = hashlib.sha256()
     for part in (model.encoder, model.channel):
         for name, module in part.named_modules():
@@ -42,7 +42,7 @@ def digest(model: SplitModel) -> str:
 
 
 def overlap(own: DeviceData, x: Tensor) -> list[Finding]:
-    """That evaluation images are among the attacker's own, pixel for pixel."""
+    """A finding if evaluation images are among the attacker's own, pixel for pixel."""
     known = set(_hashes(own.images))
     count = sum(mark in known for mark in _hashes((x * 255).round().to(torch.uint8)))
     return [finding("overlap", count=count, total=len(x))] if count else []
@@ -53,7 +53,7 @@ def _hashes(images: Tensor) -> Iterator[bytes]:
 
 
 def require_images(images: Tensor, expected: tuple[int, ...]) -> None:
-    """RunError unless they are so many images of this shape, finite and in [0, 1]."""
+    """RunError unless the images have the expected number and shape, and are finite and in [0, 1]."""
     if tuple(images.shape) != expected:
         raise RunError(f"the attack returned images of shape {tuple(images.shape)}, expected {expected}")
     if not bool(images.isfinite().all()):
@@ -66,7 +66,7 @@ def require_images(images: Tensor, expected: tuple[int, ...]) -> None:
 
 
 def company(attack: Attack, seen: Tensor, images: Tensor, x: Tensor) -> list[Finding]:
-    """That the first images come out otherwise without the rest of their batch, as with batch statistics."""
+    """A finding if the first images differ without the rest of their batch, as with batch statistics."""
     if len(images) <= _TRIED:
         return []
     alone = attack.reconstruct(seen[:_TRIED].clone()).detach().float()
@@ -79,9 +79,9 @@ def company(attack: Attack, seen: Tensor, images: Tensor, x: Tensor) -> list[Fin
 
 @torch.no_grad()
 def signal_to_noise(model: SplitModel, x: Tensor, released: Tensor) -> list[float | None]:
-    """Variance of z over the mean square of what the channel changes, channel by channel; None: it changes nothing.
+    """Variance of z over the mean squared change by the channel, per feature channel; None: no change.
 
-    Empty where a foreign channel gives releases another shape.
+    Empty if a foreign channel changes the shape of releases.
     """
     z = torch.cat([model.encode(part) for part in x[:_FEATURES].split(_BATCH)])
     if z.shape[1:] != released.shape[1:]:

@@ -1,4 +1,4 @@
-"""The tables an audit asks: attacks, certificates, probes."""
+"""Builds the judge of a row from the tables of attacks, certificates and probes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ATTACKS", "CERTIFICATES", "PROBES", "build_judge"]
 
 
 def build_judge(options: Options, *, progress: Progress = silent) -> Attack | Certificate | Probe:
-    """What the options of a row describe."""
+    """The judge that the options of a row describe."""
     name: str = options.name  # type: ignore[attr-defined]
     tables: Mapping[str, Any] = {**ATTACKS, **CERTIFICATES, **PROBES}
     built: Attack | Certificate | Probe = tables[name](options, progress=progress)

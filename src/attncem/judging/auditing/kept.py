@@ -1,4 +1,4 @@
-"""The strongest attack of an audit, with what it had learned there."""
+"""The strongest attack of an audit, restored from its saved state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from attncem.records.ledger import Ledger
 
 
 def kept_attack(ledger: Ledger, row: Row, released: Tensor) -> Attack | None:
-    """The row's attack as it was, ready to reconstruct; None where its state was not kept.
+    """The row's fitted attack, ready to reconstruct; None if its state was not kept.
 
-    It is tried on some releases: a RunError says where the state does not fit them.
+    It is tried on some releases; a RunError says if the state does not fit them.
     """
     file = ledger.state_file(row.name)
     if file is None:
@@ -30,7 +30,7 @@ def kept_attack(ledger: Ledger, row: Row, released: Tensor) -> Attack | None:
 
 
 def strongest_kept(ledger: Ledger, released: Tensor) -> tuple[str, Attack] | None:
-    """The strongest attack so far and its name; None where there is none, or where it kept no state."""
+    """The strongest attack so far and its name; None if there is none, or if it kept no state."""
     result = ledger.result()
     if not result.strongest:
         return None

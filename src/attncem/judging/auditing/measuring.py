@@ -1,4 +1,4 @@
-"""measure(): one row of an audit. What goes wrong is a value: a row that failed or is not applicable, and why."""
+"""measure(): one row of an audit. Errors become values: a row that failed or is not applicable, with the reason."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ Values = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A row and what lies beside it."""
+    """A row and its files."""
 
     row: Row
     files: RowFiles = field(default_factory=RowFiles)
 
 
 def measure(case: Case, name: str, options: Options, *, seed: int, progress: Progress = silent) -> Measured:
-    """Judge the case by what the options describe. Nothing but an interruption leaves this function as an error."""
+    """Judge the case by what the options describe. Only an interruption leaves this function as an error."""
     started = time.perf_counter()
     judge = build_judge(options, progress=_as_row(progress, name, options.name))  # type: ignore[attr-defined]
     case = case.for_row(options)
@@ -66,13 +66,13 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
         case.require_unchanged()
     except NotApplicable as error:
         found = Measured(replace(row, outcome="not_applicable", reason=str(error), reason_source=_source(error)))
-    except Exception as error:  # whatever an attack does costs its own row only
+    except Exception as error:  # an error in an attack costs only its own row
         found = Measured(replace(row, outcome="failed", reason=_reason(error)))
     return replace(found, row=replace(found.row, seconds=time.perf_counter() - started))
 
 
 def _as_row(progress: Progress, row: str, method: str) -> Progress:
-    """Stages under the name of their row: attacks know themselves by their method, and a suite has some twice."""
+    """Reports stages under the name of their row: attacks use their method's name, and a suite may contain it twice."""
 
     def told(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         own, colon, part = stage.partition(": ")
@@ -89,7 +89,7 @@ def _kind(judge: Attack | Certificate | Probe) -> Kind:
 
 
 def _reason(error: Exception) -> str:
-    """What happened in one line, and where, unless it is an error for people."""
+    """The error in one line, with its place in the code unless the message is written for users."""
     said = " ".join(str(error).split())
     if isinstance(error, AttncemError):
         return said
@@ -100,7 +100,7 @@ def _reason(error: Exception) -> str:
 
 
 def _source(error: NotApplicable) -> Mapping[str, Any]:
-    """Key and values of what it says; nothing where the sentence is not of the catalogue."""
+    """Key and values of the message; empty if the sentence is not in the catalogue."""
     return next((sentence.source for sentence in error.args if isinstance(sentence, Sentence)), {})
 
 
@@ -112,7 +112,7 @@ def _judged(case: Case, judge: Attack | Certificate | Probe, row: Row, seed: int
 
 
 def _certified(case: Case, certificate: Certificate, row: Row, seed: int) -> Measured:
-    """The certificate's bounds, and its numbers of each image where it has any."""
+    """The certificate's bounds, and its numbers of each image if it has any."""
     bounds = dict(certificate.bound(case, seed=seed))
     images = certificate.images
     index = np.arange(len(next(iter(images.values()), ())), dtype=np.int64)
@@ -122,7 +122,7 @@ def _certified(case: Case, certificate: Certificate, row: Row, seed: int) -> Mea
 
 
 def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
-    """The probe's numbers of the evaluation images, and what chance would give."""
+    """The probe's numbers of the evaluation images, and the chance level."""
     values = probe.score(case, seed=seed)
     index = np.arange(len(case.x), dtype=np.int64) if probe.index is None else probe.index
     scored = replace(
@@ -158,7 +158,7 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
 
 
 def _reconstructed(case: Case, attack: Attack, count: int) -> tuple[Tensor, list[Finding]]:
-    """The images, and whether they depend on each other."""
+    """The reconstructions, and a finding if they depend on each other."""
     parts, findings = list[Tensor](), list[Finding]()
     for seen in case.seen_by(attack, count):
         kept = None if parts else seen.clone()
@@ -172,7 +172,7 @@ def _reconstructed(case: Case, attack: Attack, count: int) -> tuple[Tensor, list
 
 @torch.no_grad()
 def image_values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float64]], list[Finding]]:
-    """Every measure of every image; those the images are too small for are left out."""
+    """Every measure of every image, without those that the images are too small for."""
     pairs = list(zip(images.split(BATCH), x.split(BATCH), strict=True))
     values: dict[str, Any] = {}
     left_out: list[Finding] = []
@@ -191,7 +191,7 @@ def _scores(values: Values, case: Case, index: NDArray[np.int64]) -> dict[str, S
 
 
 def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
-    """Mean with its interval, both ends and the median, and of each class the mean and the lower end."""
+    """Mean with its interval, both ends and the median, and the mean and lower end of each class."""
     interval = bootstrap_mean(values)
     low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
     members = [values[labels == label] for label in range(num_classes)]

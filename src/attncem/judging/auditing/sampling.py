@@ -1,4 +1,4 @@
-"""Measures of an attack that gives samples: how far they are apart, and how like the image each of them is."""
+"""Measures of an attack that gives samples: their distance from each other, and the likeness of each to the image."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from attncem.judging.case import BATCH, Case
 from attncem.records.metrics import METRICS
 
 LIKENESS = ("mse", "ssim", "edges")
-"""Measures that each sample gets, under `sample_NAME`; those that the image is too small for are left out."""
+"""Measures of each sample, under `sample_NAME`; those that the image is too small for are left out."""
 
 
 @torch.no_grad()
 def sample_values(case: Case, attack: Attack, count: int) -> dict[str, NDArray[np.float64]]:
-    """`spread` and `sample_…` of the first `count` evaluation images; empty where the attack gives no samples."""
+    """`spread` and `sample_…` of the first `count` evaluation images; empty if the attack gives no samples."""
     if type(attack).samples is Attack.samples:
         return {}
     parts = list(_measured(case, attack, count))

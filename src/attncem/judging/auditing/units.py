@@ -1,4 +1,4 @@
-"""How much of the evaluation images' pixels is left when a thumbnail, or some principal components, are known."""
+"""Ladders of error: the pixel error that remains if a thumbnail, or some principal components, are known."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from attncem.records.units import Rung, Units
 
 MOST_COMPONENTS = 256
 _LEARNED_FROM = 4000
-"""Training images, evenly spread, that mean and axes are taken from at most."""
+"""Largest number of evenly spaced training images from which mean and axes are computed."""
 _SPARE = 16
-"""Axes that are followed beside those that are wanted, and _ROUNDS: how often; then the last one is 1 % off at most."""
+"""Extra axes of the subspace iteration, for _ROUNDS rounds: the last wanted axis is then at most 1 % off."""
 _ROUNDS = 3
 _BATCH = 1000
 
 
 @torch.no_grad()
 def human_units(x: Tensor, train: DeviceData) -> Units:
-    """Both ladders of these images, beside images that the model was trained on."""
+    """Both ladders of these images; the components are learned from training images."""
     count = min(len(train), _LEARNED_FROM)
     spread = torch.linspace(0, len(train) - 1, count, device=x.device).round().long()
     return Units(thumbnails(x), components(x, train.get(spread)[0]))
@@ -39,7 +39,7 @@ def _block_error(x: Tensor, size: int) -> float:
 
 
 def _averaging(length: int, size: int, like: Tensor) -> Tensor:
-    """The matrix that puts its block's mean in the place of each of `length` pixels."""
+    """The matrix that replaces each of `length` pixels by the mean of its block."""
     block = torch.arange(length, device=like.device) * size // length
     same = (block[:, None] == block).to(like.dtype)
     return same / same.sum(1, keepdim=True)

@@ -1,6 +1,6 @@
-"""Attacks of an audit in several processes at once: each opens the run by itself, and hands every row back.
+"""Attacks of an audit in several processes at once: each process opens the run itself and returns every row.
 
-Only the process that audits writes. A row depends on its own seed alone, so the numbers are those of one process.
+Only the auditing process writes. A row depends on its own seed alone, so the numbers equal those of one process.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Brief:
 
     @classmethod
     def of(cls, case: Case, compute: Compute) -> Brief:
-        """The case in words, for other processes."""
+        """A description of the case for other processes."""
         subject = case.subject.subject()
         assert case.subject.directory is not None
         adversary = Adversary(case.threat, case.on, case.seed)
         return cls(case.subject.directory.path.resolve(), subject.weights, subject.fingerprint, adversary, compute)
 
     def case(self) -> Case:
-        """The case, made again; RunError where the run is no longer what it was."""
+        """Open the case again; RunError if the run has changed."""
         opened = open_run(self.run, weights=self.weights, device=self.compute.device)
         if opened.fingerprint != self.fingerprint:
             raise RunError(f"{self.run} has changed since the audit began")
@@ -50,18 +50,18 @@ class Brief:
 
 
 def measured_beside(brief: Brief, rows: Mapping[str, Options], progress: Progress) -> Iterator[Measured]:
-    """The rows as they are finished, each measured by one of the processes, begun in their order."""
+    """The rows in the order in which they finish; the processes start them in the given order."""
     with Workers(min(brief.compute.workers, len(rows)), progress, "the audit") as pool:
         names = {pool.submit(_measured, brief, name, options, tells=True): name for name, options in rows.items()}
         for future in as_completed(names):
-            name = names.pop(future)  # and with it what was measured, once it is handed on
+            name = names.pop(future)  # frees the result once it is yielded
             try:
                 yield future.result()
             except WorkerEnded as error:
                 raise RunError(f"the process that worked on {name} ended ({error.how}); {_ADVICE}") from error
 
 
-# in a process
+# in a worker process
 
 
 def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> Measured:
@@ -74,7 +74,7 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
 
 
 _made: list[tuple[Brief, Case]] = []
-"""The case that this process has made, for the rows to come."""
+"""The case that this process has opened, for later rows."""
 
 
 def _case(brief: Brief) -> Case:

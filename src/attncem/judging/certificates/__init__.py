@@ -1,4 +1,4 @@
-"""Certificates: they bound what any attack could do, from the channel and the spread of the features."""
+"""Certificates: provable limits on any attack, from the channel and the spread of the features."""
 
 from __future__ import annotations
 

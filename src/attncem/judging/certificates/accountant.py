@@ -1,4 +1,4 @@
-"""The query accountant: what k releases of one image tell together, and how many a budget allows."""
+"""The query accountant: the leakage of k releases of one image together, and how many releases a budget allows."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 MOST_RELEASES = 2**20
-"""Releases beyond which it is not asked whether a budget is spent."""
+"""Largest number of releases that is checked against a budget."""
 
 
 class Accountant(Certificate):
     """I_k ≤ H(J) + Σ_j p_j ½ Σ_i log(1 + k v_ij/σ²): with fresh noise the mean of k releases has σ/√k.
 
-    Keyed noise: k releases of the same pixels tell what one tells. Laplace noise: the part inside cells counts k times.
+    Keyed noise: k releases of the same pixels leak as much as one. Laplace noise: the part inside cells counts k times.
     """
 
     options_type = AccountantOptions
     options: AccountantOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`leakage@K` for each number of releases, and `releases`, how many the budget allows."""
+        """`leakage@K` for each number of releases, and `releases`, the number that the budget allows."""
         ground = ground_of(case.seeing(1))
         flat = ground.noise.repeats
         found = {
@@ -38,7 +38,7 @@ class Accountant(Certificate):
         return found if flat else {**found, "releases": self._allowed(case, ground)}
 
     def _allowed(self, case: Case, ground: Ground) -> Bound:
-        """The most releases whose leakage stays within the budget."""
+        """The largest number of releases whose leakage stays within the budget."""
         once = ground.bound(case, 1)
         budget = self.options.budget or 2 * once.claim
         count = most_within(lambda releases: ground.bound(case, releases).claim <= budget, MOST_RELEASES)
@@ -49,7 +49,7 @@ class Accountant(Certificate):
 
 
 def most_within(holds: Callable[[int], bool], most: int) -> int:
-    """The largest count up to `most` for which it holds, when it holds for all below; 0 where it never does."""
+    """The largest count up to `most` for which `holds` is true, given that it is then true for all below; else 0."""
     low, high = 0, 1
     while high <= most and holds(high):
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""Evidence of leakage: nats that the releases tell at least, by telling images apart and by what an attack recovers."""
+"""Evidence of leakage: lower bounds in nats, from matching releases to images and from an attack's reconstructions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 _STILL = 1e-6
-"""What a channel changes counts as no less than this part of the variance of z."""
+"""Smallest change that a channel is assumed to make, as a share of the variance of z."""
 
 
 class LeakageEvidence(Certificate):
     """Lower bounds on I(x; released), none of which proves safety: InfoNCE, at most ln N, and a decoder's.
 
-    InfoNCE (van den Oord et al. 2018) holds for every score of a pair; ours is the noise's own likelihood. From a
-    decoder: I ≥ h(Px) − ½ Σ log(2πe r_i), r_i what is left of each component; an estimate, as h is taken as normal.
+    InfoNCE (van den Oord et al. 2018) holds for every score of a pair; ours is the likelihood under the noise. From a
+    decoder: I ≥ h(Px) − ½ Σ log(2πe r_i), with r_i the residual variance of each component; this is an estimate,
+    because h is that of a normal law.
     """
 
     options_type = EvidenceOptions
     options: EvidenceOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`infonce`, and `decoder` where the adversary has what an attack needs."""
+        """`infonce`, and `decoder` if the adversary has what an attack requires."""
         found = {"infonce": self._told_apart(case)}
         try:
             name, images = case.recovered(seed)
@@ -66,9 +67,9 @@ class LeakageEvidence(Certificate):
 
 
 def known_noise(case: Case) -> tuple[Noise, int]:
-    """The noise that releases are scored by, and how often it is seen; of no size where there is none to speak of.
+    """The noise that scores releases, and the number of its draws that are seen; noise of size 0 if no law applies.
 
-    Any score gives evidence: where the law is not known, releases are compared with z by what the channel changes.
+    Any score gives evidence: if the law is unknown, releases are compared with z at the scale of the channel's change.
     """
     try:
         noise = noise_of(case.model.channel)
@@ -78,7 +79,7 @@ def known_noise(case: Case) -> tuple[Noise, int]:
 
 
 def contrast(seen: Tensor, features: Tensor, noise: Noise, releases: int) -> Numbers:
-    """Ln N + log of the share that each image's own feature has of the likelihood of its release."""
+    """Ln N + log of the share of each image's own feature in the likelihood of its release."""
     if noise.law == "laplace" and releases == 1:
         scores = -torch.cdist(seen.double(), features.double(), p=1) / (noise.std / 2**0.5)
     else:
@@ -88,9 +89,10 @@ def contrast(seen: Tensor, features: Tensor, noise: Noise, releases: int) -> Num
 
 
 def recovered_nats(components: Components, x: Tensor, images: Tensor) -> Bound:
-    """What an attack's pictures prove it to have known, if components of the images were normal.
+    """Nats that an attack's reconstructions prove, if the components of the images are normal.
 
-    Each image's number is the estimate's own to first order, so that their mean is it and their spread its error.
+    The number of each image is the estimate linearised to first order: the mean of these numbers is the estimate, and
+    their spread is its error.
     """
     left = ((images.to(x) - x[: len(images)]).flatten(1) @ components.axes.T).double()
     left = left - left.mean(0)

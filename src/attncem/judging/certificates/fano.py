@@ -1,4 +1,4 @@
-"""Fano's bound on re-identification: how often the right one of N candidates can be told at most."""
+"""Fano's bound on re-identification: how often an attacker can identify the right one of N candidates at most."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STEPS = 200
 
 
 class Fano(Certificate):
-    """For N candidates drawn by lot as images are, each as likely: ln N − I ≤ h(P) + (1 − P) ln(N − 1)."""
+    """For N candidates drawn at random as images are, all equally likely: ln N − I ≤ h(P) + (1 − P) ln(N − 1)."""
 
     options_type = FanoOptions
     options: FanoOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`rank_1@N`, the share of images that can come first, for each number of candidates."""
+        """`rank_1@N`, the largest share of images that can rank first, for each number of candidates."""
         upper = upper_leakage(case)
         found = {}
         for count in self.options.candidates:

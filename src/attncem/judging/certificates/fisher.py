@@ -1,4 +1,4 @@
-"""Bounds on the error from Fisher information: dFIL, for unbiased attackers, and van Trees' form for all."""
+"""Bounds on the error from Fisher information: dFIL, for unbiased attackers, and van Trees' form for all attackers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ KINKED = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.Threshold, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish),
     *(nn.Hardshrink, nn.Softshrink, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveMaxPool2d),
 )
-"""Modules that have no derivative somewhere, which the inequalities ask for."""
+"""Modules that are not differentiable everywhere; the inequalities require a derivative."""
 LARGEST = 1.0
 """The largest error of an image in [0, 1]."""
 
 
 class Fisher(Certificate):
-    """η = tr(JᵀJ) · Fisher information of the noise / d, J the derivative of what enters the noise by the pixels.
+    """η = tr(JᵀJ) · Fisher information of the noise / d, J the derivative of the noise's input by the pixels.
 
     Unbiased attackers: MSE ≥ 1/η. All attackers, with a prior of the images (van Trees; Gill and Levit 1995):
     MSE ≥ k²/d / (E tr(P F Pᵀ) + tr(P I_prior Pᵀ)), P the first k components, the largest over k.
@@ -80,14 +80,14 @@ class Sharpness:
     along: Numbers
 
     def times(self, factor: float) -> Sharpness:
-        """Both scaled."""
+        """Both numbers scaled by a factor."""
         return Sharpness(factor * self.total, factor * self.along)
 
 
 def sharpness(
     encoder: nn.Module, noise: Noise, x: Tensor, axes: Tensor, probes: int, generator: torch.Generator
 ) -> Sharpness:
-    """tr(JᵀJ) = E‖Jᵀw‖² over random signs w (Hutchinson), or the sum over all features where these are few."""
+    """tr(JᵀJ) = E‖Jᵀw‖² over random signs w (Hutchinson), or the sum over all features if they are few."""
     x = x.detach().clone().requires_grad_()
     with torch.enable_grad():
         features = enter(noise, encoder(x), x, generator).flatten(1)
@@ -110,7 +110,7 @@ def sharpness(
 
 
 def _direction(features: Tensor, place: int | None, generator: torch.Generator) -> Tensor:
-    """One feature, or random signs of all."""
+    """The unit vector of one feature, or random signs of all features."""
     if place is not None:
         chosen = torch.zeros_like(features)
         chosen[:, place] = 1
@@ -120,7 +120,7 @@ def _direction(features: Tensor, place: int | None, generator: torch.Generator) 
 
 
 def kinks_of(encoder: nn.Module, noise: Noise) -> list[str]:
-    """What is not smooth on the way from the pixels to the noise: kinds of modules, and stages of the channel."""
+    """What is not smooth between the pixels and the noise: kinds of modules, and stages of the channel."""
     found = {type(module).__name__ for module in encoder.modules() if isinstance(module, KINKED)}
     stages = {type(stage).__name__ for stage in (*noise.before, noise.stage) if not noise.is_smooth}
     return sorted(found | stages)
@@ -132,7 +132,7 @@ def _dfil(each: Numbers, assumed: list[str]) -> Bound:
 
 
 def _unbiased(each: Numbers, assumed: list[str], *, proven: bool) -> Bound:
-    """1/E η, which is not above E[1/η]: the mean of reciprocals of noisy numbers would flatter."""
+    """1/E η, which is at most E[1/η]: the mean of reciprocals of noisy numbers would be too optimistic."""
     found = bootstrap_mean(each)
     value, low, high, limit = (
         checked(LARGEST if eta * LARGEST <= 1 else 1 / eta)
@@ -143,7 +143,7 @@ def _unbiased(each: Numbers, assumed: list[str], *, proven: bool) -> Bound:
 
 
 def _van_trees(sharp: Sharpness, found: Components, pixels: int, assumed: list[str]) -> Bound:
-    """The largest over k; the prior is taken as normal, whose information is the least of all with its variances."""
+    """The largest bound over k; the prior is normal, which has the least information of all laws with its variances."""
     prior = (1 / found.variances[: sharp.along.shape[1]]).cumsum(0).cpu().numpy()
     counts = np.arange(1, len(prior) + 1)
     along = sharp.along.cumsum(1)

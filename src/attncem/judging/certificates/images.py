@@ -1,4 +1,4 @@
-"""Principal components of the images: where bounds on the error are taken."""
+"""Principal components of the images, on which bounds on the error are computed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 MOST_COMPONENTS = 512
 FINEST = 1 / (12 * 255**2)
-"""Variance of rounding to 8 bits: a component that varies less is no continuous number."""
+"""Variance of rounding to 8 bits: a component that varies less does not count as continuous."""
 _SMALL = 1024
-"""Pixels up to which all components are found at once."""
+"""Up to this many pixels, all components are computed at once."""
 
 
 @dataclass(frozen=True)
 class Components:
-    """Axes [k, d] learned from training images, and how the evaluation images lie in them, [n, k], about their mean.
+    """Axes [k, d] learned from training images, and coordinates of the evaluation images, [n, k], about their mean.
 
-    ``variances`` [k] fall from axis to axis and are never below rounding.
+    ``variances`` [k] fall from axis to axis and are never below the variance of rounding.
     """
 
     axes: Tensor

@@ -1,4 +1,4 @@
-"""The leakage bound: nats that the releases of one image can tell of it at most."""
+"""The leakage bound: the most nats that the releases of one image can leak about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 MOST_AXES = 2048
-"""Features beyond which principal axes are not looked for."""
+"""Principal axes are computed up to this many features."""
 _ITERATIONS = 50
 
 
@@ -51,7 +51,7 @@ class Leakage(Certificate):
 
 @dataclass(frozen=True)
 class Coding:
-    """A partition of the features and the axes that their spread is taken along, learned from training images."""
+    """A partition of the features, and the axes along which their spread is measured, learned from training images."""
 
     cells: str
     num_classes: int
@@ -60,12 +60,12 @@ class Coding:
 
     @property
     def axes_named(self) -> str:
-        """As the options call them."""
+        """The name of the axes in the options."""
         return "features" if self.axes is None else "principal"
 
     @property
     def num_cells(self) -> int:
-        """How many cells there are."""
+        """Number of cells."""
         if self.cells == "one":
             return 1
         return self.num_classes * (1 if self.centres is None else self.centres.shape[1])
@@ -77,7 +77,7 @@ class Coding:
         return labels if self.centres is None else nearest_cells(features, labels, self.centres)
 
     def judged(self, law: str, features: Tensor, labels: Tensor, seed: int) -> Judged:
-        """Images to be judged by each other in these cells and axes."""
+        """Images that are judged by each other in these cells and axes."""
         cells = self.cell_of(features, labels)
         turned = features if self.axes is None else features @ self.axes
         return Judged(law, turned, cells, self.num_cells, seed)
@@ -85,7 +85,7 @@ class Coding:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the bounds by noise stand on: the noise, how often it is seen, and the images with their coding."""
+    """The basis of the bounds by noise: the noise, the number of draws seen, and the images with their coding."""
 
     noise: Noise
     releases: int
@@ -93,7 +93,7 @@ class Ground:
     judged: Judged
 
     def bound(self, case: Case, releases: int | None = None) -> Bound:
-        """The leakage of so many releases, if not of those that the adversary sees."""
+        """The leakage of `releases` releases; by default, of those that the adversary sees."""
         values = self.judged.values(self.noise.std, releases or self.releases)
         found = measured(values, "nats", "leakage", assumptions_of(self.noise))
         vacuous = found.claim >= largest_entropy(case.x.shape[1:])
@@ -101,7 +101,7 @@ class Ground:
 
 
 def ground_of(case: Case, options: LeakageOptions | None = None) -> Ground:
-    """The ground of the bounds by noise, computed once for all certificates of a case."""
+    """The basis of the bounds by noise, computed once for all certificates of a case."""
     chosen = options or LeakageOptions()
     noise = noise_of(case.model.channel)
     releases = releases_of(case, noise)
@@ -115,7 +115,7 @@ def ground_of(case: Case, options: LeakageOptions | None = None) -> Ground:
 
 
 def choose_coding(case: Case, noise: Noise, options: LeakageOptions, releases: int) -> Coding:
-    """Cells and axes learned from every second training image, the best of them chosen by the others."""
+    """Learn cells and axes from every second training image, and choose the best of them on the others."""
     features, labels = training_features(case, noise)
     if options.axes == "principal" and noise.law != "gaussian":
         raise NotApplicable(written("reason.axes_normal"))
@@ -124,7 +124,7 @@ def choose_coding(case: Case, noise: Noise, options: LeakageOptions, releases: i
     classes = case.subject.spec.num_classes
     if options.cells == "class" and not classes:
         raise NotApplicable(written("reason.cells_by_class"))
-    # Images without labels are one class.
+    # Images without labels form one class.
     found = list(_codings(features[::2], labels[::2], max(1, classes), noise, options))
     if len(found) == 1:
         return found[0]
@@ -149,7 +149,7 @@ def _codings(
 
 
 def principal_axes(features: Tensor, labels: Tensor) -> Tensor:
-    """Orthonormal axes [m, m] in which the spread inside classes is not correlated."""
+    """Orthonormal axes [m, m] in which the spread inside classes is uncorrelated."""
     away = features.double()
     for label in labels.unique():
         away[labels == label] -= away[labels == label].mean(0)
@@ -169,7 +169,7 @@ def class_clusters(features: Tensor, labels: Tensor, num_classes: int, count: in
 
 
 def nearest_cells(features: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
-    """Class times K + the nearest of the label's K centres."""
+    """Class times K plus the index of the nearest of the label's K centres."""
     cells = torch.zeros_like(labels)
     for label in labels.unique():
         own = labels == label
@@ -179,7 +179,7 @@ def nearest_cells(features: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Upper:
-    """The least upper bound on the leakage that noise or bits give, in nats."""
+    """The smallest upper bound on the leakage from noise or bits, in nats."""
 
     value: float
     claim: float
@@ -187,7 +187,7 @@ class Upper:
 
 
 def upper_leakage(case: Case) -> Upper:
-    """By the noise at 95 % confidence, or by the bits of a release where these are fewer; NotApplicable: neither."""
+    """The bound by the noise at 95 % confidence, or by the bits of a release if lower; NotApplicable: neither."""
     bits = bits_of_releases(case)
     try:
         ground = ground_of(case)
@@ -202,9 +202,9 @@ def upper_leakage(case: Case) -> Upper:
 
 
 def bits_of_releases(case: Case) -> float | None:
-    """Nats that the bits of all releases that are seen can hold; None: there is no such number."""
+    """Nats that the bits of all seen releases can hold; None: the number of bits is unknown."""
     channel: nn.Module = case.model.channel
     if not isinstance(channel, Channel) or channel.bits_per_feature is None:
         return None
-    many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input  # moved pixels differ
+    many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input  # jittered pixels differ
     return many * case.released[0].numel() * channel.bits_per_feature * math.log(2)

@@ -23,7 +23,7 @@ _STEPS = 200
 
 
 class LocalPrivacy(Certificate):
-    """(ε, δ) between any two inputs, for all releases that are seen: k of them are one with noise σ/√k."""
+    """(ε, δ) between any two inputs, for all releases that are seen: k of them equal one with noise σ/√k."""
 
     options_type = LocalPrivacyOptions
     options: LocalPrivacyOptions
@@ -41,9 +41,9 @@ class LocalPrivacy(Certificate):
 
 
 def smallest_epsilon(delta: float, noise_ratio: float, releases: int) -> float:
-    """The smallest ε that k releases have at δ, with noise of `noise_ratio` times what two inputs differ by.
+    """The smallest ε of k releases at δ, for noise of `noise_ratio` times the largest difference of two inputs.
 
-    By the analytic Gaussian mechanism, less the slack that the channel keeps for its noise as it is drawn.
+    By the analytic Gaussian mechanism, minus the slack that the channel reserves for its noise as drawn.
     """
     ratio, wanted = noise_ratio / releases**0.5, delta * (1 - SLACK)
     low, high = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""From numbers to bounds: intervals, limits, what is vacuous. No certificate is negative or no number."""
+"""Builds bounds from numbers: intervals, limits, vacuous bounds. No certificate is negative or not a number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from attncem.records.statistics import bootstrap_mean, mean_limit
 Numbers = NDArray[np.float64]
 
 INVISIBLE = 1e-4
-"""An error below this, 40 dB, is not seen: to be proven at least so large says nothing."""
+"""An error below this, 40 dB, is invisible: a proof that the error is at least this large says nothing."""
 TOLD_APART = math.log(99)
-"""With such an ε two inputs may be told apart 99 times of 100."""
+"""At this ε an attacker may distinguish two inputs 99 times out of 100."""
 
 
 def measured(values: Numbers, unit: str, about: About, assumptions: Sequence[str], *, at_least: bool = False) -> Bound:
@@ -32,13 +32,13 @@ def measured(values: Numbers, unit: str, about: About, assumptions: Sequence[str
 
 
 def certain(value: float, unit: str, about: About, assumptions: Sequence[str] = ()) -> Bound:
-    """An upper bound of which nothing is measured."""
+    """An upper bound without a measured part."""
     value = checked(value)
     return Bound(value, unit, value, value, "bound", list(assumptions), about)
 
 
 def checked(value: float) -> float:
-    """The number of a certificate; RunError where it is none."""
+    """The number of a certificate, at least 0; RunError if it is not finite."""
     if not math.isfinite(value):
         raise RunError(f"a certificate came out as {value}: nothing is claimed")
     return max(0.0, float(value))

@@ -1,8 +1,8 @@
 """An upper bound on I(x; released) as a mean over images: cells, and a spread in each, fitted on other images.
 
 Let z = u + noise and J be a function of u or of the label. I(x; z) ≤ H(J) + h(z | J) − h(noise). For any density q_j of
-z in a cell and any shares p of the cells, h(z | J) ≤ −E log q_J(z) and H(J) ≤ −E log p_J. So whatever is fitted, the
-mean of −log p_J − E log q_J(z) − h(noise) over images that were not fitted to is not below I (docs/certificates.md).
+z in a cell and any shares p of the cells, h(z | J) ≤ −E log q_J(z) and H(J) ≤ −E log p_J. So for any fit, the mean of
+−log p_J − E log q_J(z) − h(noise) over images that it was not fitted to is at least I (docs/certificates.md).
 With normal q_j and the law's own variances it is H(J) + Σ_j p_j ½ Σ_i log(1 + v_ij/σ²).
 """
 
@@ -18,16 +18,16 @@ from torch import Tensor
 from attncem.base.seeding import derive_seed
 
 FOLDS = 5
-"""Parts of the images; each is judged by what is fitted on the others."""
+"""Number of folds of the images; each fold is judged by a fit on the others."""
 PRIOR = 2.0
-"""Images that the spread of all cells together counts as in every cell, so that small cells have one."""
+"""Weight, in images, of the pooled spread in every cell, so that small cells have a spread."""
 _ROWS = 2**22
-"""Numbers that are held in double precision at once."""
+"""Limit on the numbers that are in memory in double precision."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Cells as fitted: log shares [K], centres [K, m] and spreads [K, m] (variance, or Laplace's mean distance)."""
+    """Fitted cells: log shares [K], centres [K, m] and spreads [K, m] (variance, or Laplace's mean distance)."""
 
     log_shares: Tensor
     centres: Tensor
@@ -35,7 +35,7 @@ class Fit:
 
 
 class Judged:
-    """Images with their cells, each to be judged by a fit that did not see it."""
+    """Images with their cells; each is judged by a fit that did not see it."""
 
     def __init__(self, law: str, features: Tensor, cells: Tensor, num_cells: int, seed: int) -> None:
         self.law, self.features, self.cells = law, features, cells
@@ -51,7 +51,7 @@ class Judged:
             kept[fold] = True
 
     def values(self, std: float, releases: int = 1) -> NDArray[np.float64]:
-        """A number of nats for each image; their mean is not below I in expectation."""
+        """Nats of each image; their mean is at least I in expectation."""
         found = torch.empty(len(self.features), dtype=torch.float64, device=self.features.device)
         for fold, fit in zip(self.folds, self.fits, strict=True):
             found[fold] = image_nats(self.law, fit, self.features[fold], self.cells[fold], std, releases)
@@ -59,7 +59,7 @@ class Judged:
 
 
 def fit_cells(law: str, features: Tensor, cells: Tensor, num_cells: int) -> Fit:
-    """Shares, centres and spreads of the cells; one without images has those of all."""
+    """Shares, centres and spreads of the cells; a cell without images gets the overall values."""
     counts = torch.bincount(cells, minlength=num_cells).double()
     centres, sums = [], []
     whole = _centre(law, features)
@@ -71,7 +71,7 @@ def fit_cells(law: str, features: Tensor, cells: Tensor, num_cells: int) -> Fit:
     pooled = total.sum(0) / counts.sum().clamp_min(1)
     used = counts[:, None] - (0 if law == "laplace" else (counts[:, None] > 0).double())
     spreads = (total + PRIOR * pooled) / (used + PRIOR)
-    if law == "gaussian":  # a centre of n images is off by 1/n of the variance
+    if law == "gaussian":  # a centre of n images deviates by 1/n of the variance
         spreads = spreads * (1 + 1 / counts[:, None].clamp_min(1))
     shares = (counts + 0.5) / (counts.sum() + 0.5 * num_cells)
     return Fit(shares.log(), torch.stack(centres), spreads)
@@ -82,7 +82,7 @@ def _centre(law: str, features: Tensor) -> Tensor:
 
 
 def _spread(law: str, features: Tensor, centre: Tensor) -> Tensor:
-    """Sum over images of the square, or of the distance, to the centre."""
+    """Sum over images of the squared distance, or of the distance, to the centre."""
     total = torch.zeros_like(centre)
     for part in features.split(max(1, _ROWS // len(centre))):
         away = part.double() - centre
@@ -91,9 +91,10 @@ def _spread(law: str, features: Tensor, centre: Tensor) -> Tensor:
 
 
 def image_nats(law: str, fit: Fit, features: Tensor, cells: Tensor, std: float, releases: int) -> Tensor:
-    """−log share of an image's cell, and what its releases may tell inside it: nats, [n].
+    """−log share of an image's cell, plus the leakage of its releases inside the cell: nats, [n].
 
-    Of k releases with normal noise the mean, of variance σ²/k, tells all; with Laplace noise each tells on its own.
+    With normal noise, the mean of k releases, of variance σ²/k, contains all information; with Laplace noise each
+    release counts separately.
     """
     found = -fit.log_shares[cells]
     for rows in torch.arange(len(features), device=features.device).split(max(1, _ROWS // features.shape[1])):
@@ -107,14 +108,14 @@ def image_nats(law: str, fit: Fit, features: Tensor, cells: Tensor, std: float, 
 
 
 def gaussian_nats(away: Tensor, variance: Tensor, noise: float) -> Tensor:
-    """−E log N(z; c, v + σ²) less the noise's entropy: Σ ½ [log(1 + v/σ²) + (a² + σ²)/(v + σ²) − 1], a = u − c."""
+    """−E log N(z; c, v + σ²) minus the noise's entropy: Σ ½ [log(1 + v/σ²) + (a² + σ²)/(v + σ²) − 1], a = u − c."""
     return 0.5 * ((variance / noise).log1p() + (away.square() - variance) / (variance + noise)).sum(1)
 
 
 def laplace_nats(away: Tensor, distance: Tensor, scale: float) -> Tensor:
     """The same for noise of scale b and a Laplace density of scale t: Σ log(t/b) + (|a| + b e^(−|a|/b))/t − 1.
 
-    t = b + E|a| − b E[1 − e^(−|a|/b)] would be the best; from E|a| alone, b e^(−E|a|/b) + E|a| is nearly that.
+    The best is t = b + E|a| − b E[1 − e^(−|a|/b)]; from E|a| alone, b e^(−E|a|/b) + E|a| is close to it.
     """
     size = away.abs()
     wide = distance + scale * (-distance / scale).exp()

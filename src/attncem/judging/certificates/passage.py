@@ -1,4 +1,4 @@
-"""What certificates stand on: the noise of a channel, and the features that enter it."""
+"""Inputs of certificates: the noise of a channel, and the features that enter it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 BATCH = 250
 MOST_LEARNED = 4000
-"""Training images that anything is learned from at most."""
+"""Largest number of training images that certificates learn from."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise that is added to each feature on its own; what comes ``before`` it, and whether it repeats for an input.
+    """Independent noise on each feature, the stages ``before`` it, and whether it repeats for an input.
 
-    Of `shaped` noise that is so in its `whitened` coordinates, in which no information is lost. What comes after it
-    only loses information. Of several stages that add noise the strongest counts.
+    `shaped` noise is independent in its `whitened` coordinates, in which no information is lost. The stages after the
+    noise only lose information. If several stages add noise, the strongest counts.
     """
 
     law: Literal["gaussian", "laplace"]
@@ -37,17 +37,17 @@ class Noise:
 
     @property
     def fisher(self) -> float:
-        """Fisher information of one release about what enters: 1/σ² of normal noise, 1/b² = 2/σ² of Laplace's."""
+        """Fisher information of one release about the noise's input: 1/σ² for normal, 1/b² = 2/σ² for Laplace noise."""
         return (1.0 if self.law == "gaussian" else 2.0) / self.std**2
 
     @property
     def is_smooth(self) -> bool:
-        """Whether no stage before it cuts, sorts or rounds."""
+        """Whether no stage before the noise cuts, sorts or rounds."""
         return not self.before and not isinstance(self.stage, LocalDPChannel)
 
 
 def noise_of(channel: nn.Module) -> Noise:
-    """The strongest noise of a channel; NotApplicable where there is none that bounds anything."""
+    """The strongest noise of a channel; NotApplicable if no noise gives a bound."""
     if not isinstance(channel, Channel):
         raise NotApplicable(written("reason.law_unknown", name=type(channel).__name__))
     stages = list(channel.single_stages())
@@ -64,7 +64,7 @@ def noise_of(channel: nn.Module) -> Noise:
 
 
 def releases_of(case: Case, noise: Noise) -> int:
-    """How many independent draws of the noise the adversary sees: one where the same pixels get the same noise."""
+    """Number of independent draws of the noise that the adversary sees: one if the same pixels get the same noise."""
     many = case.threat.releases_per_input
     if case.threat.jitter:
         raise NotApplicable(written("reason.pixels_move"))
@@ -76,23 +76,23 @@ def releases_of(case: Case, noise: Noise) -> int:
 
 
 def assumptions_of(noise: Noise) -> list[str]:
-    """What every bound by this noise assumes."""
+    """The assumptions of every bound by this noise."""
     return ["same_law", *(["key_secret"] if noise.repeats else [])]
 
 
 def evaluation_features(case: Case, noise: Noise) -> Tensor:
-    """What enters the noise of every evaluation image, [n, m]."""
+    """The noise's input for every evaluation image, [n, m]."""
     return _entering(case, noise, case.x, "evaluation")
 
 
 def training_features(case: Case, noise: Noise) -> tuple[Tensor, Tensor]:
-    """The same of training images, evenly spread, and their labels."""
+    """The noise's input for evenly spaced training images, and their labels."""
     x, y = training_images(case)
     return _entering(case, noise, x, "training"), y
 
 
 def training_images(case: Case) -> tuple[Tensor, Tensor]:
-    """Training images, evenly spread, and their labels."""
+    """Evenly spaced training images, and their labels."""
     train = case.subject.data.train
     count = min(len(train), MOST_LEARNED)
     return train.get(torch.linspace(0, len(train) - 1, count, device=case.x.device).round().long())
@@ -100,7 +100,7 @@ def training_images(case: Case) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def clean_features(case: Case, x: Tensor, which: str) -> Tensor:
-    """The clean features of the evaluation or of the training images, computed once."""
+    """Clean features of the evaluation images or of the training images, computed once."""
     key = f"clean {which}"
     if key not in case.remembered:
         case.remembered[key] = torch.cat([case.model.encode(part) for part in x.split(BATCH)])
@@ -119,7 +119,7 @@ def _entering(case: Case, noise: Noise, x: Tensor, which: str) -> Tensor:
 
 
 def enter(noise: Noise, z: Tensor, x: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A clean feature as it enters the noise."""
+    """The noise's input for a clean feature."""
     for stage in noise.before:
         z = stage(z, x=x, generator=generator)
     if isinstance(noise.stage, LocalDPChannel):

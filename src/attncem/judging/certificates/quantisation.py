@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Quantisation(Certificate):
-    """I(x; released) ≤ H(released) ≤ m · b · ln 2, k times that for k releases that differ."""
+    """I(x; released) ≤ H(released) ≤ m · b · ln 2, and k times that for k different releases."""
 
     options_type = QuantisationOptions
     options: QuantisationOptions

@@ -1,4 +1,4 @@
-"""Shannon's bound on the error: with I nats about the image, its principal components stay so uncertain."""
+"""Shannon's bound on the error: the uncertainty of the image's principal components, given I nats about the image."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 NEIGHBOUR = 3
-"""The neighbour whose distance the entropy is estimated by."""
+"""The k of the k-nearest-neighbour estimate of the entropy."""
 DIMENSIONS = (1, 2, 4, 8, 16)
-"""Components whose entropy is estimated by neighbours: beyond these there are never enough images."""
+"""Numbers of components for the neighbour estimate: for more there are never enough images."""
 _FEW = 8
-"""Images below which there are no neighbours to speak of."""
+"""With fewer images the neighbour estimate is not computed."""
 
 
 class Shannon(Certificate):
     """MSE ≥ (k/d) e^(2(h(Px) − I)/k) / 2πe, P the first k of d components: the largest over k.
 
-    The entropy h is estimated, so this is an estimate: of a normal law, which is never below the true one, and by
+    The entropy h is estimated, so this is an estimate: by a normal law, whose entropy is at least the true one, and by
     distances to neighbours for few components.
     """
 
@@ -70,7 +70,7 @@ def least_error(nats_of_image: float, leakage: float, count: int, pixels: int) -
 
 
 def _best(entropies: Sequence[Entropy], leakage: float, pixels: int, assumptions: Sequence[str]) -> Bound:
-    """The largest bound over the number of components, with the interval that the entropy's error gives it."""
+    """The largest bound over the number of components, with the interval from the error of the entropy."""
 
     def least(entropy: Entropy, away: float) -> float:
         return checked(least_error(entropy.nats + away * entropy.error, leakage, entropy.count, pixels))
@@ -82,7 +82,7 @@ def _best(entropies: Sequence[Entropy], leakage: float, pixels: int, assumptions
 
 
 def normal_entropy(components: Components, count: int) -> Entropy:
-    """½ Σ log(2πe λ_i): that of a normal law with these variances, which no law exceeds."""
+    """½ Σ log(2πe λ_i): the entropy of a normal law with these variances, which no law exceeds."""
     variances, places = components.variances[:count], components.places[:, :count]
     nats = 0.5 * float((2 * math.pi * math.e * variances).log().sum())
     return Entropy(count, nats, _error(0.5 * (places.square() / variances).sum(1)))
@@ -96,7 +96,7 @@ def neighbour_entropy(components: Components, count: int) -> Entropy:
     scale = components.variances[:count].sqrt()
     places = (components.places[:, :count] / scale).cpu().numpy()
     distance = torch.from_numpy(cKDTree(places).query(places, k=NEIGHBOUR + 1)[0][:, NEIGHBOUR])
-    each = count * distance.clamp_min(1e-12).log()  # equal images count as very near ones: that lowers the estimate
+    each = count * distance.clamp_min(1e-12).log()  # equal images count as very close ones, which lowers the estimate
     ball = 0.5 * count * math.log(math.pi) - math.lgamma(0.5 * count + 1)
     nats = float(each.mean() + digamma(len(each)) - digamma(NEIGHBOUR) + ball + scale.log().sum())
     return Entropy(count, nats, _error(each))

@@ -1,4 +1,4 @@
-"""The surrogate as a bound: what its own partition of the classes implies on images that it was not fitted to."""
+"""The surrogate as a bound: what its partition of the classes implies on images that it was not fitted to."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 FLATTERS = 1.1
-"""So many times more on evaluation images than on training images is worth a word."""
+"""A finding is added if evaluation images leak more than this many times what training images leak."""
 _EXPLAINED = 1000
-"""Training images that the surrogate is asked about at once."""
+"""Approximate number of training images that the surrogate divides into parts."""
 
 
 class SurrogateLeakage(Certificate):
     """Cells: slots, clusters or components of each class, or the classes of a surrogate that does not divide them.
 
-    An image belongs to the nearest mean of its class's parts. Shares, means and variances are of training images, as
-    the penalty's are; on these the sum is what the surrogate may claim, on evaluation images it is a bound.
+    An image belongs to the nearest part mean of its class. Shares, means and variances are those of training images, as
+    in the penalty; on training images the sum is the surrogate's claim, on evaluation images it is a bound.
     """
 
     options_type = SurrogateLeakageOptions
@@ -76,14 +76,14 @@ class SurrogateLeakage(Certificate):
         return {"leakage": bound, "leakage_training": told}
 
     def _compare(self, made: Mapping[str, Bound]) -> None:
-        """Say where the penalty flattered: it was small on what it was fitted to, and there is more on other images."""
+        """Add a finding if the penalty was too optimistic: small on the images it was fitted to, larger on others."""
         training, evaluation = made["training"].value, made["evaluation"].value
         if evaluation > FLATTERS * training:
             self.findings.append(finding("surrogate_flatters", training=training, evaluation=evaluation))
 
 
 def last_penalty(case: Case) -> str:
-    """Where the penalty stood at the end of training, as it was logged; empty where it was not."""
+    """The last logged penalty of the training; empty if none was logged."""
     directory = case.subject.directory
     records = [] if directory is None else directory.records()
     logged = [finite(record.get("rob_loss")) for record in records if record.get("kind") == "train"]
@@ -95,7 +95,7 @@ def last_penalty(case: Case) -> str:
 def part_centres(case: Case) -> Tensor:
     """Means [C, K, m] of the parts that the surrogate divides each class into, over training images.
 
-    A part without images has the mean of another: no image is nearest to it first.
+    A part without images gets the mean of its class's largest part, so that no image is assigned to it first.
     """
     opened = case.subject
     surrogate = restore_surrogate(opened.config, opened.model, opened.spec, opened.checkpoint).to(opened.device)

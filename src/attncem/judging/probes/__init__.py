@@ -1,4 +1,4 @@
-"""Probes: they read a release for something else than its image."""
+"""Probes: they read a release for something other than its image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attribute leakage: what a release tells of something else than the class, or of a group of classes."""
+"""Attribute leakage: what a release reveals about an attribute other than the class, or about a group of classes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BATCH = 1000
 
 
 class AttributeLeakage(Probe):
-    """A linear head in closed form on labelled releases of own images, judged on the evaluation images.
+    """A linear head in closed form on labelled releases of the attacker's images, judged on the evaluation images.
 
-    The attribute is a group of classes, or a column of a table of the images. Images without it take no part.
+    The attribute is a group of classes, or a column of a table of the images. Images without it are left out.
     """
 
     options_type = AttributeLeakageOptions
@@ -37,7 +37,7 @@ class AttributeLeakage(Probe):
     needs = frozenset({"images", "queries"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
-        """Whether each image's attribute is told right, by the best way for all and by that for every value alike."""
+        """Whether each image's attribute is predicted correctly: by the best rule, and by the best balanced rule."""
         oracle = case.oracle(self, seed)
         own, true = self._attributes(case)
         self.index = np.flatnonzero(true >= 0)
@@ -61,13 +61,13 @@ class AttributeLeakage(Probe):
         return {"attribute_accuracy": plain, "attribute_balanced": balanced_values(even, judged)}
 
     def _labelled(self, own: NDArray[np.int64], seed: int) -> Tensor:
-        """Own images that have the attribute, by lot, as many as may be labelled."""
+        """A random choice of the attacker's images that have the attribute, as many as may be labelled."""
         there = torch.from_numpy(np.flatnonzero(own >= 0))
         drawn = torch.randperm(len(there), generator=torch.Generator().manual_seed(derive_seed(seed, "attributes")))
         return there[drawn[: self.options.labelled]]
 
     def _attributes(self, case: Case) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The attribute of each own and of each evaluation image as a number, -1 where it has none."""
+        """The attribute of each attacker image and of each evaluation image as a number, -1 without the attribute."""
         if self.options.attribute is not None:
             return self._column(case, self.options.attribute)
         spec = case.subject.spec
@@ -79,7 +79,7 @@ class AttributeLeakage(Probe):
         return of_class[own], of_class[judged]
 
     def _column(self, case: Case, attribute: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same from the table."""
+        """The attributes from a column of the table."""
         split, options = case.subject.data.split, case.subject.config.data
         trained = len(split.train) + len(split.validation) + len(split.held_out)
         train, test = read_attributes(options, attribute, (trained, len(split.test)), self.options.file)

@@ -1,8 +1,8 @@
 """What probes share: standardised releases, a linear head in closed form, and statistics as means over images.
 
 A row's score is the mean of a number of each image, with a bootstrap interval. Balanced accuracy and the area under
-the curve are no such means. Their linearised values are: they average to the statistic exactly, and their spread is
-its own to first order (for the area this is the variance of DeLong et al. 1988).
+the curve are no such means. Their linearised values are: they average exactly to the statistic, and their spread equals
+its error to first order (for the area this is the variance of DeLong et al. 1988).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Numbers = NDArray[np.float64]
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Ridge strengths tried, relative to the mean eigenvalue of the features' scatter."""
 _RANK = 1e-10
-"""Directions with less scatter than this, beside the largest or beside 1, are rounding."""
+"""Directions with less scatter than this, relative to the largest or to 1, are rounding."""
 _ROUNDING = 1e-5
-"""An entry of a release that varies by less than this part of the releases' size does not vary."""
+"""An entry of a release that varies by less than this share of the releases' size counts as constant."""
 
 
 class Standardised:
-    """Centres and scales releases by those that the adversary learns from, and lays them out as [B, features].
+    """Centres and scales releases by those that the adversary learns from, and flattens them to [B, features].
 
-    An entry that hardly varies is divided by a tenth of the mean deviation. Rounding stays small: it could tell images
-    apart by how they were batched.
+    An entry that hardly varies is divided by a tenth of the mean deviation. Rounding stays small; it could otherwise
+    reveal how images were batched.
     """
 
     def __init__(self, released: Tensor) -> None:
@@ -45,7 +45,7 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Head:
-    """A linear map from features to scores; ``left_out`` are those of each row by a map that was fitted without it."""
+    """A linear map from features to scores; ``left_out`` holds each row's scores by a map fitted without that row."""
 
     centre: Tensor
     weights: Tensor
@@ -59,7 +59,7 @@ class Head:
 
 
 def fit_head(features: Tensor, targets: Tensor, strengths: Sequence[float] = STRENGTHS) -> Head:
-    """Ridge regression in closed form; the strength with the lowest leave-one-out error, which is exact."""
+    """Ridge regression in closed form, with the strength of the lowest leave-one-out error, which is exact."""
     features, targets = features.double(), targets.double()
     centre, bias = features.mean(0), targets.mean(0)
     phi, wanted = features - centre, targets - bias
@@ -78,7 +78,7 @@ def fit_head(features: Tensor, targets: Tensor, strengths: Sequence[float] = STR
 
 
 def _spectrum(phi: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of phi'phi, without those that are rounding; by the smaller of the two products."""
+    """Eigenvalues and eigenvectors of phi'phi, without rounding directions; uses the smaller of the two products."""
     wide = phi.shape[1] > len(phi)
     values, vectors = torch.linalg.eigh(phi @ phi.T if wide else phi.T @ phi)
     kept = values > _RANK * max(1.0, float(values[-1]))
@@ -87,13 +87,13 @@ def _spectrum(phi: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def class_means(features: Tensor, member: Tensor) -> Tensor:
-    """Mean of the features of each class, [classes, features]; of a class without members, that of all."""
+    """Mean of the features of each class, [classes, features]; a class without members gets the overall mean."""
     count = member.sum(0)[:, None]
     return torch.where(count > 0, member.T @ features / count.clamp_min(1), features.mean(0))
 
 
 def balanced_values(values: Numbers, labels: NDArray[np.int64]) -> Numbers:
-    """Numbers whose mean is the mean of the class means, every class counting the same."""
+    """Numbers whose mean is the mean of the class means, so that every class has equal weight."""
     classes, of, counts = np.unique(labels, return_inverse=True, return_counts=True)
     means = np.bincount(of, values) / counts
     weight = len(values) / (len(classes) * counts)

@@ -24,10 +24,11 @@ _MEASURES = ("rank_1", "rank")
 
 
 class ReidentificationByPicture(Probe):
-    """Ranks candidates by their distance to what an attack recovered, in pixels and in a network's features.
+    """Ranks candidates by their distance to an attack's reconstruction, in pixels and in a network's features.
 
-    The pictures are those of the strongest attack so far, or of a ridge where that kept no state. The features are
-    those of the case's reference, an undefended network of the same data: without it pixels alone are told.
+    The reconstructions are those of the strongest attack so far, or of a ridge if that attack kept no state. The
+    features are those of the case's reference, an undefended network of the same data; without it only pixels are
+    compared.
     """
 
     options_type = ByPictureOptions
@@ -35,7 +36,7 @@ class ReidentificationByPicture(Probe):
     needs = frozenset({"images", "queries"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
-        """Rank of the true image and whether it is 1, in each space; of ties, what breaking them by lot gives."""
+        """Rank of the true image and whether it is 1, in each space; ties count as if broken at random."""
         case.require(self.needs)
         self.by, images = case.recovered(seed)
         x = case.x[: len(images)]
@@ -65,7 +66,7 @@ class ReidentificationByPicture(Probe):
 
 
 def _in_features(model: SplitModel, images: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the network's features, in units of how these vary over the candidates."""
+    """Reconstructions and images in the network's features, in units of their deviation over the candidates."""
     candidates = features_of(model, x)
     standardised = Standardised(candidates)
     return standardised(features_of(model, images)).float(), standardised(candidates).float()
@@ -73,7 +74,7 @@ def _in_features(model: SplitModel, images: Tensor, x: Tensor) -> tuple[Tensor, 
 
 @torch.no_grad()
 def features_of(model: SplitModel, x: Tensor) -> Tensor:
-    """What the network's last linear layer gets, without the channel's noise; z where there is no such layer."""
+    """The input of the network's last linear layer, without the channel's noise; z if there is no such layer."""
     layers = [] if model.server is None else [part for part in model.server.modules() if isinstance(part, nn.Linear)]
     if not layers:
         return torch.cat([model.encode(part).flatten(1) for part in x.split(_BATCH)])

@@ -1,4 +1,4 @@
-"""Label leakage, or model completion: what few labelled releases are worth to somebody who has no server half."""
+"""Label leakage, or model completion: what a few labelled releases are worth to an attacker without the server half."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from attncem.judging.case import Case
 
 _UNLABELLED = 2000
-"""Own images without labels whose releases tell how releases vary."""
+"""Number of the attacker's images without labels whose releases standardise the features."""
 
 
 class LabelLeakage(Probe):
-    """A linear head in closed form on so many labelled releases a class of own images, judged on the evaluation images.
+    """A linear head in closed form on a few labelled releases per class, judged on the evaluation images.
 
-    The server is not asked. Every choice of labelled images is the beginning of the next larger one.
+    The releases are of the attacker's images; the server is not queried. Every choice of labelled images is contained
+    in the next larger one, as its beginning.
     """
 
     options_type = LabelLeakageOptions
@@ -33,7 +34,7 @@ class LabelLeakage(Probe):
     needs = frozenset({"images", "queries", "labels"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
-        """For each number of labels: the share of the choices after which the head is right about an image."""
+        """For each number of labels: the share of the random choices after which the head is right about an image."""
         oracle = case.oracle(self, seed)
         y = oracle.auxiliary()[1]
         noise = make_generator(y.device, seed, "labels")
@@ -53,7 +54,7 @@ class LabelLeakage(Probe):
         return self._scores(case, {count: found.cpu().numpy() / self.options.draws for count, found in right.items()})
 
     def _budgets(self, y: Tensor) -> list[int]:
-        """The numbers of labels that at least one class has; that some class has fewer is told."""
+        """The numbers of labels that at least one class has; adds a finding if some class has fewer."""
         counts = torch.unique(y, return_counts=True)[1]
         wanted, least, most = sorted(set(self.options.labels)), int(counts.min()), int(counts.max())
         if least < wanted[-1]:
@@ -72,15 +73,16 @@ class LabelLeakage(Probe):
 
 
 def classify(features: Tensor, labels: Tensor, seen: Tensor) -> Tensor:
-    """The labels that labelled features give to others, by the way that is right most often when one is left out."""
+    """Labels of `seen` from labelled features, by the rule with the best leave-one-out accuracy."""
     return answers(features, labels, seen)[0]
 
 
 def answers(features: Tensor, labels: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The labels of others by the way that is right most often, and by that where every class counts the same.
+    """Labels of `seen` by the rule with the best leave-one-out accuracy, and by that with the best balanced accuracy.
 
-    The ways are the highest score of the head, the nearest class mean, and the nearest mean score: the highest misses
-    classes that lie between others (Hastie et al. 1994). With one label a class it is the first: none can be left out.
+    The rules are the highest score of the head, the nearest class mean, and the nearest mean score: the highest score
+    misses classes that lie between others (Hastie et al. 1994). With one label per class the first rule is used,
+    because none can be left out.
     """
     known, number = labels.unique(return_inverse=True)
     features = features.double()
@@ -101,13 +103,13 @@ def answers(features: Tensor, labels: Tensor, seen: Tensor) -> tuple[Tensor, Ten
 
 
 def left_out_distances(features: Tensor, means: Tensor, member: Tensor) -> Tensor:
-    """Distances to the class means, to that of the own class without the image itself; infinite where it is alone."""
+    """Distances to the class means, the image's own class mean taken without the image; infinite if it is alone."""
     count = member.sum(0)
     return torch.cdist(features, means) * torch.where(member > 0, count / (count - 1), 1)
 
 
 def first_of_each(labels: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of so many images of each class at most, drawn by lot, and the place of each within its class."""
+    """Indices of at most `most` random images of each class, and the position of each within its class."""
     order = _shuffled(len(labels), seed).to(labels.device)
     order = order[torch.argsort(labels[order], stable=True)]
     counts = torch.unique(labels, return_counts=True)[1]

@@ -1,4 +1,4 @@
-"""Membership: whether a release tells that its image was trained on."""
+"""Membership: whether a release reveals that its image was a training image."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from attncem.judging.oracle import Oracle
 
 _FEWEST = 20
-"""Pairs below which nothing is said."""
+"""With fewer pairs the probe is not applicable."""
 
 
 class Membership(Probe):
     """A distinguisher between releases of training images and of evaluation images, learned on one half of them.
 
-    Each evaluation image stands beside a training image of its class, neither of them augmented, both released by the
-    true client. Two halves of the pairs judge each other; nothing that is judged has a part in what judges it.
+    Each evaluation image is paired with a training image of its class, neither of them augmented, both released by the
+    true client. Two halves of the pairs judge each other, so that no pair judges itself.
     """
 
     options_type = MembershipOptions
@@ -37,7 +37,7 @@ class Membership(Probe):
     needs = frozenset({"images", "queries", "labels"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
-        """Of each pair, named by its evaluation image: its part in the area under the curve, and how many are right."""
+        """For each pair, named by its evaluation image: its part in the AUC, and its share of right answers."""
         if case.threat.auxiliary != "train":
             raise NotApplicable(written("threat.lacks", name=case.threat.name, what=written("threat.lacks.members")))
         oracle, train = case.oracle(self, seed), case.subject.data.train
@@ -59,7 +59,7 @@ class Membership(Probe):
 
 
 class _Distinguisher:
-    """A ridge on the standardised release, on a few numbers of it, or on both, whichever leaves out best."""
+    """A ridge on the standardised release, on a few numbers of it, or on both, by the lowest leave-one-out error."""
 
     def __init__(self, inside: Tensor, outside: Tensor, labels: Tensor, oracle: Oracle) -> None:
         released = torch.cat([inside, outside])
@@ -74,7 +74,7 @@ class _Distinguisher:
         self._head: Head = heads[self._best]
 
     def __call__(self, released: Tensor) -> Numbers:
-        """Higher for what seems to be a member."""
+        """A score that is higher for likely members."""
         return np.asarray(self._head(self._features(released)[self._best])[:, 0].cpu().numpy())
 
     def _features(self, released: Tensor) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ class _Distinguisher:
         return {"numbers": numbers, "release": flat, "both": torch.cat([numbers, flat / flat.shape[1] ** 0.5], 1)}
 
     def _numbers(self, released: Tensor, flat: Tensor) -> Tensor:
-        """Size, distances to the nearest class means and, where there is a server, how sure it is of its answer."""
+        """Norm, distances to the nearest class means and, if there is a server, its confidence."""
         away = torch.cdist(flat, self._means)
         nearest = away.sort(1).values
         columns = [flat.norm(dim=1), nearest[:, 0], nearest[:, min(1, away.shape[1] - 1)]]
@@ -95,7 +95,7 @@ class _Distinguisher:
 
 
 class _Scale:
-    """Centres and scales columns by those that were learned from; what varies by rounding alone stays small."""
+    """Centres and scales columns by those of the training data; columns that vary only by rounding stay small."""
 
     def __init__(self, columns: Tensor) -> None:
         self._mean = columns.mean(0)
@@ -108,7 +108,7 @@ class _Scale:
 def matched(
     train: NDArray[np.int64], evaluation: NDArray[np.int64], most: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of training and of evaluation images in pairs of one class, in an order drawn by lot."""
+    """Indices of training and evaluation images in pairs of one class, in random order."""
     rng, pairs = np.random.default_rng(derive_seed(seed, "pairs")), []
     for label in np.unique(evaluation):
         sides = [rng.permutation(np.flatnonzero(side == label)) for side in (train, evaluation)]
@@ -125,7 +125,7 @@ def _halves(count: int) -> list[tuple[slice, slice]]:
 
 
 def pairs_right(inside: Numbers, outside: Numbers) -> Numbers:
-    """Share of each pair that is told rightly, by the median: half of what is judged are members."""
+    """Share of each pair that the median classifies correctly as a threshold: half of the judged images are members."""
     middle = np.median(np.concatenate([inside, outside]))
     right: Numbers = 0.5 + 0.25 * (np.sign(inside - middle) - np.sign(outside - middle))
     return right

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Reidentification(Probe):
-    """Ranks candidates by how likely each makes the release, under noise of one deviation per entry.
+    """Ranks candidates by the likelihood that each gives the release, under noise of one deviation per entry.
 
-    The candidates are evaluation images, the true one among them; they are handed to the adversary, who has each
-    released a few times, so it needs queries and no images of its own.
+    The candidates are evaluation images, the true one among them. The adversary gets them and has each released a few
+    times, so it needs queries and no images of its own.
     """
 
     options_type = ReidentificationOptions
@@ -31,7 +31,7 @@ class Reidentification(Probe):
     needs = frozenset({"queries"})
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
-        """Rank of the true image, its reciprocal, and whether it is 1; of ties, what breaking them by lot gives."""
+        """Rank of the true image, its reciprocal, and whether it is 1; ties count as if broken at random."""
         oracle = case.oracle(self, seed)
         seen = torch.cat(list(case.seen_by(self, len(case.x))))
         size = min(self.options.candidates, len(seen))
@@ -47,7 +47,7 @@ class Reidentification(Probe):
         return {name: part.cpu().numpy() for name, part in zip(self.chance, parts, strict=True)}
 
     def _expected(self, oracle: Oracle, x: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The mean of some own releases of each image, and the deviation of the noise in each entry."""
+        """The mean of several own releases of each image, and the deviation of the noise in each entry."""
         count = self.options.num_releases
         first = oracle.release(x, generator=noise).flatten(1).float()
         total, squares = torch.zeros_like(first), torch.zeros_like(first)
@@ -64,20 +64,20 @@ EXACT = "donot_use_mm_for_euclid_dist"
 
 
 def _scale(noise: Tensor) -> Tensor:
-    """What distances are measured in; an entry that hardly varies counts as a tenth of the mean, none as 1."""
+    """The unit of distances; an entry that hardly varies counts as a tenth of the mean, or as 1 if none varies."""
     mean = float(noise.mean())
     return noise.clamp_min(0.1 * mean) if mean > 0 else torch.ones_like(noise)
 
 
 def groups(count: int, size: int, seed: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images that are judged, and the candidates of all of them, which begin with themselves."""
+    """Judged images, and the candidates that they share, which begin with the judged images."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derive_seed(seed, "groups"))).to(device)
     for judged in order.split(size):
         yield judged, torch.cat([judged, order[: size - len(judged)]])
 
 
 def true_ranks(away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Hit, reciprocal rank and rank of the true candidate, which is image i's i-th; equals are told apart by lot."""
+    """Expected hit, reciprocal rank and rank of the true candidate, image i's i-th, with ties broken at random."""
     true = away.diagonal()[:, None]
     closer, equal = (away < true).sum(1).double(), (away == true).sum(1).double()
     hit = (closer == 0) / equal
@@ -88,6 +88,6 @@ def true_ranks(away: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rank_chance(size: int) -> dict[str, float]:
-    """What an adversary who sees nothing gets, by measure."""
+    """The scores of an adversary that sees nothing, by measure."""
     reciprocal = float(np.mean(1 / np.arange(1, size + 1)))
     return {"rank_1": 1 / size, "reciprocal_rank": reciprocal, "rank": (size + 1) / 2}
