@@ -103,7 +103,7 @@ class Row(Record):
     """One line of an audit: the method, its outcome and its scores.
 
     ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason`` in English; ``reason_source`` is its key and
-    values, empty where the catalogue does not have it. ``sees`` names the part of the evaluation images that it used,
+    values, empty where the catalogue does not have it. ``sees`` is the data of the evaluation images that it used,
     with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels; ``must_beat`` are the methods
     that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe that sees nothing. ``by`` is
     the attack whose pictures a probe used. An .npz file in the same folder holds per-image values, and for the
@@ -163,8 +163,7 @@ class Row(Record):
 
 @dataclass(frozen=True)
 class Remaining:
-    """The fraction of a blind guess's error that an attack leaves in one measure; a similarity's error is 1 minus its
-    value.
+    """The fraction of a blind guess's error that an attack leaves in one measure; a similarity s has the error 1 − s.
 
     ``floor`` is the best blind guess in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy and 1
     where the attack is no better than the guess; it may be larger.

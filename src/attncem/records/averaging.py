@@ -9,8 +9,7 @@ HELPS = 0.01
 
 
 class Averaging(Record):
-    """The gain of a row from repeated releases over ``base``, the same attack with the threat model's number of
-    releases.
+    """The gain of a row over ``base``, the same attack with the threat model's number of releases.
 
     ``gain`` is the fraction by which it lowers the base's error, with a 95 % interval of the paired bootstrap.
     """

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from attncem.base.record import Record
 
 State = Literal["planned", "running", "interrupted", "trained", "done", "failed"]
-"""States of a cell: not started, running, started and stopped, trained with audits missing, complete, failed until a
-retry."""
+"""States of a cell: not started, running, interrupted, trained with audits missing, complete, failed until a retry."""
 
 
 class Cell(Record):
@@ -80,8 +79,7 @@ class EqualTime(Record):
 
 
 class Finished(Record):
-    """The complete parts of a cell: cells/ID.json. ``audits`` are folders in RUN/audits by the key of the requested
-    audit.
+    """The complete parts of a cell: cells/ID.json. ``audits`` are folders in RUN/audits by the key of the request.
 
     ``failures`` is the number of earlier failures.
     """

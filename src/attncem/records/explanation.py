@@ -101,8 +101,7 @@ class ClassView(Record):
 
 
 class Recovery(Record):
-    """The reconstruction of the release by one attack, by measure; ``audit_mse`` is its mean in the audit of these
-    weights.
+    """One attack's reconstruction of the release, by measure; ``audit_mse`` is its mean in the audit of these weights.
 
     ``from_audit``: it is the audit's strongest attack with its learned state. ``reliable`` is the audit's verdict, None
     where no larger budget was tested.

@@ -14,8 +14,7 @@ NEAR_CHANCE = 1.5
 """An accuracy below this multiple of chance means that nothing was learned."""
 FAR_BELOW = 0.6
 """An accuracy below this fraction of the undefended model's means that utility was lost. Loose on purpose, as the
-reference is a single network: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 kept 0.2 to
-0.3."""
+reference is one network: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 0.2 to 0.3."""
 FEW_IMAGES = 1000
 """A comparison of models needs at least this many evaluation images."""
 FEW_AUXILIARY = 0.25
@@ -67,9 +66,7 @@ def strongest(rows: Sequence[Row], errors: Mapping[str, float], sight: tuple[int
 
 
 def bases(plan: AuditPlan, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Attacks whose releases differ from the threat model's, each with the row of the same attack that follows the
-    model.
-    """
+    """Attacks with other releases than the threat model grants, each with the same attack within the threat model."""
     sight = plan.threat.releases_per_input, plan.threat.jitter
     judged = [row for row in rows if row.ok and row.kind == "attack"]
     own = {row.question: row for row in reversed(judged) if row.sight == sight}

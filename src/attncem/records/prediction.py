@@ -9,9 +9,7 @@ from attncem.records.findings import Finding
 
 
 class Release(Record):
-    """The data that left the client for one image; ``noise`` is fresh, keyed or none. The size of the image is
-    included.
-    """
+    """The data that left the client for one image, and the image's size; ``noise`` is fresh, keyed or none."""
 
     shape: list[int]
     dtype: str

@@ -280,9 +280,7 @@ class RunDirectory:
         return str(facts["sha256"]["client.safetensors"])
 
     def load_newest_intact(self, endless: Collection[str] = ()) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is complete and finite (`endless` tensors may be infinite), and problems of newer
-        ones.
-        """
+        """The newest complete and finite checkpoint (`endless` tensors may be infinite), and problems of newer ones."""
         return newest_intact(self.path / "checkpoints", endless)
 
     def clear_leftovers(self) -> list[str]:

@@ -335,9 +335,7 @@ class Study(Generic[A]):
         return effects
 
     def heat(self, options: tuple[str, str], name: str, measure: str, kind: AuditKind) -> dict[tuple[str, str], float]:
-        """The mean of a measure at every pair of values of two options, over all other options; by the repr of the
-        values.
-        """
+        """The mean of a measure at every pair of values of two options, over all others; keys are the values' repr."""
         numbers: dict[tuple[str, str], list[float]] = {}
         for arm in (arm for arm in self.arms if arm.name == name and set(options) <= arm.point.keys()):
             place = repr(arm.point[options[0]]), repr(arm.point[options[1]])

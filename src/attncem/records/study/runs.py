@@ -77,7 +77,7 @@ def _joined(group: Sequence[Ledger]) -> dict[AuditKind, AuditResult]:
 
 
 def load_run(path: Path) -> JudgedRun:
-    """Read one run folder; RunError names what is missing or damaged."""
+    """Read one run folder; RunError names the missing or damaged file."""
     directory = RunDirectory.open(path.resolve())
     manifest, config = directory.manifest, directory.config
     audits, left_out = _audits(directory, config.name)
@@ -108,9 +108,7 @@ def _other(plan: AuditPlan, name: str, run: str) -> str:
 
 
 def _old(file: Path, run: str, made: Set[tuple[str, str]]) -> str:
-    """How to repeat an audit of attncem 0.1, from its file name; empty where it was repeated or does not count as a
-    result.
-    """
+    """How to repeat an audit of attncem 0.1, from its file name; empty where it was repeated or is not a result."""
     named = _OLD_NAME.fullmatch(file.stem)
     if named and (named["on"] or (named["suite"], named["threat"]) in made):
         return ""
