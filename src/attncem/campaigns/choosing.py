@@ -45,8 +45,7 @@ def candidate(name: str, audit: AuditResult) -> Candidate:
 def choose(
     candidates: Iterable[Candidate], undefended: float, levels: Mapping[str, float] = LEVELS
 ) -> dict[str, Candidate]:
-    """For every level the setting with the largest error among those that are accurate enough; other levels are left
-    out.
+    """For every level the setting with the largest error among those that are accurate enough, if there is one.
 
     The first of equals.
     """
@@ -77,9 +76,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Matched:
-    """The weight at which a setting has a given accuracy, and the error there; `within`: inside the range of tried
-    weights.
-    """
+    """The weight at which a setting has a given accuracy, and the error there; `within`: among the tried weights."""
 
     name: str
     weight: float

@@ -102,7 +102,7 @@ def run_campaign(
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
-    """One process per core, or per number of cores that an arm's threads need, or two on a GPU; at most one per cell."""
+    """One process per core, or per as many cores as a run has threads, or two on a GPU; at most one per cell."""
     cells = folder.plan.cells
     configs = [folder.config(cell.id) for cell in {cell.arm: cell for cell in reversed(cells)}.values()]
     fitting = processes_here({config.device for config in configs}) // max(config.threads for config in configs)

@@ -1,6 +1,4 @@
-"""Tasks of a Ray cluster (extra `ray`), one for each cell. They end with the campaign's process; a restart resumes
-them.
-"""
+"""Tasks of a Ray cluster (extra `ray`), one per cell. They end with the campaign's process; a restart resumes."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class SlurmEngine(PolledEngine[_Job]):
     def _cancel(self, job: _Job) -> None:
         if job.job is not None:
             job.job.cancel(check=False)
-            if self.cluster == "local":  # there is no scheduler to reap it
+            if self.cluster == "local":  # no scheduler reaps the process
                 job.job._process.wait()
 
     def _about(self, job: _Job) -> str:
