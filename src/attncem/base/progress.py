@@ -274,9 +274,7 @@ class _NotebookBar:
             self._draw()
 
     def _share_of(self, name: str, at_work: _Course) -> float:
-        """The fraction of the whole, if its progress is known, including the current step; otherwise of the current
-        step.
-        """
+        """The fraction of the whole with the current step, if it is known; otherwise that of the current step."""
         whole = self._courses.get(name, at_work)
         if whole is at_work:
             return at_work.share
@@ -318,7 +316,7 @@ class _NotebookLine:
         return f'<progress max="1" value="{self._share:.4f}" style="width: 20em"></progress><br>{lines}'
 
 
-# what a terminal gets
+# terminal output
 
 
 def clean(text: str) -> str:
@@ -370,7 +368,7 @@ class Stream:
         try:
             yield
         except OSError as error:
-            # What is still buffered must go somewhere, or Python complains about it when it ends.
+            # Buffered text must go somewhere, or Python reports an error at exit.
             with suppress(OSError, ValueError, AttributeError), Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             if not isinstance(error, self._dropped):
