@@ -1,6 +1,6 @@
-"""Progress for people: a rich bar on a terminal, a plain line now and then elsewhere, or nothing.
+"""Progress for people: a rich bar on a terminal, a plain line every few seconds elsewhere, or nothing.
 
-All that is printed goes through `open_console` or `clean`: names of files and classes cannot steer the terminal.
+All output goes through `open_console` or `clean`: names of files and classes cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _GAPS = 4
 """Columns between name, bar, count, time left and numbers."""
 _UNITS = {"hours": 3600.0, "minutes": 60.0}
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that move the cursor, colour or turn what follows: all control characters but tab and line feed."""
+"""Characters that move the cursor, or colour or reverse text: all control characters but tab and line feed."""
 
 
 def silent(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-    """Tell nothing."""
+    """Report nothing."""
 
 
 @contextmanager
@@ -108,9 +108,9 @@ def format_numbers(numbers: Mapping[str, float]) -> str:
 
 
 class _Course:
-    """How far one stage is. It never goes back, whatever it is told.
+    """Monotonic progress of one stage.
 
-    A stage that had come to its end, or is where it began, begins anew: a second audit has rows of the same names.
+    A stage that had ended, or that is back at its start, starts again: a second audit has rows of the same names.
     """
 
     def __init__(self, done: float) -> None:
@@ -119,7 +119,7 @@ class _Course:
 
     @property
     def share(self) -> float:
-        """How much of it is done."""
+        """The finished fraction."""
         return self.done / self.total if self.total > 0 else 1.0
 
     def _begin(self, done: float) -> None:
@@ -133,7 +133,7 @@ class _Course:
         return self.done
 
     def left(self, total: float) -> str:
-        """About how long it will take, in words; empty before anything is done."""
+        """The estimated time left, in words; empty before any progress."""
         seconds = self._seconds_left(total)
         return text("progress.left", time=format_duration(seconds)) if seconds else ""
 
@@ -154,17 +154,17 @@ def format_duration(seconds: float, digits: int = 2, least: float = 1.0) -> str:
 
 
 def _count(done: float, total: float) -> str:
-    """Whole steps, epochs or rows alone."""
+    """Whole steps, epochs or rows only."""
     return text("progress.count", done=math.floor(done), total=total)
 
 
 def _short_count(done: float, total: float) -> str:
-    """The same; of many steps only the share."""
+    """The same count; a percentage from 100 steps on."""
     return _count(done, total) if total < 100 else f"{100 * done / total:.0f} %"
 
 
 def _shortened(stage: str, room: int) -> str:
-    """A stage in so many columns, as it is shown: its first word, the run's name in it, gives way to the rest."""
+    """The title of a stage in at most `room` columns; its first word, the run's name, is shortened first."""
     said = stage_title(stage)
     if cell_len(said) <= room:
         return said
@@ -173,24 +173,24 @@ def _shortened(stage: str, room: int) -> str:
 
 
 def _cut(words: str, room: int) -> str:
-    """The words, or as many of their letters as fit: some take two columns."""
+    """The words, cut to the columns available; some letters take two."""
     return words if cell_len(words) <= room else set_cell_size(words, max(0, room))
 
 
 def _line(stage: str, done: float, total: float, left: str, numbers: Mapping[str, float]) -> str:
-    """How far a stage is, in one line."""
+    """The progress of a stage in one line."""
     course = text("said.about", about=stage_title(stage), said=_count(done, total))
     return "  ".join(filter(None, (course, left, format_numbers(numbers))))
 
 
 def _fitting(numbers: Mapping[str, float], room: int) -> str:
-    """The first numbers, as many as there is room for."""
+    """The first numbers, as many as fit."""
     shown = [dict(islice(numbers.items(), count)) for count in range(_IN_A_BAR, 0, -1)]
     return next((said for some in shown if cell_len(said := format_numbers(some)) <= room), "")
 
 
 class _Bars:
-    """A bar for each stage. Of the parts of an attack, which follow each other, only the one at work has a bar."""
+    """A bar for each stage. The parts of an attack follow each other, and only the running part has a bar."""
 
     def __init__(self, bars: rich_progress.Progress) -> None:
         self._bars = bars
@@ -222,7 +222,7 @@ class _Bars:
     def _hide_other_parts(self, stage: str) -> None:
         """Stages are called AUDIT: ATTACK: PART where an attack has parts."""
         whole = stage.rpartition(": ")[0]
-        for other, task in list(self._tasks.items()) if ": " in whole else ():  # others may tell or forget meanwhile
+        for other, task in list(self._tasks.items()) if ": " in whole else ():  # a copy: other threads change it
             if other != stage and other.rpartition(": ")[0] == whole:
                 self._bars.update(task, visible=False)
 
@@ -254,10 +254,10 @@ class _PlainLines:
 
 
 class _NotebookBar:
-    """One bar in a notebook, drawn anew in its place: how far the whole is, what is at work, and all lines below."""
+    """One bar in a notebook, redrawn in place: the total progress, the current stage, and all lines below."""
 
     def __init__(self) -> None:
-        # By name: who is in a notebook has it, and nobody else needs it.
+        # Imported by name: every notebook has it, and nothing else needs it.
         self._display = import_module("IPython.display").display
         self._place: Any = None
         self._courses: dict[str, _Course] = {}
@@ -274,7 +274,7 @@ class _NotebookBar:
             self._draw()
 
     def _share_of(self, name: str, at_work: _Course) -> float:
-        """Of the whole where its course is known, with the part of the step at work; else of what is at work alone."""
+        """The fraction of the whole with the current step, if it is known; otherwise that of the current step."""
         whole = self._courses.get(name, at_work)
         if whole is at_work:
             return at_work.share
@@ -316,23 +316,23 @@ class _NotebookLine:
         return f'<progress max="1" value="{self._share:.4f}" style="width: 20em"></progress><br>{lines}'
 
 
-# what a terminal gets
+# terminal output
 
 
 def clean(text: str) -> str:
-    """The text with every character that would steer a terminal written as an escape."""
+    """The text with every character that would control a terminal written as an escape."""
     return _STEERING.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A console on stdout or stderr. Whatever it prints is clean; progress that cannot be written is dropped."""
+    """A console on stdout or stderr. All its output is clean; progress that cannot be written is dropped."""
     if not stderr:
         return _CleanConsole(file=sys.stdout)
     return _CleanConsole(file=cast(TextIO, Stream(sys.stderr, dropped=OSError)))
 
 
 class _CleanConsole(Console):
-    """A console whose own codes pass, and none from the texts it is given."""
+    """A console that passes its own control codes, but none from texts."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render with clean texts."""
@@ -368,7 +368,7 @@ class Stream:
         try:
             yield
         except OSError as error:
-            # What is still buffered must go somewhere, or Python complains about it when it ends.
+            # Buffered text must go somewhere, or Python reports an error at exit.
             with suppress(OSError, ValueError, AttributeError), Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             if not isinstance(error, self._dropped):
@@ -377,9 +377,9 @@ class Stream:
 
 @contextmanager
 def lenient_streams() -> Iterator[None]:
-    """For a command: a reader of stdout that has gone is no error, and neither is anything on stderr."""
+    """For a command: a closed reader of stdout is not an error, and neither is any failure on stderr."""
     before = sys.stdout, sys.stderr
-    with Path(os.devnull).open("w") as nowhere:  # Python has None for a stream that was closed before it started
+    with Path(os.devnull).open("w") as nowhere:  # Python sets a stream to None if it was closed before the start
         sys.stdout = cast(TextIO, Stream(before[0] or nowhere, dropped=BrokenPipeError))
         sys.stderr = cast(TextIO, Stream(before[1] or nowhere, dropped=OSError))
         try:

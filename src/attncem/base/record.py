@@ -1,7 +1,7 @@
-"""Record: the base of every result that is written to a file, and the one reader of them all.
+"""Record: the base class of every result that is written to a file, and the only reader of these files.
 
-What a file must hold follows from the type hints of its class. A key that is missing takes its default, so an older
-file is read; a key that the class does not have is kept in ``further`` and written again: a newer file loses nothing.
+The type hints of a class define the contents of its file. A missing key takes its default, so older files can be read;
+an unknown key is kept in ``further`` and written again, so newer files lose nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from attncem.base.types import RunError
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 40
-"""Letters of a value in a brief line and in an error."""
+"""Largest number of letters of a value in a brief line or an error."""
 _SCALARS: dict[Any, tuple[str, type | tuple[type, ...]]] = {
     str: ("text", str),
     bool: ("true or false", bool),
     int: ("a whole number", int),
     float: ("a number", (int, float)),
 }
-"""What a value of this kind is called, and its classes in Python; the parser of JSON refuses numbers out of range."""
+"""The name of each kind of value and its Python classes; the JSON parser refuses numbers out of range."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -33,13 +33,13 @@ class Record:
     """A result: plain data with names and types. Every subclass is a frozen dataclass, without a decorator."""
 
     further: Mapping[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
-    """What a newer version wrote and this one does not know."""
+    """Entries of a newer version that this version does not know."""
 
     def __init_subclass__(cls, *, kw_only: bool = False) -> None:
         dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def brief(self) -> str:
-        """A line that tells it from others of its kind: scalars as they are, of everything else the kind and size."""
+        """A short line that identifies it: scalars as they are, the kind and size of everything else."""
         parts = (f"{item.name}={_brief(getattr(self, item.name))}" for item in dataclasses.fields(self) if item.repr)
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
 
 
 def read(kind: type[T], data: Any, where: object) -> T:
-    """Plain data as an object of this class; a RunError names the file and the key that is wrong."""
+    """Plain data as an object of this class; a RunError names the file and the wrong key."""
     result: T = _read(kind, data, f"{where} is damaged", "")
     return result
 
@@ -79,7 +79,7 @@ def _read(kind: Any, value: Any, where: str, key: str) -> Any:
         return value
     if dataclasses.is_dataclass(kind):
         return _record(kind, value, where, key)
-    if origin in (Union, types.UnionType):  # `X | None`, the only union that results have
+    if origin in (Union, types.UnionType):  # `X | None`, the only union in results
         return None if value is None else _read(parts[0], value, where, key)
     if origin is Literal:
         return _checked(value, value in parts, where, key, f"one of {', '.join(map(str, parts))}")
@@ -103,7 +103,7 @@ def _record(kind: Any, value: Any, where: str, key: str) -> Any:
     further = {name: item for name, item in value.items() if name not in hints}
     try:
         return kind(**entries, further=further)
-    except ValueError as error:  # each entry is of its kind, but together they are impossible
+    except ValueError as error:  # each entry is valid, but the combination is not
         raise RunError(f"{where}: {key.lstrip('.') or 'it'} {error}") from error
 
 

@@ -1,6 +1,6 @@
-"""Processes that take work, report their progress, and end with the process that started them, however that ends.
+"""Worker processes that report their progress and end with the process that started them, however that ends.
 
-Audits, campaigns, the demo and trainings with several processes have them. Never imports torch by itself.
+Used by audits, campaigns, the demo and trainings with several processes. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, RunError
 
 _END_SECONDS = 5.0
-"""How long a process may take to end."""
+"""Time in seconds that a process has to end."""
 
 
 class WorkerEnded(RunError):
@@ -38,11 +38,11 @@ class WorkerEnded(RunError):
 
 
 class Workers:
-    """Processes that take work and report to `progress`. A context manager: an error inside ends them at once.
+    """Processes that run functions and report to `progress`. A context manager: an error inside ends them at once.
 
-    Each process is served by a thread of this one, which starts it when there is work, and again when it died or its
-    work failed. It holds the reading end of a pipe whose writing end this process alone has: when that is closed, here
-    or by the death of this process in any way, it removes the `scratch` folder and ends by itself.
+    A thread of this process serves each worker process. It starts the worker when there is work, and restarts it when
+    it died or its work failed. A worker holds the reading end of a pipe whose writing end only this process has: when
+    that end is closed, here or by the death of this process, the worker removes the `scratch` folder and ends.
     """
 
     def __init__(self, count: int, progress: Progress, whose: str, scratch: Path | None = None) -> None:
@@ -63,11 +63,11 @@ class Workers:
         self.end()
 
     def submit(self, work: Callable[..., Any], *arguments: Any, tells: bool = False) -> Future[Any]:
-        """Have a function called in a process; with `tells` its `progress` reports to ours."""
+        """Call a function in a worker; with `tells` its `progress` reports to ours."""
         return self._threads.submit(self._call, work, arguments, tells)
 
     def end(self) -> None:
-        """End all processes, whatever they are doing; may be called twice."""
+        """End all processes, even in the middle of their work; may be called twice."""
         self._lifeline.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._started:
@@ -79,7 +79,7 @@ class Workers:
         self._watched.close()
 
     def _call(self, *task: Any) -> Any:
-        """In a thread: have its process do the task."""
+        """Run the task in the worker of this thread."""
         try:
             connection = self._process()[1]
             connection.send(task)
@@ -89,20 +89,20 @@ class Workers:
         except (EOFError, OSError) as error:
             ended, self._local.process = getattr(self._local, "process", None), None
             raise WorkerEnded(self._whose, _how_ended(ended[0]) if ended else str(error)) from error
-        if message.error is not None:  # its process ends
+        if message.error is not None:  # the worker ends
             connection.close()
             self._local.process = None
         return message.result()
 
     def _process(self) -> tuple[BaseProcess, Connection]:
-        """The process of this thread, which is started where there is none, and the connection to it."""
+        """The worker of this thread, started if there is none, and the connection to it."""
         if getattr(self._local, "process", None) is None:
             here, there = self._context.Pipe()
             arguments = there, self._watched, self._scratch
             process = self._context.Process(target=_serve, args=arguments, name=self._whose)
             with _interrupts_held():
                 process.start()
-            there.close()  # when the process has ended, nobody holds that end any more
+            there.close()  # once the worker has ended, nobody holds that end
             self._started.append(process)
             self._local.process = process, here
         served: tuple[BaseProcess, Connection] = self._local.process
@@ -111,7 +111,7 @@ class Workers:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Processes started here, by this thread, never get Ctrl-C: the process that started them ends them."""
+    """Processes started here, by this thread, never get Ctrl-C: their parent ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -137,7 +137,7 @@ class _Outcome:
     trace: str = ""
 
     def result(self) -> Any:
-        """The value; or the error is raised, with where it came from as its note."""
+        """The value; an error is raised, with its origin as a note."""
         if self.error is None:
             return self.value
         self.error.add_note(self.trace)
@@ -148,18 +148,18 @@ class _Outcome:
 
 
 def _serve(tasks: Connection, watched: Connection, scratch: Path | None) -> None:
-    """Do one task after the other, until nobody has any more, or one fails.
+    """Run tasks one after the other, until the parent has no more, or one fails.
 
-    After an error of a GPU nothing works in a process any more: what failed takes no other task with it.
+    After a GPU error nothing works in a process any more, so a failed task ends the process and spares the next task.
     """
     watcher = threading.Thread(target=_end_with_parent, args=(watched, scratch), daemon=True)
     watcher.start()
-    with suppress(EOFError, OSError):  # the parent has gone, perhaps in the middle of a message
+    with suppress(EOFError, OSError):  # the parent has ended, perhaps in the middle of a message
         outcome = _Outcome()
         while outcome.error is None:
             outcome = _do(tasks.recv(), _Reporter(tasks, scratch))
             tasks.send(outcome)
-    if scratch is not None:  # the work may have failed because the parent was killed: the folder is still there
+    if scratch is not None:  # the work may have failed because the parent was killed, and the folder still exists
         watcher.join(_END_SECONDS)
 
 
@@ -167,11 +167,11 @@ def _do(task: tuple[Callable[..., Any], tuple[Any, ...], bool], reporter: _Repor
     work, arguments, tells = task
     try:
         return _Outcome(work(*arguments, **({"progress": reporter} if tells else {})))
-    except Exception as error:  # it is raised again in the process that asked for the task
+    except Exception as error:  # raised again in the process that submitted the task
         trace = traceback.format_exc()
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-        except Exception:  # whatever an error's class cannot do
+        except Exception:  # some error classes cannot be pickled
             error = RunError(f"{type(error).__name__}: {error}")
         return _Outcome(error=error, trace=trace)
 
@@ -191,7 +191,7 @@ def _leave(scratch: Path | None) -> NoReturn:
 
 
 class _Reporter:
-    """The progress of a process: a line, or the four values of a progress, goes to the parent."""
+    """The progress of a worker: sends a line, or the four values of a progress, to the parent."""
 
     def __init__(self, tasks: Connection, scratch: Path | None) -> None:
         self._tasks, self._scratch = tasks, scratch
@@ -205,5 +205,5 @@ class _Reporter:
     def _send(self, message: str | tuple[str, float, float, Mapping[str, float]]) -> None:
         try:
             self._tasks.send(message)
-        except OSError:  # the parent has gone: that must not be taken for a failure of the work
+        except OSError:  # the parent has ended, which is not a failure of the work
             _leave(self._scratch)

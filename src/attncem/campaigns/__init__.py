@@ -1,4 +1,4 @@
-"""Campaigns: many runs and their audits as one declaration, that goes on wherever it was."""
+"""Campaigns: many runs and their audits in one declaration; an interrupted campaign resumes where it stopped."""
 
 from __future__ import annotations
 

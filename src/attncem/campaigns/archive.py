@@ -1,8 +1,8 @@
-"""A campaign as one file: results without weights, and whole what is needed to go on elsewhere.
+"""A campaign as one file: results without weights, and complete runs where work must continue elsewhere.
 
-A zip whose first member, archive.json, lists every other with its size and SHA-256. A cell that is done travels as
-results: configuration, manifest, logs, best.json, portrait, and of each audit its plan, its rows, their join and some
-pictures. A cell that is not done travels with all that going on needs. noise.key never travels.
+A zip whose first member, archive.json, lists every other with its size and SHA-256. A finished cell is exported as
+results: configuration, manifest, logs, best.json, portrait, and for each audit its plan, its rows, their join and some
+pictures. An unfinished cell is exported with everything that a resume needs. noise.key is never exported.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from attncem.records.runs import KEY_FILE, RunDirectory
 LISTING = "archive.json"
 _CHUNK = 2**20
 _RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl", PORTRAIT)
-"""Files of a run that are results; audits come beside them."""
+"""Files of a run that are results, in addition to its audits."""
 MOST_LINES = 300
-"""Lines of training steps that are kept of a log; those of validations and warnings all are."""
+"""Largest number of training-step lines kept from a log; all lines of validations and warnings are kept."""
 MOST_PICTURES = 48 * 2**10
-"""Bytes of pictures that are kept of an audit."""
+"""Largest total size in bytes of the pictures kept from an audit."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An archive: how many cells are in it, and how many of them whole."""
+    """An archive: the number of its cells, and how many of them are complete runs."""
 
     path: Path
     cells: int
@@ -70,9 +70,10 @@ class Exported:
 
 
 def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) -> Exported:
-    """Write a campaign as one new file. A campaign that is running is refused.
+    """Write a campaign as one new file. A running campaign is refused.
 
-    Cells that are not done travel whole; with ``results_only`` they stay behind, and begin anew where it goes on.
+    Unfinished cells are exported with their runs; with ``results_only`` they are left out and start from the beginning
+    after an import.
     """
     campaign = CampaignFolder.open(folder)
     views = campaign.views()
@@ -97,7 +98,7 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
 
 
 def _members(campaign: CampaignFolder, begun: Iterable[str], whole: set[str]) -> Iterator[tuple[str, Path | bytes]]:
-    """Every member: its name, and the file or the bytes that it is made of."""
+    """Every member: its name, and its file or bytes."""
     root = campaign.path
     asked = {cell.id for cell in campaign.plan.cells}
     for name in (ASKED, PLANNED, LOG):
@@ -110,14 +111,14 @@ def _members(campaign: CampaignFolder, begun: Iterable[str], whole: set[str]) ->
 
 
 def _files(root: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """The regular files among these, by their place in the archive."""
+    """The regular files among these, by their path in the archive."""
     for file in files:
         if file.is_file() and not file.is_symlink():
             yield file.relative_to(root).as_posix(), file
 
 
 def _whole_run(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
-    """All that going on needs: of checkpoints the newest and the best alone."""
+    """All files that a resume needs; only the newest and the best checkpoint."""
     kept = RunDirectory(run).checkpoints()[-1:]
     if (run / "best.json").exists():
         kept.append(read_record(Best, run / "best.json").checkpoint)
@@ -130,7 +131,7 @@ def _whole_run(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
-    """What a run found, without weights: fewer lines of its log and fewer pictures."""
+    """The results of a run, without weights: a shorter log and fewer pictures."""
     for name in _RESULTS:
         for place, file in _files(root, [run / name]):
             yield place, _result(run, file)
@@ -140,7 +141,7 @@ def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
 
 
 def _result(run: Path, file: Path) -> Path | bytes:
-    """A file of a run as it travels: a shorter log, a manifest that knows which weights stayed behind."""
+    """The exported form of a run's file: a shorter log, or a manifest that names the weights left out."""
     if file.name == "metrics.jsonl":
         return thinned_metrics(read_bytes(file))
     directory = RunDirectory(run)
@@ -151,7 +152,7 @@ def _result(run: Path, file: Path) -> Path | bytes:
 
 
 def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
-    """The zip: the list of its members first, then each of them."""
+    """Write the zip: the list of its members first, then each member."""
     made = list(members)
     listed = [ArchiveMember(name, *_facts(source)) for name, source in made]
     head = {"schema_version": SCHEMA_VERSION, **ArchiveList(listed).to_dict()}
@@ -176,7 +177,7 @@ def _opened(source: Path | bytes) -> Iterator[io.BytesIO | io.BufferedReader]:
 
 
 def copy_listed(source: IO[bytes], target: IO[bytes] | None, listed: ArchiveMember) -> None:
-    """Copy no more than the list says; RunError where it is not exactly that."""
+    """Copy at most the listed size; RunError where size or hash differ from the list."""
     digest, size = hashlib.sha256(), 0
     while chunk := source.read(min(_CHUNK, listed.bytes - size + 1)):
         size += len(chunk)
@@ -189,11 +190,11 @@ def copy_listed(source: IO[bytes], target: IO[bytes] | None, listed: ArchiveMemb
         raise RunError(f"the archive is damaged: {listed.name} is not what its list says")
 
 
-# results made small: fewer lines of a log, fewer pictures of an audit; every number of every row stays
+# smaller results: fewer lines of a log, fewer pictures of an audit; every number of every row stays
 
 
 def thinned_metrics(log: bytes) -> bytes:
-    """The log with its lines of training steps evenly thinned, first and last kept."""
+    """The log with its training-step lines thinned evenly; the first and last stay."""
     lines = log.splitlines(keepends=True)
     steps = [place for place, line in enumerate(lines) if _is_step(line)]
     if len(steps) <= MOST_LINES:
@@ -206,16 +207,16 @@ def thinned_metrics(log: bytes) -> bytes:
 def _is_step(line: bytes) -> bool:
     try:
         data = parse_json(line, in_log=True)
-    except (ValueError, RecursionError):  # not ours to judge here
+    except (ValueError, RecursionError):  # damage is reported elsewhere
         return False
     return isinstance(data, dict) and data.get("kind") == "train"
 
 
 def thinned_audit(folder: Path) -> dict[str, bytes]:
-    """The files of an audit that are results: its plan, rows, their join and pictures, by name.
+    """The result files of an audit: its plan, rows, their join and pictures, by name.
 
-    Pictures are taken in turns: the strongest attack's first, then the next row's, as long as they are small enough
-    together; what is left out is taken out of the rows, so that nothing names a file that is not there.
+    Pictures are chosen in turns: the strongest attack's first, then the next row's, up to the size limit; the rows name
+    only pictures that are included.
     """
     result = joined(folder)
     kept, files = _pictures(folder, result)
@@ -226,7 +227,7 @@ def thinned_audit(folder: Path) -> dict[str, bytes]:
 
 
 def _pictures(folder: Path, result: AuditResult) -> tuple[set[str], Mapping[str, bytes]]:
-    """Names of the recovered images that are kept, and the files of these and their originals."""
+    """Names of the kept reconstructions, and the files of these and their originals."""
     kept: set[str] = set()
     files: dict[str, bytes] = {}
     for picture in _in_turns(result):
@@ -242,7 +243,7 @@ def _pictures(folder: Path, result: AuditResult) -> tuple[set[str], Mapping[str,
 
 
 def _in_turns(result: AuditResult) -> list[Picture]:
-    """One fixed picture of every row, then the second of every row …; the strongest row first in each turn."""
+    """The first picture of every row, then the second of every row …; the strongest row first in each turn."""
     rows: list[Row] = sorted(result.rows, key=lambda row: row.name not in (result.strongest, *result.leaders))
     most = max((len(row.pictures) for row in rows), default=0)
     return [row.pictures[turn] for turn in range(most) for row in rows if turn < len(row.pictures)]

@@ -1,4 +1,4 @@
-"""work(): everything that one cell of a campaign still lacks, in the process that calls it.
+"""work(): do everything that one cell of a campaign still lacks, in the calling process.
 
 With `equal_time_to` the epochs of a cell are scaled once, so that it trains as long as another arm's run did.
 """
@@ -25,13 +25,13 @@ from attncem.records.checkpoints import checkpoint_names
 from attncem.records.runs import RunDirectory
 
 _TRIAL = 3
-"""Epochs of a trial; the first, in which everything is loaded and compiled, is not counted."""
+"""Epochs of a trial; the first one, which includes loading and compilation, is not counted."""
 
 
 def work(folder: Path, cell_id: str, progress: Progress) -> None:
-    """Train a cell's run or go on with it, make the audits and the portrait that it lacks.
+    """Train or resume a cell's run, then make its missing audits and portrait.
 
-    Nothing that is finished is made again. What goes wrong is written down as the cell's failure and raised.
+    Finished parts are never repeated. An error is recorded as the cell's failure and raised.
     """
     campaign = CampaignFolder.open(folder)
     cell = campaign.cell(cell_id)
@@ -51,7 +51,7 @@ def work(folder: Path, cell_id: str, progress: Progress) -> None:
 
 
 def train_run(config: RunConfig, run: Path, progress: Progress) -> Path:
-    """Train a run in this folder, or go on with the one that is there; a finished one is left as it is."""
+    """Train a run in this folder, or resume the existing one; a finished run is left unchanged."""
     from attncem.training.train import train
 
     if (run / "manifest.json").exists():
@@ -60,7 +60,7 @@ def train_run(config: RunConfig, run: Path, progress: Progress) -> Path:
 
 
 def audit_run(run: Path, asked: CampaignAudit, progress: Progress, *, reference: Path | None = None) -> AuditResult:
-    """Make an audit of a run, or what it lacks of its rows."""
+    """Make an audit of a run, or its missing rows."""
     from attncem.judging.auditing import audit
 
     return audit(
@@ -87,7 +87,7 @@ def _train(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
 
 
 def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
-    """Every audit that is missing; one that fails does not keep the others from being made."""
+    """Make every missing audit; a failed one does not stop the others."""
     missing, problems = campaign.missing_audits(cell.id), list[str]()
     run = campaign.run_path(cell.id)
     if missing and not checkpoint_names(run / "checkpoints"):
@@ -106,7 +106,7 @@ def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
 
 
 def _reference(campaign: CampaignFolder, cell: Cell, asked: CampaignAudit) -> Path | None:
-    """The run that probes take as undefended; the reference itself has none."""
+    """The run that probes take as undefended; None for the reference itself."""
     if asked.reference is None or asked.reference == cell.arm:
         return None
     partner = campaign.plan.partner(cell, asked.reference)
@@ -126,9 +126,9 @@ def _portray(campaign: CampaignFolder, cell: Cell) -> None:
 
 
 def _with_equal_time(campaign: CampaignFolder, cell: Cell, config: RunConfig, progress: Progress) -> RunConfig:
-    """The configuration with its epochs scaled to the time of the campaign's `equal_time_to`, where it names an arm.
+    """The configuration with its epochs scaled to the training time of the arm in `equal_time_to`, if it is set.
 
-    The factor is measured for the first seed and kept, so that all seeds of an arm and point train as many epochs.
+    The factor is measured for the first seed and kept, so that all seeds of an arm and point train for the same epochs.
     """
     arm = campaign.campaign.equal_time_to
     if arm is None or arm == cell.arm:
@@ -157,7 +157,7 @@ def _scale(campaign: CampaignFolder, cell: Cell, config: RunConfig, arm: str) ->
 
 
 def seconds_an_epoch(config: RunConfig) -> float:
-    """Measured in a short trial, whose run is not kept."""
+    """Seconds per epoch, measured in a short trial whose run is not kept."""
     from attncem.training.train import train
 
     with tempfile.TemporaryDirectory(prefix="attncem-trial-") as folder:
@@ -166,7 +166,7 @@ def seconds_an_epoch(config: RunConfig) -> float:
 
 
 def trial(config: RunConfig) -> RunConfig:
-    """A short form of a run, with every penalty at work from its first step."""
+    """A short version of a run, with every penalty active from its first step."""
     changes: dict[str, Any] = {"training.epochs": _TRIAL, "training.warmup_epochs": 0, "model.pruning": None}
     changes |= {f"penalties.{place}.warmup_epochs": 0 for place in range(len(config.penalties))}
     return load_config(config, changes).config

@@ -1,4 +1,4 @@
-"""Which of several settings to take: the one rule of every selection, for numbers from validation images."""
+"""The selection rule for settings, used by every selection, with numbers from validation images."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from attncem.records.audit import AuditResult
 from attncem.records.statistics import slope
 
 LEVELS: dict[str, float] = {"light": 0.005, "balanced": 0.015, "strong": 0.03}
-"""How far below the undefended accuracy a setting may be, by the name of the level."""
+"""Largest loss of accuracy against the undefended model, by the name of the level."""
 _ROUNDING = 1e-9
-"""An accuracy is a fraction of images: what misses a level by less than this is at it."""
+"""Rounding tolerance: an accuracy, a fraction of images, reaches a level that it misses by less than this."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting with its accuracy and the error that its strongest attack is left with; both the larger the better."""
+    """A setting with its accuracy and the error of its strongest attack; larger is better for both."""
 
     name: str
     accuracy: float
@@ -29,13 +29,13 @@ class Candidate:
 def error_of(scores: Mapping[str, float]) -> float:
     """The geometric mean of MSE and structure error.
 
-    MSE alone would flatter front ends, which take out colour and brightness; structure alone would not count them.
+    MSE alone would favour front ends, which remove colour and brightness; structure alone would ignore that removal.
     """
     return math.sqrt(scores["mse"] * scores["structure"])
 
 
 def candidate(name: str, audit: AuditResult) -> Candidate:
-    """A setting as an audit of it found it; RunError where no attack has a result."""
+    """A setting with the numbers of its audit; RunError where no attack has a result."""
     if not audit.strongest:
         raise RunError(f"{name}: no attack has a result, so there is no error to judge it by; see its audit's rows")
     strongest = audit.strongest_attack.scores
@@ -45,9 +45,9 @@ def candidate(name: str, audit: AuditResult) -> Candidate:
 def choose(
     candidates: Iterable[Candidate], undefended: float, levels: Mapping[str, float] = LEVELS
 ) -> dict[str, Candidate]:
-    """For every level the setting with the largest error among those that are accurate enough; levels without none.
+    """For every level the setting with the largest error among those that are accurate enough, if there is one.
 
-    Of equal ones the first.
+    The first of equals.
     """
     given = list(candidates)
     fitting = {
@@ -57,7 +57,7 @@ def choose(
 
 
 def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that no other beats in one of accuracy and error without losing in the other; the most accurate first."""
+    """The Pareto front of accuracy and error, the most accurate first."""
     front: list[Candidate] = []
     for one in sorted(candidates, key=lambda one: (-one.accuracy, -one.error)):
         if not front or one.error > front[-1].error:
@@ -67,7 +67,7 @@ def undominated(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Tried:
-    """One run of a setting with a penalty weight, its accuracy and the error that its strongest attack is left with."""
+    """One run of a setting with a penalty weight, its accuracy and the error of its strongest attack."""
 
     weight: float
     accuracy: float
@@ -76,7 +76,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Matched:
-    """The weight at which a setting has a given accuracy, and the error there; `within` the weights that were tried."""
+    """The weight at which a setting has a given accuracy, and the error there; `within`: among the tried weights."""
 
     name: str
     weight: float
@@ -87,9 +87,9 @@ class Matched:
 def match(name: str, tried: Sequence[Tried], accuracy: float) -> Matched:
     """The weight at which a setting has this accuracy, by the straight line through all its runs.
 
-    Nothing is extrapolated: beyond the weights that were tried the nearest of them is taken. Where more weight does not
-    cost accuracy there is no such point, and the weight whose mean accuracy is nearest is taken, of equal ones the
-    larger. Weights have two digits.
+    There is no extrapolation: outside the tried weights the nearest of them is taken. Where more weight does not cost
+    accuracy there is no such point, and the weight with the nearest mean accuracy is taken, the larger of equals.
+    Weights have two digits.
     """
     weights, accuracies = [one.weight for one in tried], [one.accuracy for one in tried]
     falls = slope(weights, accuracies)
@@ -106,7 +106,7 @@ def match(name: str, tried: Sequence[Tried], accuracy: float) -> Matched:
 
 
 def _nearest(tried: Sequence[Tried], accuracy: float) -> float:
-    """The weight whose runs' mean accuracy is nearest to one."""
+    """The weight whose runs have the mean accuracy nearest to this one."""
     means = {
         weight: plain.fmean(one.accuracy for one in tried if one.weight == weight)
         for weight in sorted({one.weight for one in tried}, reverse=True)

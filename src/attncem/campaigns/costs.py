@@ -1,4 +1,4 @@
-"""What cells cost: measured on those that are done, and from them foretold for the others."""
+"""Costs of cells: measured on finished cells, and predicted from them for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attncem.records.ledger import ledgers
 from attncem.records.runs import RunDirectory
 
 _CHECKPOINTS = 3
-"""A run keeps so many at most: the two newest, and the best."""
+"""Largest number of checkpoints of a run: the two newest, and the best."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Cost:
     bytes: int = 0
 
     def less(self, other: Cost) -> Cost:
-        """What is left of it where the other was spent; never below nothing."""
+        """The rest after the other cost is subtracted; never below 0."""
         return Cost(max(0.0, self.seconds - other.seconds), max(0, self.bytes - other.bytes))
 
 
 def spent(run: Path) -> Cost:
-    """What a run has cost so far: its epochs and the rows of its audits, and what it takes on the disk."""
+    """The cost of a run so far: the time of its epochs and audit rows, and its size on the disk."""
     seconds = 0.0
     try:
         if (run / "manifest.json").exists():
             seconds += sum(line["seconds"] for line in RunDirectory.open(run).records("timing.jsonl"))
             seconds += sum(row.seconds for ledger in ledgers(run / "audits") for row in ledger.rows())
-    except AttncemError:  # a damaged file is told where the run is used
+    except AttncemError:  # a damaged file is reported where the run is used
         return Cost(0.0, size_of(run))
     return Cost(seconds, size_of(run))
 
@@ -56,9 +56,9 @@ def size_of(folder: Path) -> int:
 
 
 def checkpoint_bytes(configs: Iterable[RunConfig]) -> int | None:
-    """What the checkpoints of runs will take together, from the sizes of their networks; None where one is not known.
+    """Total size of the runs' checkpoints, from the sizes of their networks; None where one is unknown.
 
-    A run keeps three at most, each of the weights and as many numbers of the optimiser.
+    A run keeps at most three, each with the weights and as many numbers of the optimiser.
     """
     known: dict[tuple[str, str], int] = {}
     total = 0
@@ -66,7 +66,7 @@ def checkpoint_bytes(configs: Iterable[RunConfig]) -> int | None:
         key = (config.model.model_dump_json(), config.data.model_dump_json())
         try:
             total += known[key] if key in known else known.setdefault(key, _CHECKPOINTS * 2 * _weight_bytes(config))
-        except AttncemError:  # what is wrong is told when the run is begun
+        except AttncemError:  # the error is reported when the run starts
             return None
     return total
 
@@ -77,21 +77,21 @@ def _weight_bytes(config: RunConfig) -> int:
     from attncem.data.readers import dataset_spec
     from attncem.training.build import build_model
 
-    ours = "/" not in config.model.name  # networks of other libraries may need real weights to be taken apart
+    ours = "/" not in config.model.name  # networks of other libraries may need real weights to be split
     with torch.device("meta" if ours else "cpu"):
         model = build_model(config, dataset_spec(config.data))
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
 
 
 class Forecast:
-    """What is still to come of a campaign, from its cells that are done: of the same arm, else of all."""
+    """Predicted costs of a campaign, from its finished cells: those of the same arm, otherwise all."""
 
     def __init__(self) -> None:
         self._done: dict[str, list[Cost]] = {}
 
     @classmethod
     def of(cls, views: Sequence[CellView], events: Iterable[Mapping[str, Any]] = ()) -> Forecast:
-        """From the cells of a folder and its log, where it tells how long a cell took in all."""
+        """A forecast from the cells of a folder and its log, which may hold the total time of a cell."""
         took = {line.get("cell"): float(line["seconds"]) for line in events if line.get("event") == "done"}
         made = cls()
         for view in views:
@@ -101,30 +101,30 @@ class Forecast:
         return made
 
     def learn(self, arm: str, cost: Cost) -> None:
-        """A cell of this arm is done, and cost so much."""
+        """Add the cost of a finished cell of this arm."""
         self._done.setdefault(arm, []).append(cost)
 
     @property
     def basis(self) -> int:
-        """How many cells it knows of."""
+        """Number of cells behind the forecast."""
         return sum(map(len, self._done.values()))
 
     def cell(self, arm: str) -> Cost | None:
-        """What a cell of this arm costs; None until one is done."""
+        """Mean cost of a cell of this arm; None until one is done."""
         known = self._known(arm)
         if not known:
             return None
         return Cost(fmean(cost.seconds for cost in known), round(fmean(cost.bytes for cost in known)))
 
     def quickest(self, arm: str) -> Cost:
-        """The least that a cell of this arm has cost; nothing until one is done."""
+        """Cost of the fastest cell of this arm; zero until one is done."""
         return min(self._known(arm), key=lambda cost: cost.seconds, default=Cost())
 
     def _known(self, arm: str) -> list[Cost]:
         return self._done.get(arm) or [cost for costs in self._done.values() for cost in costs]
 
     def left(self, views: Sequence[CellView]) -> Cost | None:
-        """What the cells will cost that are neither done nor given up; None until one is done."""
+        """The remaining cost of cells that are neither done nor failed; None until one is done."""
         open_cells = [view for view in views if view.state not in ("done", "failed")]
         if open_cells and not self.basis:
             return None

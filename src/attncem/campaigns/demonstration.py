@@ -1,4 +1,4 @@
-"""run_demo(): the packaged campaign `demo`, all or nothing: four split models side by side, and one report."""
+"""run_demo(): the packaged campaign `demo`, complete or not at all: four split models side by side, and one report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from attncem.records.runs import free_path
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made: run folders, their audits, the report."""
+    """Results of the demo: run folders, their audits, the report."""
 
     runs: list[Path]
     audits: list[AuditResult]

@@ -1,4 +1,4 @@
-"""From a campaign to its cells: arms × points × seeds, each with the full configuration of its run."""
+"""Expands a campaign into its cells: arms × points × seeds, each with the full configuration of its run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from attncem.records.campaign import CampaignPlan, Cell
 from attncem.records.campaign_folder import CampaignFolder, PlannedCell
 
 MOST_CELLS = 10_000
-"""A campaign of more cells is taken for a mistake."""
+"""A campaign with more cells is refused as a mistake."""
 _LONGEST = 80
-"""Letters of a cell's name, beside a hash: it names a folder, and run configurations take 100."""
+"""Largest length of a cell's name without its hash: it names a folder, and run configurations allow 100."""
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def expand(campaign: Campaign) -> list[PlannedCell]:
-    """The cells in the order in which they are begun: the first seed of everything before the second.
+    """The cells in the order of their start: the first seed of every point before the second.
 
     Every configuration and audit is validated: a ConfigError names the arm and the point.
     """
@@ -45,7 +45,7 @@ def expand(campaign: Campaign) -> list[PlannedCell]:
 
 
 def _points(campaign: Campaign, arm: ArmOptions) -> Iterator[dict[str, Any]]:
-    """Every combination of the grid's values; an arm's own values of a key replace the campaign's."""
+    """Every combination of the grid's values; an arm's values of a key replace the campaign's."""
     grid = {**campaign.grid, **arm.grid}
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
@@ -64,10 +64,10 @@ def plan_cell(campaign: Campaign, name: str, point: dict[str, Any], seed: int, k
 
 
 def cell_id(arm: str, point: Mapping[str, Any], seed: int) -> str:
-    """A name that can be a folder's: the arm, the values of the point by the last word of their keys, the seed.
+    """A valid folder name: the arm, the values of the point by the last word of their keys, the seed.
 
-    It depends on nothing else of the campaign, so a cell keeps its name when others come or go. Where values have
-    signs that a name cannot have, or it would be long, a hash tells it from others.
+    It depends on nothing else in the campaign, so a cell keeps its name when others are added or removed. Where values
+    have characters that a name cannot have, or the name would be long, a hash makes it unique.
     """
     last = Counter(key.rpartition(".")[2] for key in point)
     words = {key: short if last[short := key.rpartition(".")[2]] == 1 else key for key in point}
@@ -79,7 +79,7 @@ def cell_id(arm: str, point: Mapping[str, Any], seed: int) -> str:
 
 
 def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
-    """Every cell that is to be compared with another arm's run has exactly one beside it."""
+    """Check that every cell that is compared with another arm's run has exactly one partner."""
     plan = CampaignPlan(campaign.name, campaign.meaning, "", cells)
     named = {f"audits.{place}.reference": audit.reference for place, audit in enumerate(campaign.audits)}
     for key, arm in {"equal_time_to": campaign.equal_time_to, **named}.items():
@@ -89,27 +89,27 @@ def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
 
 
 def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
-    """The cells that must be done before this one is begun: references of its audits, and whose time it gets."""
+    """The cells that must be done before this one starts: references of its audits, and the cell that sets its time."""
     arms = {audit.reference for audit in campaign.audits} | {campaign.equal_time_to}
     partners = [plan.partner(cell, arm) for arm in arms if arm is not None and arm != cell.arm]
     if campaign.equal_time_to not in (None, cell.arm) and (first := plan.first_of(cell)).id != cell.id:
-        partners.append(first)  # which measures for all seeds
+        partners.append(first)  # it measures for all seeds
     return [partner.id for partner in partners if partner is not None]
 
 
 def digest(config: RunConfig) -> str:
-    """What tells configurations of runs apart, whatever the runs are called: a hash of all that is not a default."""
+    """The identity of a run's configuration, independent of its name: a hash of all options that are not defaults."""
     plain = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-# a campaign that is there already
+# an existing campaign
 
 
 def fit(folder: CampaignFolder, cells: list[PlannedCell]) -> list[PlannedCell]:
     """The cells with names under which the folder can hold them.
 
-    A cell whose run was begun with another configuration keeps its name and its run; the new one gets a hash.
+    A cell whose run started with another configuration keeps its name and its run; the new cell gets a hash.
     """
     fitted = list(cells)
     for place, planned in enumerate(cells):

@@ -1,4 +1,4 @@
-"""plan_campaign(): what a campaign would do, and what is there of it already. Writes nothing."""
+"""plan_campaign(): the work of a campaign, and its current state. Writes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Source = str | Path | Mapping[str, Any] | Campaign
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call is about: a folder, and the campaign that shall be there; None: the one that is there."""
+    """The arguments of a call: a folder, and the campaign for it; None: the folder's current campaign."""
 
     path: Path
     campaign: Campaign | None
@@ -31,14 +31,14 @@ class Asked:
 
     @property
     def about(self) -> Campaign:
-        """The campaign that is given, or else the folder's."""
+        """The requested campaign, or the folder's."""
         about = self.campaign or (self.existing.campaign if self.existing is not None else None)
         assert about is not None
         return about
 
     @property
     def names(self) -> list[str]:
-        """Of all cells, those that the folder holds where no campaign is given."""
+        """Names of all cells; those in the folder where no campaign is given."""
         if self.campaign is None and self.existing is not None:
             return [cell.id for cell in self.existing.plan.cells]
         return [planned.cell.id for planned in self.cells]
@@ -46,12 +46,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a campaign would do.
+    """The work that a campaign would do.
 
-    ``cells`` are as they are now; ``begun`` says whether the folder holds a campaign already. ``left_alone`` are cells
-    that lie in it and are no longer asked for, ``anew`` those that are run under another name beside an older run,
-    whose settings were others. ``to_come`` is what is still to be spent, foretold from ``basis`` cells that are done;
-    None: none is done yet, and ``checkpoints`` are the bytes that those of all runs will take, where that is known.
+    ``cells`` are the current states; ``begun`` says whether the folder already holds a campaign. ``left_alone`` are
+    cells in the folder that the campaign no longer asks for, ``anew`` cells that get another name because an older run
+    with other settings has theirs. ``to_come`` is the remaining cost, predicted from ``basis`` finished cells; None: no
+    cell is finished. ``checkpoints`` is then the total size of all runs' checkpoints in bytes, where that is known.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Outlook:
 
     @property
     def states(self) -> Counter[str]:
-        """How many cells are in each state."""
+        """Number of cells in each state."""
         return Counter(view.state for view in self.cells)
 
     @property
     def changes(self) -> list[str]:
-        """What differs from the campaign that is in the folder, as sentences."""
+        """Differences from the campaign in the folder, as sentences."""
         named = {"added": self.added, "left_alone": self.left_alone, "anew": self.anew}
         return [
             text(f"campaign.changed.{key}", count=len(names), names=", ".join(names))
@@ -84,7 +84,7 @@ class Outlook:
 
 
 def plan_campaign(source: Source, overrides: Sequence[str] = (), *, out: str | Path | None = None) -> Outlook:
-    """What `run_campaign` would do with the same arguments. Every setting is checked, nothing is written."""
+    """The work that `run_campaign` would do with the same arguments. Every setting is checked, nothing is written."""
     asked = find(source, overrides, out)
     outlook = look(asked)
     if outlook.to_come is not None:
@@ -97,7 +97,7 @@ def plan_campaign(source: Source, overrides: Sequence[str] = (), *, out: str | P
 
 
 def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> Asked:
-    """The folder and the cells that are meant. ConfigError or RunError where they cannot be."""
+    """The requested folder and cells; ConfigError or RunError where they are invalid."""
     if isinstance(source, str | Path) and (Path(source) / PLANNED).is_file():
         if overrides or out is not None:
             raise ConfigError(f"{source} is a campaign's folder: change its YAML and plan it with --out {source}")
@@ -114,7 +114,7 @@ def find(source: Source, overrides: Sequence[str], out: str | Path | None) -> As
 
 
 def look(asked: Asked) -> Outlook:
-    """What is there of it, and what is to come."""
+    """The current state and the remaining work."""
     folder, campaign = asked.existing, asked.campaign
     views = _views(asked)
     if folder is not None and campaign is None:
@@ -141,7 +141,7 @@ def look(asked: Asked) -> Outlook:
 
 
 def _views(asked: Asked) -> list[CellView]:
-    """The cells as they would be if the campaign were there."""
+    """The states of the cells if the folder had this campaign."""
     if asked.existing is None:
         return [CellView(planned.cell, "planned", "", asked.path / "runs" / planned.cell.id) for planned in asked.cells]
     if asked.campaign is None:
@@ -152,6 +152,6 @@ def _views(asked: Asked) -> list[CellView]:
 
 
 def standing(path: Path) -> Path:
-    """The nearest folder above that is there."""
+    """The nearest existing folder above."""
     whole = path.absolute()
     return next(folder for folder in (whole, *whole.parents) if folder.is_dir())

@@ -1,4 +1,4 @@
-"""From a campaign's folder to the one small file that is committed beside the documents that quote it."""
+"""Writes the results of a campaign's folder to one small file, which is committed with the documents that quote it."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from attncem.records.runs import RunDirectory
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
 SEARCH = "search.yaml"
-"""What was asked of a search lies so in its folder."""
+"""File name of a search's request in its folder."""
 _HASH = 16
 """Letters of the hash of a cell's options."""
 _DIGITS = 6
-"""Digits after the point of a measure: far below its interval."""
+"""Decimal digits of a measure: far below its interval."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a finished cell found, and on which device each of its audits was made."""
+    """The result of a finished cell, and the device of each of its audits."""
 
     result: CellResult
     devices: list[str]
 
 
 Known = dict[str, Read]
-"""Finished cells by their names: they do not change, so who asks again and again reads each of them once."""
+"""Finished cells by name: they do not change, so repeated calls read each of them once."""
 
 
 def write_results(folder: str | Path, out: str | Path, known: Known | None = None) -> CampaignTable:
     """Write a campaign's results to a new file, or over an older file of results of the same campaign.
 
-    Cells that the older file has and the folder has not finished stay in it: they may have been made elsewhere, or
-    before the campaign grew. Where their options or audits were others, nothing is written.
+    Cells of the older file that are not finished in the folder stay in it: they may have been made elsewhere, or before
+    the campaign grew. Where their options or audits differ, nothing is written.
     """
     file = Path(out)
     table = campaign_table(folder, command_to=file.name, known=known)
@@ -59,7 +59,7 @@ def write_results(folder: str | Path, out: str | Path, known: Known | None = Non
 
 
 def check_results_file(campaign: str, file: Path) -> None:
-    """RunError where results of this campaign could not be written: before hours of work, not after them."""
+    """RunError where results of this campaign could not be written; called before hours of work, not after them."""
     if os.path.lexists(file):
         _older(file, campaign)
     elif not file.parent.is_dir():
@@ -67,14 +67,14 @@ def check_results_file(campaign: str, file: Path) -> None:
 
 
 def results_text(table: CampaignTable) -> str:
-    """The file's text: JSON with a line for every interval, so that a change of one is a change of one line."""
+    """The file's text: JSON with a line for every interval, so a changed interval changes one line."""
     data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
 def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFolder, file: Path) -> CampaignTable:
-    """The table with what an older file has beyond it, cell by cell in the plan's order."""
+    """The table with the additional cells of an older file, in the plan's order."""
     own, there = _by_cell(table), _by_cell(older)
     further = there.keys() - own.keys()
     if not further:
@@ -108,12 +108,12 @@ def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
 
 
 def _key(cell: Cell | CellResult) -> str:
-    """What tells a cell from the others of its campaign."""
+    """The identity of a cell in its campaign."""
     return json.dumps([cell.arm, cell.point, cell.seed], sort_keys=True)
 
 
 def _older(file: Path, campaign: str) -> CampaignTable:
-    """The results of this campaign that a file holds; RunError where it holds something else."""
+    """The results of this campaign in a file; RunError where it holds anything else."""
     with contextlib.suppress(RunError):
         if (older := read_results(file)).campaign == campaign:
             return older
@@ -121,14 +121,14 @@ def _older(file: Path, campaign: str) -> CampaignTable:
 
 
 def read_results(file: str | Path) -> CampaignTable:
-    """The results of a campaign as their file has them."""
+    """The results of a campaign from their file."""
     return read_record(CampaignTable, Path(file))
 
 
 def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Known | None = None) -> CampaignTable:
-    """What a campaign has found so far, cell by cell; RunError where that is nothing.
+    """The results of a campaign so far, cell by cell; RunError where there are none.
 
-    Cells that are `known` are not read, the others become so.
+    Cells in `known` are not read; other finished cells are added to it.
     """
     folder = CampaignFolder.open(path)
     views = folder.views()
@@ -172,7 +172,7 @@ def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
 
 
 def asked_rows(audit: CampaignAudit) -> dict[str, dict[str, Any]]:
-    """The options of every row that an audit asks for, without those that are the defaults."""
+    """The options of every row of an audit that differ from the defaults."""
     suite = load_suite(audit.suite, audit.set).suite
     return {name: suite.rows[name].model_dump(mode="json", exclude_defaults=True) for name in audit.rows()}
 

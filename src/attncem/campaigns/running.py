@@ -1,4 +1,4 @@
-"""run_campaign(): work on every cell that is not done, several at once; go on wherever it was."""
+"""run_campaign(): work on every unfinished cell, several at once; an interrupted campaign resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from attncem.records.campaign_folder import CampaignFolder, CellView, held
 from attncem.records.files import explain_os_error
 
 _ROOM = 64 * 2**20
-"""Bytes that must be free before a campaign begins."""
+"""Free bytes that a campaign needs at its start."""
 _ON_A_GPU = 2
-"""Processes on a GPU where nobody says how many: while one is busy on the host, the other computes."""
+"""Default number of processes on a GPU: while one is busy on the host, the other computes."""
 _GPU_TOOLS = ("nvidia-smi", "rocm-smi")
-"""What comes with every driver of a GPU."""
+"""Tools that come with every GPU driver."""
 _POLL = 0.5
-"""Seconds between two looks at whether somebody asked it to stop."""
+"""Seconds between two checks for a stop request."""
 _PATIENCE = 60.0
 """Seconds that `stop_campaign` waits for the end."""
 
 
 @dataclass(frozen=True)
 class CampaignResult:
-    """What became of a campaign. ``stopped``: it was asked to end, or its time was over, before it was done."""
+    """The outcome of a campaign. ``stopped``: a stop request or the time limit ended it before it was done."""
 
     folder: CampaignFolder
     cells: list[CellView]
@@ -69,15 +69,15 @@ def run_campaign(
     within: float | None = None,
     progress: Progress | None = None,
 ) -> CampaignResult:
-    """Train and audit every cell that is not done; what is finished is never made again.
+    """Train and audit every unfinished cell; finished work is never repeated.
 
-    `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` its folder, by default
-    campaigns/NAME, where a campaign that is there goes on. A cell that fails is written down with its reason, and the
-    others go on; `retry` names failed cells to try again, an empty list all of them. With `cells`, patterns of names
-    such as "slot-*", only those are worked on or tried again, in the order of the patterns, and what they need.
-    `results` is a file that has after every cell what was found so far (`write_results`): a machine may go away.
-    `within` is a time limit in minutes; a cell that cannot finish in time, even as fast as the fastest so far, is not
-    started.
+    `source` is a campaign's folder, a packaged name, a YAML file, a mapping or a Campaign; `out` is its folder, by
+    default campaigns/NAME, where an existing campaign resumes. A failed cell is recorded with its reason, and the
+    others continue; `retry` names failed cells to try again, an empty list means all of them. With `cells`, patterns of
+    names such as "slot-*", only those cells and the cells they need are run or retried, in the order of the patterns.
+    `results` is a file that gets the results so far after every cell (`write_results`), because a machine may
+    disappear. `within` is a time limit in minutes; a cell that cannot finish in time, even as fast as the fastest so
+    far, is not started.
     """
     if within is not None and not within > 0:
         raise ConfigError(f"within={within:g}: must be more than 0 minutes")
@@ -102,7 +102,7 @@ def run_campaign(
 
 
 def default_options(folder: CampaignFolder) -> EngineOptions:
-    """A process a core, or for as many cores as an arm's runs have threads, or two on a GPU; no more than cells."""
+    """One process per core, or per as many cores as a run has threads, or two on a GPU; at most one per cell."""
     cells = folder.plan.cells
     configs = [folder.config(cell.id) for cell in {cell.arm: cell for cell in reversed(cells)}.values()]
     fitting = processes_here({config.device for config in configs}) // max(config.threads for config in configs)
@@ -110,7 +110,7 @@ def default_options(folder: CampaignFolder) -> EngineOptions:
 
 
 def processes_here(devices: Collection[str]) -> int:
-    """One for every core; where runs find a GPU no more than can share it."""
+    """One process per core; where runs find a GPU, at most as many as can share it."""
     cores = os.cpu_count() or 1
     if set(devices) <= {"cpu"} or not any(map(shutil.which, _GPU_TOOLS)):
         return cores
@@ -120,7 +120,7 @@ def processes_here(devices: Collection[str]) -> int:
 
 
 def stop_campaign(path: str | Path) -> bool:
-    """Ask the process that runs a campaign to end, and wait until it has; False: none runs it."""
+    """Ask the process that runs a campaign to end, and wait for it; False: no process runs it."""
     folder = CampaignFolder.open(path)
     if not folder.is_running():
         return False
@@ -140,7 +140,7 @@ def _check_room(path: Path) -> None:
 
 
 def _settle(asked: Asked, told: Progress) -> CampaignFolder:
-    """The folder with the campaign that is asked for; what changed is told."""
+    """The folder with the requested campaign; changes are reported."""
     if asked.campaign is None and asked.existing is not None:
         return asked.existing
     assert asked.campaign is not None
@@ -152,7 +152,7 @@ def _settle(asked: Asked, told: Progress) -> CampaignFolder:
 
 
 def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
-    """The cells whose names fit a pattern, those of the first one first; ConfigError where one fits none."""
+    """The cells whose names match a pattern, in the order of the patterns; ConfigError where a pattern matches none."""
     names = asked.names
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -161,15 +161,15 @@ def _named(asked: Asked, patterns: Sequence[str]) -> list[str]:
 
 
 def _with_needs(folder: CampaignFolder, names: Sequence[str]) -> list[str]:
-    """These cells and then all that must be done before them; all cells where none is named."""
+    """These cells, then all that they need; all cells where none is named."""
     cells = list(names or (cell.id for cell in folder.plan.cells))
-    for name in cells:  # it grows on the way
+    for name in cells:  # it grows during the loop
         cells += [other for other in needs(folder.campaign, folder.plan, folder.cell(name)) if other not in cells]
     return cells
 
 
 def _clear_failures(folder: CampaignFolder, retry: Sequence[str] | None, chosen: Collection[str]) -> None:
-    """Have failed cells tried again: those that are named, or all that are to be worked on."""
+    """Clear failures for a retry: of the named cells, or of all chosen cells."""
     if retry is None:
         return
     failed = {view.cell.id for view in folder.views() if view.state == "failed"}
@@ -184,7 +184,7 @@ def _clear_failures(folder: CampaignFolder, retry: Sequence[str] | None, chosen:
 
 @dataclass
 class _Run:
-    """One go at a campaign: which cells wait, which are at work, how many ended."""
+    """One run of a campaign: the waiting and running cells, and the number of ended ones."""
 
     folder: CampaignFolder
     kind: type[Engine]
@@ -193,24 +193,24 @@ class _Run:
     chosen: Sequence[str]
     """The cells to work on, in this order."""
     results: Path | None = None
-    """The file that has after every cell what was found so far."""
+    """The file that gets the results so far after every cell."""
     deadline: float = math.inf
-    """When it ends, by the monotonic clock."""
+    """Time limit on the monotonic clock."""
     waiting: dict[str, list[str]] = field(default_factory=dict)
-    """The cells that each cell needs that is not begun."""
+    """The cells that each waiting cell needs."""
     running: dict[str, float] = field(default_factory=dict)
-    """When each cell that is at work was begun."""
+    """Start time of each running cell."""
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     found: Known = field(default_factory=dict)
-    """What cells found that were written down."""
+    """Results of cells that were already written."""
     forecast: Forecast = field(default_factory=Forecast)
     begun: dict[str, Cost] = field(default_factory=dict)
-    """What cells have cost that an earlier go has begun; known where there is a deadline."""
+    """Costs so far of cells that an earlier run started; filled only with a deadline."""
     arms: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> CampaignResult:
-        """Until nothing is left that can be done, or somebody asks to stop."""
+        """Run until no cell can be started, or a stop is requested."""
         views, campaign, plan = self.folder.views(), self.folder.campaign, self.folder.plan
         self.folder.mend_log()
         self.forecast = Forecast.of(views, self.folder.events())
@@ -234,7 +234,7 @@ class _Run:
         return CampaignResult(self.folder, self.folder.views(), stopped)
 
     def _work(self, engine: Engine) -> bool:
-        """Hand out cells and take note of how they end; True: somebody asked to stop, or the time is over."""
+        """Submit cells and record their ends; True: a stop was requested, or the time is over."""
         while True:
             for cell_id in self._ready():
                 self.waiting.pop(cell_id)
@@ -245,7 +245,7 @@ class _Run:
             if self.running:
                 for ended in engine.wait(_POLL):
                     self._note(ended)
-            elif any(map(self.folder.is_worked_on, self.waiting)):  # by what was left of an earlier go
+            elif any(map(self.folder.is_worked_on, self.waiting)):  # by a process left over from an earlier run
                 time.sleep(_POLL)
             else:
                 return self._lacks_time()
@@ -253,39 +253,40 @@ class _Run:
                 return True
 
     def _ready(self) -> list[str]:
-        """Cells that can be begun now: there is room and time for them, and nobody else works on them."""
+        """Cells that can start now: a worker is free, there is enough time, and no other process works on them."""
         room = self.options.workers - len(self.running)
         fitting = (cell_id for cell_id in self._free() if self._is_done_in_time(cell_id))
         ready = (cell_id for cell_id in fitting if not self.folder.is_worked_on(cell_id))
         return [cell_id for _, cell_id in zip(range(room), ready, strict=False)]
 
     def _free(self) -> Iterator[str]:
-        """Cells that wait for no other."""
+        """Cells whose needs are all done."""
         return (cell_id for cell_id, needed in self.waiting.items() if self.done.issuperset(needed))
 
     def _is_done_in_time(self, cell_id: str) -> bool:
-        """Whether a cell may be done before the deadline, if it is as quick as any that is like it.
+        """Whether a cell may be done before the deadline, if it is as fast as the fastest of its arm.
 
-        Not its mean: a process that waits for the end gains nothing, and the first cells, begun all at once, are slow.
+        The mean would be too strict: a process that waits for the end gains nothing, and the first cells, all started
+        at once, are slow.
         """
         left = self.forecast.quickest(self.arms[cell_id]).less(self.begun.get(cell_id, Cost())).seconds
         return time.monotonic() + left < self.deadline
 
     def _lacks_time(self) -> bool:
-        """Whether cells are left that would not be done in time; how many is told."""
+        """Whether cells are left that cannot finish in time; their number is reported."""
         left = sum(not self._is_done_in_time(cell_id) for cell_id in self._free())
         if left:
             tell(self.told, text("campaign.no_time", count=left))
         return left > 0
 
     def _note(self, ended: Ended) -> None:
-        """Write down how a cell ended."""
+        """Record how a cell ended."""
         took = time.monotonic() - self.running.pop(ended.cell_id)
         forget(self.told, ended.cell_id)
         if ended.error is None:
             self.done.add(ended.cell_id)
             cost = spent(self.folder.run_path(ended.cell_id))
-            cost = replace(cost, seconds=max(took, cost.seconds))  # less where it was begun in an earlier go
+            cost = replace(cost, seconds=max(took, cost.seconds))  # less where an earlier run started it
             self.forecast.learn(self.arms[ended.cell_id], cost)
             self.folder.log("done", cell=ended.cell_id, seconds=round(cost.seconds, 3))
             self._keep_results()
@@ -296,11 +297,11 @@ class _Run:
             self.folder.log("failed", cell=ended.cell_id, stage=failure.stage)
             stage = failed_at(failure.stage)
             tell(self.told, text("campaign.failed", cell=failure.id, stage=stage, reason=failure.reason))
-            _check_room(self.folder.path)  # or every other cell would fail for want of it
+            _check_room(self.folder.path)  # or every other cell would fail on a full disk
         self._say()
 
     def _keep_results(self) -> None:
-        """What was found so far, into the file that was given; where that fails it is told, and the cells go on."""
+        """Write the results so far to the results file; an error is reported, and the cells continue."""
         if self.results is None or not self.done:
             return
         try:
@@ -309,7 +310,7 @@ class _Run:
             tell(self.told, str(error))
 
     def _say(self) -> None:
-        """How far it is: done of those to work on, and how many run, have failed, and how long it may take."""
+        """Report progress: finished of the chosen cells, running and failed cells, and the time left."""
         numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
         if (left := self._minutes_left()) is not None:
             numbers["minutes left"] = left
@@ -317,7 +318,7 @@ class _Run:
         self.told(stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
 
     def _minutes_left(self) -> float | None:
-        """From cells that are done; of those at work half is taken to be left."""
+        """Minutes left, from finished cells; running cells count as half done."""
         parts: Mapping[str, float] = {**dict.fromkeys(self.waiting, 1.0), **dict.fromkeys(self.running, 0.5)}
         costs = {arm: self.forecast.cell(arm) for arm in {self.arms[name] for name in parts}}
         if None in costs.values():

@@ -1,4 +1,4 @@
-"""import_campaign(): take an archive of a campaign in, trusting nothing in it and overwriting nothing."""
+"""import_campaign(): import an archive of a campaign; nothing in it is trusted, and no file is overwritten."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _RUN_PART = re.compile(rf"{RUNS}/(?P<cell>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<file>.
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of an archive's cells: taken in, or left because there is one already."""
+    """The outcome for an archive's cells: imported, or skipped because the folder already has them."""
 
     folder: CampaignFolder
     taken: list[str]
@@ -56,7 +56,7 @@ class Imported:
 
 
 def import_campaign(archive: Path, folder: Path) -> Imported:
-    """Take an archive into a new folder, or into that of the same campaign: there only cells are added.
+    """Import an archive into a new folder, or into that of the same campaign, where only cells are added.
 
     Everything is checked before anything is written: names, kinds, sizes and hashes. Nothing in it is executed.
     """
@@ -80,7 +80,7 @@ def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, ArchiveMember]:
-    """The members, each as the list says and nothing beside them; every byte is read once."""
+    """The members, which must match the list exactly; every byte is read once."""
     infos = file.infolist()
     listed = _listing(archive, file, infos)
     if len({info.filename.lower() for info in infos}) < len(infos):
@@ -114,7 +114,7 @@ def _listing(archive: Path, file: zipfile.ZipFile, infos: list[zipfile.ZipInfo])
 
 
 def _is_plain(info: zipfile.ZipInfo) -> bool:
-    """Whether a member is a file, as we write it: no link or device, not encrypted, of a kind that cannot explode."""
+    """Whether a member is a file like those we write: no link or device, not encrypted, stored or deflated only."""
     mode = info.external_attr >> 16
     kind_is_fine = stat.S_IFMT(mode) in (0, stat.S_IFREG)
     packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -122,7 +122,7 @@ def _is_plain(info: zipfile.ZipInfo) -> bool:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a member has a place in a campaign's folder."""
+    """Whether a member's name is allowed in a campaign's folder."""
     path = PurePosixPath(name)
     parts = path.parts
     clean = str(path) == name and not path.is_absolute() and "\\" not in name and ":" not in name and "\0" not in name
@@ -147,7 +147,7 @@ def _json(archive: Path, file: zipfile.ZipFile, name: str) -> Any:
 
 
 def _new(file: zipfile.ZipFile, members: Mapping[str, ArchiveMember], folder: Path, plan: CampaignPlan) -> Imported:
-    """A new folder, which gets its name when all of it is there."""
+    """Import into a new folder, which gets its name when it is complete."""
     with explain_os_error(folder, "nothing was imported; choose another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(folder.parent)
@@ -173,7 +173,7 @@ def _add(
     plan: CampaignPlan,
     there: CampaignFolder,
 ) -> Imported:
-    """Cells that the folder's campaign asks for and has no run of; all others are left as they are."""
+    """Add cells that the folder's campaign asks for and has no run of; all others are left unchanged."""
     if plan.name != there.plan.name:
         raise RunError(
             f"{archive} is of the campaign {plan.name}, {there.path} of {there.plan.name}; choose a new folder"
@@ -202,7 +202,7 @@ def _add_cell(
     there: CampaignFolder,
     cell_id: str,
 ) -> None:
-    """One cell: its run appears by one rename, after what is known of it."""
+    """Add one cell: its facts first, then its run by one rename."""
     temporary = partial_path(there.path)
     try:
         (temporary / RUNS).mkdir(parents=True)
@@ -217,14 +217,14 @@ def _add_cell(
 
 
 def _make_whole(runs: Path) -> None:
-    """The folders that a run has even where they are empty."""
+    """Make the folders that a run has even where they are empty."""
     for run in runs.iterdir():
         for name in ("checkpoints", "audits"):
             (run / name).mkdir(exist_ok=True)
 
 
 def _extract(file: zipfile.ZipFile, members: Iterable[ArchiveMember], folder: Path) -> None:
-    """Write members as new files below a folder; one that is there is never written over."""
+    """Write members as new files below a folder; an existing file is never overwritten."""
     for member in members:
         target = folder / member.name
         target.parent.mkdir(parents=True, exist_ok=True)

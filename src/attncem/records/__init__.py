@@ -1,1 +1,1 @@
-"""Results: what the verbs find, one file for each kind; read by one reader from the type hints. Never imports torch."""
+"""Results of every verb, one file for each kind; one reader builds them from the type hints. Never imports torch."""

@@ -1,4 +1,4 @@
-"""What an audit finds: its subject, a row for everything that judged it, and the join of the rows."""
+"""Audit results: the subject, one row for each attack, floor, probe and certificate, and the join of the rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ Outcome = Literal["ok", "not_applicable", "failed"]
 Kind = Literal["floor", "attack", "certificate", "probe"]
 Role = Literal["fixed", "best", "worst"]
 NO_LABEL = -1
-"""In the place of a picture's label where the images have none."""
+"""Label of a picture where the images have none."""
 _NO_ERROR = 1e-9
-"""An error below this is rounding."""
+"""Errors below this are rounding."""
 
 
 class Score(Record):
-    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, each class's
-    mean (None: no image of the class), the median (None: made before it was kept), and each class's 5th percentile.
+    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, the mean of each
+    class (None: no image of the class), the median (None: made before it was kept), and the 5th percentile of each
+    class.
     """
 
     mean: float
@@ -42,20 +43,20 @@ class Score(Record):
 
     @property
     def balanced(self) -> float | None:
-        """The mean of the class means, every class counting the same; None where these are not known."""
+        """The mean of the class means, with equal weight for every class; None where they are unknown."""
         known = [mean for mean in self.per_class if mean is not None]
         return sum(known) / len(known) if known else None
 
 
 class BudgetPoint(Record):
-    """One point of an attack's learning curve: error on the attacker's own validation images."""
+    """One point of an attack's learning curve: the error on the attacker's validation images."""
 
     epochs: float
     validation_error: float
 
 
 class FamilyPoint(Record):
-    """One decoder of a family: its width, the part and the number of own images it learned from, and its error."""
+    """One decoder of a family: its width, the fraction and number of attacker images it learned from, its error."""
 
     width: int
     fraction: float
@@ -64,11 +65,11 @@ class FamilyPoint(Record):
 
 
 class Verdict(Record):
-    """How an attack's fit went, by its own account. Not reliable: a larger budget would still gain.
+    """The attack's report on its fit. Not reliable: a larger budget would still lower the error.
 
-    ``chosen`` are the options that it chose on its own images. With a ``fixed_budget`` the attack had the budget that
-    it was published with, and whether more would gain was not asked. ``family`` are all decoders that were tried, where
-    these are several.
+    ``chosen`` are the options that the attack chose on its own images. With a ``fixed_budget`` the attack used its
+    published budget, and a larger one was not tested. ``family`` are all decoders that were tried, where there are
+    several.
     """
 
     reliable: bool = True
@@ -81,7 +82,7 @@ class Verdict(Record):
 
 
 class Picture(Record):
-    """One evaluation image as a row recovered it; both are PNG files in the audit's folder.
+    """One evaluation image and its reconstruction by a row; both are PNG files in the audit's folder.
 
     ``label`` is -1 where the images have none.
     """
@@ -95,18 +96,18 @@ class Picture(Record):
 
 
 _EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
-"""Options that do not make another attack of it; whether a budget was enough is in the verdict."""
+"""Options that do not make it a different attack; the verdict says whether a budget was enough."""
 
 
 class Row(Record):
-    """One line of an audit: what judged, how it ended, and what came out.
+    """One line of an audit: the method, its outcome and its scores.
 
     ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason`` in English; ``reason_source`` is its key and
-    values, empty where the catalogue does not have it. ``sees`` is what of the evaluation images it looked at, in
-    ``releases`` of each whose pixels were off by up to ``jitter`` grey levels; ``must_beat`` are the methods that it
-    must do better than. ``scores`` are by measure, as is ``chance``, what a probe would score that sees nothing; ``by``
-    is the attack whose pictures a probe looked at. Per-image values lie beside it in an .npz file, and for the
-    strongest attack what it had learned in a .safetensors file.
+    values, empty where the catalogue does not have it. ``sees`` is the data of the evaluation images that it used,
+    with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels; ``must_beat`` are the methods
+    that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe that sees nothing. ``by`` is
+    the attack whose pictures a probe used. An .npz file in the same folder holds per-image values, and for the
+    strongest attack a .safetensors file holds its learned state.
     """
 
     name: str
@@ -145,27 +146,27 @@ class Row(Record):
 
     @property
     def mse(self) -> Score:
-        """The measure by which attacks are ranked."""
+        """The measure that ranks attacks."""
         return self.scores["mse"]
 
     @property
     def sight(self) -> tuple[int, int]:
-        """Releases and jitter: rows are compared only with those that saw as much."""
+        """Releases and jitter; only rows with equal values are compared."""
         return self.releases, self.jitter
 
     @property
     def question(self) -> tuple[str, str]:
-        """Method and options but for how often it looks and its budgets: rows that ask the same, once or often."""
+        """Method and options without releases, jitter and budgets: equal for rows that differ only in those."""
         asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
         return self.method, repr(sorted(asked.items()))
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What an attack leaves of a blind guess's error in one measure; of a similarity the error is what lacks to 1.
+    """The fraction of a blind guess's error that an attack leaves in one measure; a similarity s has the error 1 − s.
 
-    ``floor`` is the blind guess that does best in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy
-    and 1 where the attack does no better than the guess; it may be larger.
+    ``floor`` is the best blind guess in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy and 1
+    where the attack is no better than the guess; it may be larger.
     """
 
     value: float
@@ -176,10 +177,10 @@ class Remaining:
 
 @dataclass(frozen=True)
 class Risk:
-    """What a mean hides, by the strongest attack's MSE: the class and the images that are recovered best.
+    """The class and the images that the strongest attack recovers best by MSE, which a mean hides.
 
-    ``per_class`` and ``per_class_p05`` are each class's mean and 5th percentile (None: no image, or not kept),
-    ``exposed_class`` the one of the lowest mean, and ``p05`` the error below which the most exposed 5 % of images lie.
+    ``per_class`` and ``per_class_p05`` are the mean and 5th percentile of each class (None: no image, or not kept),
+    ``exposed_class`` is the class with the lowest mean, and the most exposed 5 % of images have an error below ``p05``.
     """
 
     per_class: list[float | None]
@@ -189,12 +190,12 @@ class Risk:
 
 
 class Subject(Record):
-    """What was judged: facts of the run, or of a foreign encoder with its channel and data.
+    """The judged model: facts of the run, or of a foreign encoder with its channel and data.
 
-    ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. The numbers of the
-    server are 0, and the accuracy is absent, where there is no server half; those of a client are None where it came as
-    a file that cannot be counted. ``weights`` is empty around a foreign encoder, of whose training nothing is known;
-    ``encoder`` holds how its file was used. ``num_classes`` is 0 where the images have no labels.
+    ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. Without a server
+    half the server's numbers are 0 and the accuracy is absent; the client's numbers are None where its file cannot be
+    counted. ``weights`` is empty for a foreign encoder, whose training is unknown; ``encoder`` says how its file was
+    used. ``num_classes`` is 0 where the images have no labels.
     """
 
     run: str
@@ -223,19 +224,19 @@ class Subject(Record):
 
     @property
     def foreign(self) -> bool:
-        """Whether it is an encoder of somebody else, without a run."""
+        """Whether it is a foreign encoder, without a run."""
         return not self.weights
 
 
 class AuditPlan(Record):
-    """What was asked for, written before the first row: the head of an audit's folder.
+    """The request, written before the first row: the head of an audit's folder.
 
     ``rows`` are all rows of the suite in order; ``changed`` are the options that differ from the packaged suite.
-    ``evaluation`` names the images it is judged on: `test`, or `validation` where it serves to choose something.
-    ``signal_to_noise`` is the variance of z over the mean square of what the channel changes, by channel of z (None: it
-    changes nothing).
-    ``reference`` is the undefended run that probes were given, with its fingerprint; empty: none.
-    ``units`` say what an error on them means (None: made before they were measured).
+    ``evaluation`` names the evaluation images: `test`, or `validation` where the audit serves a selection.
+    ``signal_to_noise`` is the variance of z over the mean square of the channel's change, by channel of z (None: no
+    change).
+    ``reference`` is the undefended run that probes use, with its fingerprint; empty: none.
+    ``units`` say what an error on these images means (None: made before they were measured).
     """
 
     id: str
@@ -265,8 +266,8 @@ class AuditPlan(Record):
 class AuditResult(Record):
     """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
 
-    It is the strongest of those that saw what the threat model grants; ``leaders`` are the strongest of all that saw
-    as much as each other, and ``averaging`` what more releases gave.
+    ``strongest`` is chosen among the attacks that saw what the threat model grants; ``leaders`` are the strongest for
+    each number of releases and jitter, and ``averaging`` is the gain from more releases.
     """
 
     plan: AuditPlan
@@ -286,17 +287,17 @@ class AuditResult(Record):
         return html_table(repr(self), table_of(self.rows, self.strongest))
 
     def to_frame(self) -> Any:
-        """The rows as a pandas DataFrame, a column for each measure's mean and ends; RunError without pandas."""
+        """The rows as a pandas DataFrame, with the mean and interval ends of each measure; RunError without pandas."""
         return frame(table_of(self.rows, self.strongest))
 
     @property
     def subject(self) -> Subject:
-        """What was judged."""
+        """The judged model."""
         return self.plan.subject
 
     @property
     def accuracy(self) -> Score | None:
-        """Accuracy on the very releases that were attacked; None without a server half."""
+        """Accuracy on the attacked releases; None without a server half."""
         return self.plan.accuracy
 
     @property
@@ -313,13 +314,13 @@ class AuditResult(Record):
 
     @property
     def missing(self) -> list[str]:
-        """Rows of the suite without a result that could have one: not run yet, or failed."""
+        """Rows of the suite that have no result but could have one: not run yet, or failed."""
         done = {row.name for row in self.rows if row.outcome != "failed"}
         return [name for name in self.plan.rows if name not in done]
 
     @property
     def seconds(self) -> float:
-        """How long the rows took together."""
+        """Total time of the rows."""
         return sum(row.seconds for row in self.rows)
 
     def row(self, name: str) -> Row:
@@ -327,14 +328,14 @@ class AuditResult(Record):
         return next(row for row in self.rows if row.name == name)
 
     def score(self, measure: str, row: str = "") -> Score | None:
-        """The accuracy, or a measure of the strongest attack, or of an attack or floor by its name; None: not there."""
+        """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
         if measure == "accuracy":
             return self.accuracy
         return next((it.scores.get(measure) for it in self.attacks if it.name == (row or self.strongest)), None)
 
     @property
     def reliable(self) -> bool:
-        """Whether there is a strongest attack, and a larger budget would not gain."""
+        """Whether there is a strongest attack that a larger budget would not improve."""
         return bool(self.strongest) and self.strongest_attack.verdict.reliable
 
     @property
@@ -344,12 +345,12 @@ class AuditResult(Record):
 
     @property
     def by_releases(self) -> dict[tuple[int, int], Row]:
-        """The strongest row by what it saw: releases of each image, and grey levels of jitter."""
+        """The strongest row by releases of each image and grey levels of jitter."""
         return {row.sight: row for row in map(self.row, self.leaders)}
 
     @property
     def remaining(self) -> dict[str, Remaining]:
-        """What the strongest attack leaves of the best blind guess's error, by measure; only what both rows have."""
+        """What the strongest attack leaves of the best blind guess's error, for the measures that both rows have."""
         if not self.strongest:
             return {}
         floors = [row for row in self.attacks if row.kind == "floor"]
@@ -375,7 +376,7 @@ class AuditResult(Record):
 
 
 def _remaining(name: str, value: float, floors: list[Row]) -> Remaining | None:
-    """None where no floor has this measure, or where a blind guess is perfect already."""
+    """None where no floor has this measure, or where a blind guess is already perfect."""
     perfect = PERFECT[name]
     errors = {row.name: abs(row.scores[name].mean - perfect) for row in floors if name in row.scores}
     best = min(errors, key=errors.__getitem__, default=None)

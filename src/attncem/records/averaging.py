@@ -1,17 +1,17 @@
-"""What asking again gives: the error that further releases of each image take off."""
+"""The gain of repeated releases: how much further releases of each image lower the error."""
 
 from __future__ import annotations
 
 from attncem.base.record import Record
 
 HELPS = 0.01
-"""Averaging helps where it takes off at least this part of the error, for sure; less is called flat."""
+"""Averaging helps if its gain is at least this fraction and its interval lies above 0; otherwise it is called flat."""
 
 
 class Averaging(Record):
-    """What asking again gave a row, beside ``base``, the row that asks the same as often as the threat model says.
+    """The gain of a row over ``base``, the same attack with the threat model's number of releases.
 
-    ``gain`` is the part of the base's error that it takes off, with a 95 % interval of the paired bootstrap.
+    ``gain`` is the fraction by which it lowers the base's error, with a 95 % interval of the paired bootstrap.
     """
 
     row: str
@@ -24,5 +24,5 @@ class Averaging(Record):
 
     @property
     def helps(self) -> bool:
-        """Whether more releases told more."""
+        """Whether more releases lowered the error."""
         return self.low > 0 and self.gain >= HELPS

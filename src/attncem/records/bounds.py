@@ -1,4 +1,4 @@
-"""What a certificate gives."""
+"""Bounds: the results of certificates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Literal
 from attncem.base.record import Record
 
 About = Literal["leakage", "mse", "rank_1", "epsilon", "releases", "other"]
-"""What a bound is of: nats about the image, its error, the right one of candidates coming first, (ε, δ), a count."""
+"""The bounded quantity: nats about the image, its error, rank-1 probability among candidates, (ε, δ), a count."""
 
 
 class Bound(Record):
-    """What a certificate gives: a proven bound or an estimate, in a unit, with what it assumes.
+    """The result of a certificate: a proven bound or an estimate, in a unit, with its assumptions.
 
-    ``value`` has a 95 % interval; ``limit`` is the end of it that a claim may be made with, at 95 % confidence on one
-    side (None: nothing of it was measured). ``assumptions`` are codes, whose sentences stand under `assumption.CODE`.
-    ``about`` says what is bounded, ``direction`` from which side. ``vacuous``: it says no more than was known anyway.
-    ``ceiling`` is the most that the method could have given (None: there is no such end), ``by`` what it was found by:
-    cells and axes, an attack, a budget.
+    ``value`` has a 95 % interval; ``limit`` is its one-sided 95 % end, which a claim may use (None: nothing was
+    measured). ``assumptions`` are codes, whose sentences have the keys `assumption.CODE`. ``about`` names the bounded
+    quantity, ``direction`` the side. ``vacuous``: it says nothing that was not known before. ``ceiling`` is the largest
+    value that the method can give (None: there is no largest), ``by`` how it was obtained: cells and axes, an attack, a
+    budget.
     """
 
     value: float
@@ -36,5 +36,5 @@ class Bound(Record):
 
     @property
     def claim(self) -> float:
-        """The number that may be claimed."""
+        """The number that a claim may use."""
         return self.value if self.limit is None else self.limit

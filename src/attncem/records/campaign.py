@@ -1,4 +1,4 @@
-"""What lies in a campaign's folder: its plan, what became of each cell, and why one failed."""
+"""Records in a campaign's folder: its plan, the state of each cell, and why a cell failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attncem.base.record import Record
 
 State = Literal["planned", "running", "interrupted", "trained", "done", "failed"]
-"""Of a cell: not begun, at work, begun and left, trained with audits missing, complete, given up until a retry."""
+"""States of a cell: not started, running, interrupted, trained with audits missing, complete, failed until a retry."""
 
 
 class Cell(Record):
@@ -22,7 +22,7 @@ class Cell(Record):
 
 
 class CampaignPlan(Record):
-    """What a campaign is: campaign.json. ``sha256`` is that of its campaign.yaml."""
+    """The plan of a campaign: campaign.json. ``sha256`` is that of its campaign.yaml."""
 
     name: str
     meaning: str
@@ -40,7 +40,7 @@ class CampaignPlan(Record):
         return next(other for other in self.cells if (other.arm, other.point) == (cell.arm, cell.point))
 
     def partner(self, cell: Cell, arm: str) -> Cell | None:
-        """The cell of another arm that stands beside this one; None where there is none, or more than one could.
+        """The cell of another arm that matches this one; None where no cell or more than one matches.
 
         It has the same seed and the same values of all keys that both points have.
         """
@@ -55,7 +55,7 @@ class CampaignPlan(Record):
 
 
 class Failure(Record):
-    """Why a cell failed: at which stage (train, audit, portray, process), in a sentence and with all details."""
+    """Why a cell failed: the stage (train, audit, portray, process), a sentence and all details."""
 
     id: str
     stage: str
@@ -68,7 +68,7 @@ class Failure(Record):
 class EqualTime(Record):
     """How the epochs of a cell were scaled, once, to the training time of another arm.
 
-    ``factor`` is ``epochs`` over those that were asked for; both times are wall-clock seconds.
+    ``factor`` is ``epochs`` over the requested epochs; both times are wall-clock seconds.
     """
 
     to: str
@@ -79,9 +79,9 @@ class EqualTime(Record):
 
 
 class Finished(Record):
-    """What of a cell is complete: cells/ID.json. ``audits`` are folders in RUN/audits by the key of what was asked.
+    """The complete parts of a cell: cells/ID.json. ``audits`` are folders in RUN/audits by the key of the request.
 
-    ``failures`` is how often it failed before.
+    ``failures`` is the number of earlier failures.
     """
 
     audits: dict[str, str] = field(default_factory=dict)

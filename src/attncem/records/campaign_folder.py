@@ -1,12 +1,12 @@
-"""A campaign's folder: what was asked, its cells, their runs, and how far each is. Never imports torch.
+"""A campaign's folder: the request, its cells, their runs, and the state of each. Never imports torch.
 
-campaign.yaml       what was asked, with its files found and its suites taken in
+campaign.yaml       the request, with resolved paths and its suites included
 campaign.json       the plan: every cell, written last when the folder is made
 cells/ID.yaml       the full configuration of a cell's run
 cells/ID.json       which of its audits are complete, and how its epochs were scaled
 runs/ID/            its run folder
-failures/ID.json    why it failed; gone when it was done after all
-log.jsonl           what happened, with times
+failures/ID.json    why it failed; removed once the cell is done
+log.jsonl           events, with times
 stop                asks the process that runs the campaign to end
 """
 
@@ -53,9 +53,9 @@ CELLS, RUNS, FAILURES = "cells", "runs", "failures"
 PORTRAIT = "portrait.json"
 _CELL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _FIRST_PARTS = {ASKED, CELLS, LOCK, RUNS, FAILURES}
-"""What may lie in a folder whose making was cut short."""
+"""Entries of a folder whose creation was interrupted."""
 _OLD = 60
-"""Seconds after which a file that is not whole was left by a process that was killed."""
+"""Age in seconds after which a temporary file is left over from a killed process."""
 _ADVICE = "finished work is kept: fix this and run the same command again"
 
 
@@ -69,7 +69,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class CellView:
-    """A cell as it is now. ``path`` is its run folder, ``reason`` why it failed or cannot be read."""
+    """The current state of a cell. ``path`` is its run folder, ``reason`` why it failed or cannot be read."""
 
     cell: Cell
     state: State
@@ -82,14 +82,14 @@ class CellView:
 
 
 class CampaignFolder:
-    """A campaign's folder. Make one with `create`, reach an existing one with `open`."""
+    """A campaign's folder. `create` makes one, `open` opens an existing one."""
 
     def __init__(self, path: Path, plan: CampaignPlan, campaign: Campaign) -> None:
         self.path, self.plan, self.campaign = path, plan, campaign
 
     @classmethod
     def create(cls, path: str | Path, campaign: Campaign, cells: Sequence[PlannedCell]) -> CampaignFolder:
-        """Make a new folder, or one whose making was cut short; any other that is not empty is refused."""
+        """Make a new folder, or complete one whose creation was interrupted; any other non-empty folder is refused."""
         folder = Path(path)
         with explain_os_error(folder, "no campaign was made; choose another folder"):
             if folder.exists() and not is_free(folder):
@@ -99,7 +99,7 @@ class CampaignFolder:
 
     @classmethod
     def adopt(cls, path: Path, campaign: Campaign, cells: Sequence[PlannedCell]) -> CampaignFolder:
-        """Make this the folder's campaign. What is there of cells that are no longer asked for stays."""
+        """Make this the folder's campaign. Files of cells that it no longer asks for stay."""
         text = dump_config(campaign)
         with explain_os_error(path, _ADVICE):
             for name in (CELLS, RUNS, FAILURES):
@@ -120,7 +120,7 @@ class CampaignFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> CampaignFolder:
-        """A campaign that is there; RunError when the folder is none."""
+        """An existing campaign; RunError where the folder holds none."""
         folder = Path(path)
         if not (folder / PLANNED).is_file():
             raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing")
@@ -133,11 +133,11 @@ class CampaignFolder:
     # cells
 
     def views(self) -> list[CellView]:
-        """Every cell of the plan as it is now."""
+        """The current state of every cell of the plan."""
         return [self.view(cell) for cell in self.plan.cells]
 
     def view(self, cell: Cell) -> CellView:
-        """One cell as it is now."""
+        """The current state of one cell."""
         try:
             state, reason = self._state(cell)
         except AttncemError as error:
@@ -156,18 +156,18 @@ class CampaignFolder:
         return "trained" if self.missing_audits(cell.id) or self.lacks_portrait(cell) else "done", ""
 
     def missing_audits(self, cell_id: str) -> list[str]:
-        """The keys of the campaign's audits that are not complete for a cell."""
+        """The keys of the campaign's audits that are not complete for this cell."""
         there, audits = self.finished(cell_id).audits, self.run_path(cell_id) / "audits"
         keys = [audit.key for audit in self.campaign.audits]
         return [key for key in keys if key not in there or not (audits / there[key] / PLAN).is_file()]
 
     def lacks_portrait(self, cell: Cell) -> bool:
-        """Whether the report needs this cell's portrait, and it is not there."""
+        """Whether the report needs this cell's portrait and it is missing."""
         wanted = self.campaign.portraits and cell.seed == self.campaign.seed_list[0]
         return wanted and not (self.run_path(cell.id) / PORTRAIT).exists()
 
     def cell(self, cell_id: str) -> Cell:
-        """The cell of this name; RunError where there is none."""
+        """The cell of this name; RunError where it does not exist."""
         found = self.plan.cell(cell_id)
         if found is None:
             raise RunError(f"{self.path} has no cell {cell_id}; attncem campaign status {self.path} lists them")
@@ -186,17 +186,17 @@ class CampaignFolder:
         return self.path / RUNS / cell_id
 
     def left(self) -> list[str]:
-        """Cells of an earlier form of the campaign that lie here, begun or not, and are no longer asked for."""
+        """Cells of an earlier version of the campaign that this one no longer asks for, started or not."""
         asked = {cell.id for cell in self.plan.cells}
         return [file.stem for file in sorted((self.path / CELLS).glob("*.yaml")) if file.stem not in asked]
 
     def finished(self, cell_id: str) -> Finished:
-        """What of a cell is complete."""
+        """The complete parts of a cell."""
         file = self.path / CELLS / f"{cell_id}.json"
         return read_record(Finished, file) if file.exists() else Finished()
 
     def write_finished(self, cell_id: str, finished: Finished) -> None:
-        """Write down what of a cell is complete."""
+        """Write the complete parts of a cell."""
         with explain_os_error(self.path, _ADVICE):
             write_record(self.path / CELLS / f"{cell_id}.json", finished)
 
@@ -208,7 +208,7 @@ class CampaignFolder:
         return read_record(Failure, file) if file.exists() else None
 
     def fail(self, cell_id: str, stage: str, error: BaseException | str) -> Failure:
-        """Write down why a cell failed."""
+        """Record why a cell failed."""
         details = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
         reason = f"{error}" if isinstance(error, str | AttncemError) else f"{type(error).__name__}: {error}"
         when = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -219,7 +219,7 @@ class CampaignFolder:
         return failure
 
     def forgive(self, cell_id: str) -> None:
-        """Take a failure back: the cell was done after all, or shall be tried again. How often it failed is kept."""
+        """Remove a failure, because the cell is done or will be retried. The number of failures is kept."""
         if failure := self.failure(cell_id):
             self.write_finished(cell_id, replace(self.finished(cell_id), failures=failure.attempts))
         with explain_os_error(self.path, _ADVICE):
@@ -229,7 +229,7 @@ class CampaignFolder:
 
     @contextlib.contextmanager
     def held_cell(self, cell_id: str) -> Iterator[None]:
-        """Hold a cell for the process that works on it."""
+        """Hold a cell's lock for the process that works on it."""
         with locked(self._cell_lock(cell_id), f"{cell_id} is being worked on by another process"):
             yield
 
@@ -255,28 +255,28 @@ class CampaignFolder:
         return (self.path / STOP).exists()
 
     def clear_stop(self) -> None:
-        """Forget that somebody asked it to end."""
+        """Remove the request to end."""
         (self.path / STOP).unlink(missing_ok=True)
 
     def log(self, event: str, **facts: Any) -> None:
-        """Append what happened."""
+        """Append an event."""
         line = {"schema_version": SCHEMA_VERSION, "event": event, "time": round(time.time(), 3), **facts}
         with explain_os_error(self.path, _ADVICE):
             append(self.path / LOG, (json.dumps(line, allow_nan=False) + "\n").encode())
 
     def mend_log(self) -> None:
-        """Cut off what a full disk or a kill left of a line."""
+        """Remove an incomplete last line, which a full disk or a kill left."""
         log = self.path / LOG
         with explain_os_error(self.path, _ADVICE):
             cut_to_lines(log, log.stat().st_size if log.exists() else 0)
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened, oldest first."""
+        """The events, oldest first."""
         return [line for _, line in read_lines(self.path / LOG)]
 
 
 def checked(plan: CampaignPlan, where: object) -> CampaignPlan:
-    """The plan; RunError where a cell's name could be no folder's, or two have the same."""
+    """The plan; RunError where a cell's name cannot be a folder's, or two cells have the same name."""
     names = [cell.id for cell in plan.cells]
     if odd := next((name for name in names if not _CELL.fullmatch(name)), None):
         raise RunError(f"{where} is damaged: {odd!r} cannot be the name of a cell")
@@ -287,17 +287,17 @@ def checked(plan: CampaignPlan, where: object) -> CampaignPlan:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold a campaign's folder, made or not, for one process; a second one is refused."""
+    """Hold the lock of a campaign's folder, which need not exist yet; a second process is refused."""
     with locked(path / LOCK, f"{path} is being run by another process; attncem campaign stop {path} ends it"):
         for leftover in (*path.glob(f"{PARTIAL}*"), *path.glob(f"*/{PARTIAL}*")):
-            with contextlib.suppress(OSError):  # a young one may be another machine's, in the middle of a write
+            with contextlib.suppress(OSError):  # another machine may still be writing a recent one
                 if leftover.is_file() and leftover.stat().st_mtime < time.time() - _OLD:
                     leftover.unlink()
         yield
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a campaign may be made in a folder: it holds nothing, or what a making that was cut short left."""
+    """Whether a campaign may be made in a folder: it is empty, or its creation was interrupted."""
     if not folder.is_dir():
         return not folder.exists()
     names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(PARTIAL)}
@@ -306,6 +306,6 @@ def is_free(folder: Path) -> bool:
 
 
 def _write_where_other(file: Path, text: str) -> None:
-    """Write a file unless it holds this already: cells that are the same are left untouched."""
+    """Write a file unless it already holds this text, so unchanged cells are not touched."""
     if not (file.exists() and read_bytes(file) == text.encode()):
         write_atomic(file, text.encode())

@@ -1,4 +1,4 @@
-"""A finished campaign in one small file, as it is committed beside the documents that quote it."""
+"""The results of a finished campaign in one small file, committed with the documents that quote it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Interval = list[float]
 
 
 class Ends(NamedTuple):
-    """The same by name; without an interval both ends are the mean."""
+    """An interval's numbers by name; without an interval both ends are the mean."""
 
     mean: float
     low: float
@@ -20,8 +20,8 @@ class Ends(NamedTuple):
 
 
 class AskedAudit(Record):
-    """One audit of every cell: suite and version, the options of its rows that are not the defaults, the adversary,
-    the images and weights, and the devices it ran on. What an older file did not keep is absent.
+    """One audit of every cell: suite and version, row options that differ from the defaults, the adversary, the images
+    and weights, and its devices. Values that an older file did not keep are absent.
     """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class AskedAudit(Record):
 
 
 class CellAudit(Record):
-    """What one audit found of a cell.
+    """The results of one audit of a cell.
 
     ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
-    ``balanced_accuracy`` counts every class the same; ``row_seconds`` are what each row took to make.
+    ``balanced_accuracy`` gives every class the same weight; ``row_seconds`` is the time of each row.
     """
 
     accuracy: Interval | None
@@ -49,11 +49,11 @@ class CellAudit(Record):
 
     @property
     def reliable(self) -> bool:
-        """Whether there is a strongest attack, and a larger budget would not gain."""
+        """Whether there is a strongest attack that a larger budget would not improve."""
         return bool(self._scores().get("reliable"))
 
     def score(self, measure: str, row: str = "") -> Ends | None:
-        """The accuracy, or a measure of the strongest attack or of a row by its name; None: not there."""
+        """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
         values = self.accuracy if measure == "accuracy" else self._scores(row).get(measure)
         if not values:
             return None
@@ -64,7 +64,7 @@ class CellAudit(Record):
 
 
 class CellResult(Record):
-    """One run of a campaign with its audits, in the order of the campaign's; ``config`` is a hash of its options."""
+    """One run of a campaign with its audits, in the campaign's order; ``config`` is a hash of its options."""
 
     arm: str
     point: dict[str, Any]
@@ -80,7 +80,7 @@ class CellResult(Record):
 
 
 class CampaignTable(Record):
-    """A campaign's results: ``sha256`` is that of its campaign.yaml, ``command`` what makes the file anew.
+    """A campaign's results: ``sha256`` is that of its campaign.yaml, ``command`` recreates the file.
 
     ``unfinished`` are cells without a result, with the reason or their state.
     """
@@ -95,7 +95,7 @@ class CampaignTable(Record):
     unfinished: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready data, without what is absent."""
+        """Plain JSON-ready data, without absent values."""
         data = super().to_dict()
         data["audits"] = [_present(one) for one in data["audits"]]
         cells = [{**cell, "audits": [_present(one) for one in cell["audits"]]} for cell in data["cells"]]

@@ -1,4 +1,4 @@
-"""The privacy card: what a model was defended against, with which numbers, bounds and caveats; it ships with it."""
+"""The privacy card, which ships with a model: the attacks it was defended against, with numbers, bounds and caveats."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from attncem.records.bounds import Bound
 
 
 class CardAttack(Record):
-    """The strongest attack of one audit, beside the best blind guess.
+    """The strongest attack of one audit, compared with the best blind guess.
 
-    ``attack`` is empty where no attack has a result; ``share`` is what it leaves of the guess's error (None: no guess),
-    ``worth`` what its error is worth in words, ``reliable`` whether it had converged.
+    ``attack`` is empty where no attack has a result; ``share`` is the fraction of the guess's error that it leaves
+    (None: no guess), ``worth`` describes its error in words, ``reliable`` says whether it had converged.
     """
 
     suite: str
@@ -35,7 +35,7 @@ class CardAttack(Record):
 
 
 class CardBound(Record):
-    """One bound with the row that gave it; ``releases`` of each image, whose pixels are off by up to ``jitter``."""
+    """One bound with its row; ``releases`` of each image, with pixels changed by up to ``jitter`` grey levels."""
 
     row: str
     name: str
@@ -47,10 +47,10 @@ class CardBound(Record):
 
 
 class PrivacyCard(Record):
-    """Everything a card says. ``defence`` is in words, ``leakage`` one sentence on what a release tells.
+    """The contents of a card. ``defence`` is in words, ``leakage`` is one sentence on the leakage of a release.
 
-    ``absent`` are the certificates that do not apply, by row; ``caveats`` what the audits found that a reader must
-    know, ``not_said`` what no card of this kind says.
+    ``absent`` are the certificates that do not apply, by row; ``caveats`` are findings of the audits that a reader must
+    know, ``not_said`` are the limits of any such card.
     """
 
     generator: str

@@ -1,4 +1,4 @@
-"""What certificates say to each other and to attacks: bounds that an audit contradicts, and that there is none."""
+"""Checks of certificates against each other and against attacks: contradicted bounds, and models without a bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attncem.records.findings import Finding, finding
 
 
 def certificate_findings(result: AuditResult) -> Iterator[Finding]:
-    """Claims that are contradicted, and that nothing bounds the leakage of this model."""
+    """Findings on contradicted claims, and on a model whose leakage no certificate bounds."""
     yield from _violations(result)
     rows = [row for row in result.rows if row.kind == "certificate"]
     reasons = [row.why for row in rows if row.method == "leakage" and row.outcome == "not_applicable"]
@@ -23,7 +23,7 @@ def _bounds_leakage(bound: Bound) -> bool:
 
 
 def _violations(result: AuditResult) -> Iterator[Finding]:
-    """A finding for each row whose claim is contradicted beyond an interval, among rows that saw as much."""
+    """A finding for each row whose claim rows with the same releases and jitter contradict beyond an interval."""
     for row in (row for row in result.rows if row.ok and row.kind == "certificate"):
         for name, bound in row.bounds.items():
             found = _by_error(result, row, bound) or _by_rank(result, row, name, bound)
@@ -35,7 +35,7 @@ def _violations(result: AuditResult) -> Iterator[Finding]:
 
 
 def _by_error(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
-    """The strongest attack, where its error is below the least; bounds on unbiased attackers do not bind it."""
+    """The strongest attack, if its error is below the bound; bounds on unbiased attackers do not apply to it."""
     strongest = result.by_releases.get(row.sight)
     if strongest is None or (bound.about, bound.direction) != ("mse", "at_least") or "unbiased" in bound.assumptions:
         return None
@@ -43,7 +43,7 @@ def _by_error(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] 
 
 
 def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[str, float] | None:
-    """A probe that told the right one of as many candidates more often."""
+    """A probe that identified the right one of the same number of candidates more often than the bound allows."""
     for other in result.rows:
         score, chance = other.scores.get("rank_1"), other.chance.get("rank_1")
         if bound.about != "rank_1" or score is None or not chance or other.sight != row.sight:
@@ -54,7 +54,7 @@ def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[st
 
 
 def _by_evidence(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
-    """Proven evidence of more leakage than there can be."""
+    """Proven evidence of more leakage than the bound allows."""
     if not _bounds_leakage(bound):
         return None
     seen = [other for other in result.rows if other.sight == row.sight]

@@ -1,7 +1,7 @@
 """Checkpoints: weights as safetensors, the optimiser's state, and facts with the hash of every file.
 
-Nothing in a file is executed. Torch is imported when tensors are read or written. A checkpoint is a folder that becomes
-visible, and goes away, by one rename: whatever else a kill leaves is called .partial-… or has no checkpoint.json.
+Nothing in a file is executed. Torch is imported when tensors are read or written. A checkpoint is a folder that appears
+and disappears by one rename: any other remains of a kill are called .partial-… or have no checkpoint.json.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ State = Mapping[str, "Mapping[str, Tensor]"]
 """Weights of each part: client, server, surrogate."""
 FACTS = "checkpoint.json"
 _WORDS = 40
-"""So many words of torch's own account of what does not fit stand in an error."""
+"""Largest number of words of torch's message on a mismatch that an error quotes."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Checkpoint:
     folder: Path
 
     def restore(self, part: str, module: nn.Module) -> None:
-        """Give a module its weights (client, server, surrogate); RunError where they are not its own."""
+        """Load the weights of a part (client, server, surrogate) into a module; RunError where they do not fit."""
         with fitting(f"{self.folder} does not fit the run"):
             module.load_state_dict(self.weights[part])
 
 
 @contextlib.contextmanager
 def fitting(what: str) -> Iterator[None]:
-    """A file that is valid by itself, but none of this run, as an error for people."""
+    """Turn the mismatch of a valid file with this run into an error for people."""
     try:
         yield
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
@@ -92,7 +92,7 @@ def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def read_checkpoint(folder: Path, *, optimizer: bool) -> Checkpoint:
-    """Read a checkpoint whose every file has its recorded hash; RunError names one that has not."""
+    """Read a checkpoint and check every file against its recorded hash; RunError names a file that differs."""
     facts = read_facts(folder)
     for name, expected in facts["sha256"].items():
         _check_hash(folder / name, expected)
@@ -110,7 +110,7 @@ def _check_hash(file: Path, expected: str) -> None:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The facts of a checkpoint; RunError where they are damaged or those of another epoch."""
+    """The facts of a checkpoint; RunError where they are damaged or belong to another epoch."""
     file = folder / FACTS
     data = read_json(file)
     facts = read(CheckpointFacts, data, file)
@@ -128,7 +128,7 @@ def _is_plain(name: str) -> bool:
 
 
 def read_tensors(file: Path) -> dict[str, Any]:
-    """A .safetensors file, or a .pt file read without executing what is in it."""
+    """A .safetensors file, or a .pt file read without executing its contents."""
     import torch
     from safetensors.torch import load_file
 
@@ -136,12 +136,12 @@ def read_tensors(file: Path) -> dict[str, Any]:
         if file.suffix == ".safetensors":
             return dict(load_file(file))
         return dict(torch.load(file, weights_only=True, map_location="cpu"))
-    except Exception as error:  # a file that fits its hash but is none of ours fails in any way
+    except Exception as error:  # a file with the right hash and foreign contents can fail in any way
         first_line = str(error).partition("\n")[0]
         raise RunError(f"{file} cannot be read: {first_line}") from error
 
 
-# what may be saved
+# checks before saving
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Broken:
 
 
 def broken_tensor(weights: State, optimizer: Mapping[str, Any], endless: Collection[str] = ()) -> Broken | None:
-    """The first tensor that holds NaN or infinity; those that `endless` names may be infinite, never NaN."""
+    """The first tensor that holds NaN or infinity; tensors named in `endless` may be infinite, but never NaN."""
     parts = ((f"{part}.{name}", tensor) for part, tensors in weights.items() for name, tensor in tensors.items())
     for name, tensor in (*parts, *_tensors_in(optimizer, "optimizer")):
         if bool(tensor.isnan().any()):
@@ -164,16 +164,16 @@ def broken_tensor(weights: State, optimizer: Mapping[str, Any], endless: Collect
 
 
 def endless_buffers(modules: Mapping[str, nn.Module]) -> frozenset[str]:
-    """The buffers of a new model that are infinite: marks, such as the −inf of a risk that is not measured yet.
+    """The buffers of a new model that are infinite on purpose, such as the −inf of a risk that is not measured yet.
 
-    What is finite before the first step has no reason to become infinite.
+    A buffer that is finite before the first step must stay finite.
     """
     named = ((f"{part}.{name}", buffer) for part, module in modules.items() for name, buffer in module.named_buffers())
     return frozenset(name for name, buffer in named if bool(buffer.isinf().any()))
 
 
 def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of an optimiser's state, each with its place."""
+    """The tensors of an optimiser's state, each with its path."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -184,11 +184,11 @@ def _tensors_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors_in(item, f"{name}.{key}")
 
 
-# what an optimiser may be given
+# checks before loading an optimiser
 
 
 def check_optimizers(optimizers: Mapping[str, Optimizer], states: Mapping[str, Any]) -> None:
-    """ValueError unless these are states of the optimisers: torch takes anything, and fails in the first step."""
+    """ValueError unless these states belong to the optimisers: torch accepts anything and fails in the first step."""
     for name, optimizer in optimizers.items():
         given, own = states[name], optimizer.state_dict()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -201,7 +201,7 @@ def check_optimizers(optimizers: Mapping[str, Optimizer], states: Mapping[str, A
 
 
 def _alike(given: Any, own: Any) -> bool:
-    """Whether settings are of the same kind; what only one side has is another version's."""
+    """Whether settings have the same kind; keys on one side only come from another version."""
     if isinstance(own, Mapping):
         return isinstance(given, Mapping) and all(_alike(given[key], own[key]) for key in own if key in given)
     if isinstance(own, list | tuple):
@@ -221,7 +221,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_state_of(parameters: Sequence[Tensor], place: Any, entries: Any) -> bool:
-    """Whether these are the running means and counts of the parameter at this place."""
+    """Whether these are the running means and counts of the parameter at this index."""
     import torch
 
     if not isinstance(place, int) or not 0 <= place < len(parameters) or not isinstance(entries, Mapping):
@@ -238,12 +238,12 @@ def _is_state_of(parameters: Sequence[Tensor], place: Any, entries: Any) -> bool
 
 
 def checkpoint_names(folder: Path) -> list[str]:
-    """Names of the checkpoints that are whole, oldest first."""
+    """Names of the complete checkpoints, oldest first."""
     return sorted(file.parent.name for file in folder.glob(f"epoch-*/{FACTS}"))
 
 
 def bests_named(folder: Path) -> set[str]:
-    """The best checkpoint by the facts of every one: more than one name, as each knew only those before it."""
+    """The best checkpoint by each checkpoint's facts; several names, as each checkpoint knew only the earlier ones."""
     found = set[str]()
     for name in checkpoint_names(folder):
         with contextlib.suppress(RunError):
@@ -253,7 +253,7 @@ def bests_named(folder: Path) -> set[str]:
 
 
 def newest_intact(folder: Path, endless: Collection[str]) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole and finite, and what was wrong with newer ones.
+    """The newest checkpoint that is complete and finite, and the problems of newer ones.
 
     `endless` names the tensors that may be infinite.
     """
@@ -272,7 +272,7 @@ def newest_intact(folder: Path, endless: Collection[str]) -> tuple[Checkpoint | 
 
 
 def last_finite(folder: Path, endless: Collection[str]) -> str:
-    """Which checkpoint is the last whose every number is finite, in words."""
+    """The last checkpoint with only finite numbers, in words."""
     found, _ = newest_intact(folder, endless)
     if found is None:
         return "no checkpoint with finite weights was saved"
@@ -280,7 +280,7 @@ def last_finite(folder: Path, endless: Collection[str]) -> str:
 
 
 def add_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """Write a checkpoint beside the others, then make it visible by one rename; an older one of its epoch makes way."""
+    """Write a checkpoint under a temporary name, then rename it; it replaces an older one of the same epoch."""
     name, partial = checkpoint_called(facts["epoch"]), partial_path(folder)
     try:
         partial.mkdir()
@@ -303,14 +303,14 @@ def drop_checkpoints(folder: Path, names: Collection[str]) -> None:
 
 
 def _drop(checkpoint: Path) -> None:
-    """Hide a checkpoint by one rename, then remove it: a kill leaves no half of it under its name."""
+    """Hide a checkpoint by one rename, then remove it, so a kill leaves no partial checkpoint under its name."""
     hidden = partial_path(checkpoint.parent)
     checkpoint.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
 
 
 def clear_leftovers(folder: Path) -> list[str]:
-    """Remove what kills left among the checkpoints; a sentence for each that had the name of a checkpoint."""
+    """Remove the remains of killed processes; return a sentence for each that had the name of a checkpoint."""
     for leftover in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     halves = [half for half in sorted(folder.glob("epoch-*")) if not (half / FACTS).exists()]

@@ -1,4 +1,4 @@
-"""What comparing gives: two arms beside each other, an arm's seeds, points on a front, an error at an accuracy."""
+"""Results of comparisons: two arms, the seeds of an arm, points on a front, an error at an accuracy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from attncem.base.record import Record
 from attncem.base.texts import text
 
 LEVEL = 0.05
-"""The share of false alarms that a test may give."""
+"""Significance level of the tests."""
 Over = Literal["seeds", "images", "images_apart"]
-"""What a comparison generalises over: seeds; the images of one run each, paired; or the same without pairs."""
+"""What a comparison generalises over: seeds; the images of one run each, paired; or the same images unpaired."""
 VerdictCode = Literal["a_higher", "b_higher", "no_difference_shown", "too_few_seeds"]
 Standing = Literal["surely", "possibly", "not"]
 
@@ -27,13 +27,13 @@ class SeedSummary(Record):
 
 
 class Comparison(Record):
-    """Two arms a and b in one measure. Every answer counts, also that no difference is shown.
+    """Two arms a and b in one measure. Every answer counts, including that no difference is shown.
 
     ``difference`` is a − b with its 95 % interval (None: one seed on either side), ``ratio`` a / b (None: b is 0).
-    ``p`` is of the exact test over seeds, ``adjusted_p`` after the control of false discoveries among many comparisons,
-    ``smallest_p`` what so many seeds could reach at best. Over images all three are None, and the interval decides; one
-    seed on a side makes no test, and ``p`` is None.
-    ``exact`` says whether the test went through all splits of the seeds.
+    ``p`` is of the exact test over seeds, ``adjusted_p`` after false discovery control over several comparisons,
+    ``smallest_p`` the smallest p that this number of seeds can reach. Over images all three are None, and the interval
+    decides; with one seed on a side there is no test, and ``p`` is None.
+    ``exact`` says whether the test used all splits of the seeds.
     """
 
     a: str
@@ -59,7 +59,7 @@ class Comparison(Record):
 
     @property
     def sentence(self) -> str:
-        """The answer in words, with the numbers that it stands on."""
+        """The answer in words, with its numbers."""
         said = text(f"comparison.verdict.{self.verdict}", measure=self.measure, a=self.a, b=self.b).removeprefix(": ")
         return text(f"comparison.{self.over}", said=said, numbers=self._numbers(), test=self._test(), **self._counts())
 
@@ -86,8 +86,8 @@ class FrontPoint(Record):
     """One arm among others where more is better on both axes.
 
     ``standing`` follows from the 95 % intervals of both axes: `surely` on the front where no other point can be better
-    on both, `not` where another surely is, else `possibly`. ``share`` is the part of resamples of the seeds in which it
-    is on the front.
+    on both, `not` where another surely is, else `possibly`. ``share`` is the fraction of seed resamples in which it is
+    on the front.
     """
 
     name: str
@@ -98,10 +98,10 @@ class FrontPoint(Record):
 
 
 class ErrorAt(Record):
-    """The error of an arm at one accuracy, interpolated along its curve, for each seed by itself.
+    """The error of an arm at one accuracy, interpolated along its curve, separately for each seed.
 
-    ``reached_low`` and ``reached_high`` bound the accuracies that the curves of all seeds reach. Outside of them
-    nothing is said: ``values`` is empty and ``error`` is None.
+    ``reached_low`` and ``reached_high`` bound the accuracies that the curves of all seeds reach. Outside this range
+    ``values`` is empty and ``error`` is None.
     """
 
     at: float
@@ -113,7 +113,7 @@ class ErrorAt(Record):
 
     @property
     def sentence(self) -> str:
-        """The error with its interval, or why there is none."""
+        """The error with its interval, or why it is missing."""
         if self.error is None:
             return text("comparison.at.outside", at=self.at, low=self.reached_low, high=self.reached_high)
         if self.error.low is None or self.error.high is None:

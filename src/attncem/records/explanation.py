@@ -1,4 +1,4 @@
-"""What explain() says about one image: feature, class, and what attacks make of the release."""
+"""Results of explain() for one image: its feature, its class, and reconstructions of the release by attacks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from attncem.records.units import Units
 
 _GATES = ("gate_dimension", "gate_snr", "gate_class")
 GATES = (*_GATES, *(f"slot_{name}" for name in _GATES))
-"""Gates that have a sentence, under `explain.gate.NAME`; those of slots stand apart where attention has gates too."""
+"""Gates that have a sentence (`explain.gate.NAME`); slot gates are separate, as attention may have gates too."""
 
 
 class FeatureTile(Record):
     """One channel of the feature, clean and released, as PNG files in base64.
 
-    ``snr``: how far the image lies from its class's mean in this channel, squared, over what the channel did to it,
-    squared; None where the channel did nothing, or the class is unknown.
+    ``snr``: the image's squared distance from its class mean in this channel over the squared change by the channel;
+    None where the channel changed nothing, or the class is unknown.
     """
 
     name: str
@@ -32,7 +32,7 @@ class FeatureTile(Record):
 
 
 class FeatureView(Record):
-    """The feature as pictures: black is ``low``, white is ``high`` in all of them; ``hidden`` channels are left out."""
+    """The feature as pictures; black is ``low`` and white is ``high`` everywhere; ``hidden`` channels are left out."""
 
     shape: list[int]
     low: float
@@ -43,9 +43,9 @@ class FeatureView(Record):
 
 
 class ClassRow(Record):
-    """One class of the reference batch: mean variance of z inside it, and its penalty where it has one.
+    """One class of the reference batch: the mean variance of z inside it, and its penalty where it has one.
 
-    ``divided`` says whether the surrogate divides this class into parts; None where it divides none at all.
+    ``divided`` says whether the surrogate divides this class into parts; None where it divides no class.
     """
 
     label: int
@@ -57,16 +57,16 @@ class ClassRow(Record):
 
 
 class PartShare(Record):
-    """A slot, cluster or component of the class: how much it takes of the image, and of the others on average."""
+    """A slot, cluster or component of the class: its share of the image, and its mean share of the others."""
 
     image: float
     others: float
 
 
 class Gate(Record):
-    """A gate of the image's class: its values over the features, of slots over all of them.
+    """A gate of the image's class: its values over the features; slot gates are taken over all slots.
 
-    ``saturated``: share within 0.01 of 0 or 1.
+    ``saturated``: fraction within 0.01 of 0 or 1.
     """
 
     name: str
@@ -80,8 +80,9 @@ class ClassView(Record):
     """The image among validation images of its class.
 
     Distances are of z to the mean of the class's other images, root mean square over the features, in units of
-    ``unit``. ``attention`` is the image's weight inside the class, the others' follow; they sum to 1. ``part`` is what
-    the surrogate divides classes into; without ``shares`` it leaves this one whole.
+    ``unit``. ``attention`` is the image's weight inside the class, followed by the weights of the others; they sum to
+    1. ``part`` names the parts into which the surrogate divides classes; without ``shares`` it does not divide this
+    class.
     """
 
     label: int
@@ -100,10 +101,10 @@ class ClassView(Record):
 
 
 class Recovery(Record):
-    """What one attack makes of the release, by measure; ``audit_mse`` is its mean in the audit of the same weights.
+    """One attack's reconstruction of the release, by measure; ``audit_mse`` is its mean in the audit of these weights.
 
-    ``from_audit``: it is the audit's strongest attack itself, with what it had learned there. ``reliable`` is what the
-    audit says of it, None where nobody asked whether a larger budget would gain.
+    ``from_audit``: it is the audit's strongest attack with its learned state. ``reliable`` is the audit's verdict, None
+    where no larger budget was tested.
     """
 
     name: str
@@ -116,12 +117,12 @@ class Recovery(Record):
 
     @property
     def mse(self) -> float:
-        """The measure by which attacks are ranked."""
+        """The measure that ranks attacks."""
         return self.scores["mse"]
 
 
 class Explanation(Record):
-    """Everything about one image on its way through one run; pictures are PNG files in base64.
+    """The path of one image through one run; pictures are PNG files in base64.
 
     ``units`` say what an error on this image means.
     """

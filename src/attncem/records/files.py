@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, never over another, never through a link; JSON read with one kind of error.
+"""Files: atomic writes that overwrite no other file and follow no link; JSON is read with one kind of error.
 
-Every file and folder follows the umask, except what `write_private` writes.
+Every file and folder follows the umask, except those of `write_private`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from attncem.base.types import SCHEMA_VERSION, RunError
 R = TypeVar("R", bound=Record)
 
 PARTIAL = ".partial-"
-"""How the name of everything begins that is not whole yet: a kill may leave it, and it can be cleared away."""
+"""Prefix of temporary files and folders; safe to delete after a crash."""
 _BEING_MADE = f"{PARTIAL}made"
-"""Stands in a folder while it is made, held by the process that makes it."""
+"""Lock file in a folder that is being created, held by the process that creates it."""
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _TRIES, _PAUSE = 5, 0.01
-"""A lock is asked for so often, so many seconds apart: who only looks at it has it for an instant."""
+"""Lock attempts and the delay between them in seconds: a process that only checks a lock holds it for an instant."""
 
 
 def hash_file(path: Path) -> str:
@@ -40,7 +40,7 @@ def hash_file(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All that a file holds; RunError where it is missing or cannot be read."""
+    """The contents of a file; RunError where it is missing or cannot be read."""
     data = read_if_there(path)
     if data is None:
         raise RunError(f"{path} is missing")
@@ -48,7 +48,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_if_there(path: Path) -> bytes | None:
-    """All that a file holds, None where there is none; a pipe or a device, which may never end, is not opened."""
+    """The contents of a file, None where it does not exist; a pipe or a device, which may never end, is not opened."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise OSError(errno.EINVAL, "it is not a regular file")
@@ -63,9 +63,9 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Write a file so that a reader sees the old one or the whole new one, never a part.
+    """Write a file so that a reader sees the old one or the complete new one, never a part.
 
-    Without `sync` a power failure may lose it until it is synced.
+    Without `sync` a power failure may lose the file until it is synced.
     """
     with _written_beside(path, data, sync=sync) as temporary:
         temporary.replace(path)
@@ -74,7 +74,7 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that is not there yet, whole or not at all; RunError where one is, or nothing can be written."""
+    """Write a new file atomically; RunError where it exists already or cannot be written."""
     with explain_os_error(path, "choose another folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _written_beside(path, data) as temporary:
@@ -83,14 +83,14 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a new file that its owner alone can read, whatever the umask."""
+    """Write a new file that only its owner can read, whatever the umask."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
         _write_through(handle, data)
 
 
 @contextlib.contextmanager
 def _written_beside(path: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
-    """The whole new file in the same folder under a passing name, which is gone at the end."""
+    """The complete new file in the same folder under a temporary name, which is removed at the end."""
     temporary = partial_path(path.parent)
     try:
         with temporary.open("xb") as handle:
@@ -109,12 +109,12 @@ def _write_through(handle: Any, data: bytes, *, sync: bool = True) -> None:
 
 
 def name_new(temporary: Path, path: Path) -> None:
-    """Give a written file its name, unless another has it."""
+    """Rename a written file, unless the new name is taken."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links: the name is taken first, then filled by one rename
+    except OSError:  # a file system without links: reserve the name, then fill it by one rename
         path.open("xb").close()
         try:
             temporary.replace(path)
@@ -124,19 +124,19 @@ def name_new(temporary: Path, path: Path) -> None:
 
 
 def partial_path(folder: Path) -> Path:
-    """A name in a folder that nothing has yet, for what is not whole."""
+    """An unused temporary path in a folder."""
     return folder / f"{PARTIAL}{secrets.token_hex(8)}"
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk: a file's own data says nothing of its name."""
-    if not hasattr(os, "O_DIRECTORY"):  # this platform opens no folders
+    """Wait until the names in a folder are on the disk; syncing a file does not sync its name."""
+    if not hasattr(os, "O_DIRECTORY"):  # this platform cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not known to this file system
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # this file system does not support it
             raise
     finally:
         os.close(descriptor)
@@ -147,17 +147,17 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def made_at_once(folder: Path, parts: Collection[str], last: str) -> Iterator[None]:
-    """Make a new folder, for one process at a time: its `parts`, and `last` the file without which it is nothing.
+    """Make a new folder, for one process at a time: its `parts`, and `last`, the file that makes it complete.
 
-    A folder that holds anything is refused. A kill at any moment leaves a whole folder, or one that can be made again;
-    an error leaves nothing.
+    A folder that holds anything is refused. A kill at any moment leaves a complete folder, or one that can be made
+    again; an error leaves nothing.
     """
     _check_free(folder, parts)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _held_while_made(folder):
-            _check_free(folder, parts)  # another process may have been quicker
+            _check_free(folder, parts)  # another process may have been faster
             with _undone_by_an_error(folder, last):
                 yield
     except BaseException:
@@ -190,12 +190,12 @@ def _undone_by_an_error(folder: Path, last: str) -> Iterator[None]:
 
 
 def cut_short(folder: Path) -> bool:
-    """Whether the making of a folder was cut short, so that it can be made again."""
+    """Whether the creation of a folder was interrupted, so that it can be made again."""
     return (folder / _BEING_MADE).exists()
 
 
 def _check_free(folder: Path, parts: Collection[str]) -> None:
-    """Refuse a folder that holds anything but what a making that was cut short left of its parts."""
+    """Refuse a folder that holds anything but the remains of an interrupted creation."""
     if not os.path.lexists(folder):
         return
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
@@ -205,7 +205,7 @@ def _check_free(folder: Path, parts: Collection[str]) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove the parts of a folder that is no whole one; of folders only empty ones."""
+    """Remove the parts of an incomplete folder; of its sub-folders only empty ones."""
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             entry.rmdir()
@@ -217,7 +217,7 @@ def _clear(folder: Path) -> None:
 
 
 def open_plain(file: Path, flags: int) -> int:
-    """Open a file that is no link, without emptying it; RunError names a link."""
+    """Open a file without emptying it; RunError names a link."""
     try:
         return os.open(file, flags | _NO_LINKS, 0o666)
     except OSError as error:
@@ -227,19 +227,19 @@ def open_plain(file: Path, flags: int) -> int:
 
 
 def append(file: Path, data: bytes) -> None:
-    """Add to the end of a file, never through a link."""
+    """Append to a file; a link is refused."""
     with os.fdopen(open_plain(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as handle:
         handle.write(data)
 
 
 def cut_to_lines(file: Path, size: int) -> None:
-    """Shorten a file to the whole lines among its first `size` bytes, never through a link."""
+    """Cut a file to the complete lines among its first `size` bytes; a link is refused."""
     with contextlib.suppress(FileNotFoundError), os.fdopen(open_plain(file, os.O_RDWR), "r+b") as handle:
         handle.truncate(handle.read(size).rfind(b"\n") + 1)
 
 
 def lost_of(log: Path, size: int) -> str:
-    """What is wrong with a log whose first `size` bytes were whole lines; empty where nothing is."""
+    """The problem of a log whose first `size` bytes were complete lines; empty where there is none."""
     data = read_if_there(log) or b""
     if len(data) < size:
         return f"{log} has lost its end: {len(data)} of {size} bytes are left"
@@ -273,15 +273,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, *, in_log: bool = False) -> Any:
-    """Plain data; ValueError for what is no JSON, or holds a number or a text that could not be written again.
+    """Plain data; ValueError for invalid JSON, and for a number or a text that could not be written again.
 
-    NaN and Infinity, which are no JSON, are no values in a log.
+    In a log, NaN and Infinity, which are not JSON, become missing values.
     """
     text = data.decode("utf-8-sig")
     odd = _no_value if in_log else _refuse
     found = json.loads(text, parse_constant=odd, parse_int=_whole, parse_float=_finite)
     if "\\ud" in text.lower():
-        json.dumps(found, ensure_ascii=False).encode()  # half a character has no bytes
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair has no bytes
     return found
 
 
@@ -304,7 +304,7 @@ def _finite(digits: str) -> float:
 
 
 def read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The complete lines of a log, each with its place in words; RunError names a line that is no JSON object."""
+    """The complete lines of a log, each with its position in words; RunError names a line that is not a JSON object."""
     lines = (read_if_there(path) or b"").split(b"\n")[:-1]
     return [(f"{path}: line {number}", _read_line(path, number, line)) for number, line in enumerate(lines, 1)]
 
@@ -339,10 +339,10 @@ def write_record(path: Path, record: Record) -> None:
 
 @contextlib.contextmanager
 def locked(file: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock file for one process; a second one gets a RunError. Freed by the system if the process dies."""
+    """Hold a lock file for one process; a second one gets a RunError. The system frees it if the process dies."""
     try:
         import fcntl
-    except ImportError:  # no such locks on this platform
+    except ImportError:  # this platform has no such locks
         yield
         return
     try:
@@ -369,7 +369,7 @@ def _try_lock(descriptor: int, kind: int, attempt: int = 0) -> bool:
 
 
 def is_held(file: Path) -> bool | None:
-    """Whether a process holds a lock file; None where that cannot be known. Nothing is written or made."""
+    """Whether a process holds a lock file; None where that is unknown. Nothing is written."""
     try:
         import fcntl
 

@@ -1,6 +1,6 @@
-"""The fingerprint of a client: one name for its front end's options, its encoder's weights and its channel's options.
+"""The fingerprint of a client: one hash of its front end's options, its encoder's weights and its channel's options.
 
-Audits, explanations, keyed noise, certificates and exports name the client by it.
+Audits, explanations, keyed noise, certificates and exports identify the client by it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ def fingerprint(
 ) -> str:
     """SHA-256 over the hash of the encoder's weights as a .safetensors file and the options of every stage.
 
-    The front end's options count beside what weights it has; `none` counts for nothing, as before there were any.
+    The front end's options are included in addition to its weights; `none` is left out, so older fingerprints stay
+    valid.
     """
     facts: dict[str, Any] = {"encoder": encoder_sha256, "channel": [dict(stage) for stage in channel]}
     if front_end is not None and front_end["name"] != "none":

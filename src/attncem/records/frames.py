@@ -1,4 +1,4 @@
-"""Results on a notebook's page: rows of an audit as a table, also for pandas where that is installed, and pictures."""
+"""Results in a notebook: rows of an audit as a table or a pandas DataFrame (if pandas is installed), and pictures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SHOWN = (
     "seconds",
     "strongest",
 )
-"""Columns of a notebook's table; a frame has all."""
+"""Columns of a notebook's table; a DataFrame has all columns."""
 
 
 def table_of(rows: Sequence[Row], strongest: str) -> list[dict[str, Any]]:
-    """One mapping a row: what it is, how it ended, and the mean and interval of every measure."""
+    """One mapping for each row: its name and kind, its outcome, and the mean and interval of every measure."""
     return [
         {
             "row": row.name,
@@ -52,7 +52,7 @@ def table_of(rows: Sequence[Row], strongest: str) -> list[dict[str, Any]]:
 def frame(table: Sequence[dict[str, Any]]) -> Any:
     """A pandas DataFrame; RunError where pandas is not installed."""
     try:
-        pandas = import_module("pandas")  # it has no types
+        pandas = import_module("pandas")  # it has no type hints
     except ImportError as error:
         raise RunError("to_frame() needs pandas: pip install pandas") from error
     return pandas.DataFrame(list(table))
@@ -67,7 +67,7 @@ def html_table(caption: str, table: Sequence[dict[str, Any]]) -> str:
 
 
 def html_pictures(caption: str, pictures: Sequence[tuple[str, str]]) -> str:
-    """PNG files in base64 beside each other, each with its name below; everything is escaped."""
+    """PNG files in base64 side by side, each with its name below; everything is escaped."""
     style = "width: 128px; height: 128px; object-fit: contain; image-rendering: pixelated"
     cells = "".join(
         f'<td style="text-align: center"><img src="data:image/png;base64,{escape(picture)}" style="{style}" '

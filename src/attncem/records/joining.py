@@ -1,4 +1,4 @@
-"""From the rows of an audit to its result: which attack is the strongest, and what a reader must know first."""
+"""Joins the rows of an audit into its result: the strongest attack, and the findings that a reader must know first."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from attncem.records.certificates import certificate_findings
 from attncem.records.findings import Finding, finding, unique
 
 NEAR_CHANCE = 1.5
-"""Accuracy below this many times chance says that nothing was learned."""
+"""An accuracy below this multiple of chance means that nothing was learned."""
 FAR_BELOW = 0.6
-"""Accuracy below this part of the undefended model's says that it was given up. Loose on purpose, as the reference is
-one network's: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 kept 0.2 to 0.3."""
+"""An accuracy below this fraction of the undefended model's means that utility was lost. Loose on purpose, as the
+reference is one network: defences that we measured on CIFAR-10 keep 0.93 of it, documents 002 and 003 0.2 to 0.3."""
 FEW_IMAGES = 1000
-"""Fewer evaluation images than this are too few to compare models by."""
+"""A comparison of models needs at least this many evaluation images."""
 FEW_AUXILIARY = 0.25
-"""An attacker with less than this part of the victim's images is called starved."""
+"""An attacker with less than this fraction of the victim's images is called starved."""
 
 
 @dataclass(frozen=True)
 class Undefended:
-    """Test accuracy on a data set of a model that nothing penalises."""
+    """Test accuracy of a model without any penalty on a data set."""
 
     accuracy: float
     architecture: str
     source: str
-    """The committed file that it was measured into."""
+    """The committed file with the measurement."""
 
 
 UNDEFENDED: dict[str, Undefended] = {
     "cifar10": Undefended(0.9001, "vgg11_bn", "results/undefended_cifar10.json"),
     "fashion_mnist_mini": Undefended(0.875, "small_cnn", "results/demo.csv"),
 }
-"""Undefended references by data set, of one network each; of the others none was measured, no audit of them is compared
-with any, and reports say so."""
+"""Undefended references by data set, of one network each. Other data sets have no measured reference: their audits are
+compared with none, and reports say so."""
 
 
 def join(
@@ -55,18 +55,18 @@ def join(
 
 
 def _calm(sight: tuple[int, int]) -> tuple[int, int]:
-    """Without jitter first, then by the number of releases."""
+    """Sort key: without jitter first, then by the number of releases."""
     return sight[1], sight[0]
 
 
 def strongest(rows: Sequence[Row], errors: Mapping[str, float], sight: tuple[int, int]) -> str:
-    """The attack or floor with the lowest error among those that saw as much (releases, jitter); empty: none."""
+    """The attack or floor with the lowest error among rows with these releases and jitter; empty: none."""
     judged = [row for row in rows if row.ok and row.kind in ("floor", "attack") and row.sight == sight]
     return min(judged, key=lambda row: errors[row.name]).name if judged else ""
 
 
 def bases(plan: AuditPlan, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Attacks that saw other releases than the threat model grants, each with the row that asks the same within it."""
+    """Attacks with other releases than the threat model grants, each with the same attack within the threat model."""
     sight = plan.threat.releases_per_input, plan.threat.jitter
     judged = [row for row in rows if row.ok and row.kind == "attack"]
     own = {row.question: row for row in reversed(judged) if row.sight == sight}
@@ -92,7 +92,7 @@ def _findings(result: AuditResult) -> list[Finding]:
 
 
 def _of_plan(plan: AuditPlan) -> list[Finding]:
-    """That few images judge, and that the client does most of the work."""
+    """Findings on too few evaluation images, and on a client with most of the work."""
     found, subject = list[Finding](), plan.subject
     if plan.num_evaluation < FEW_IMAGES:
         found.append(finding("few_images", count=plan.num_evaluation, wanted=FEW_IMAGES))
@@ -102,7 +102,7 @@ def _of_plan(plan: AuditPlan) -> list[Finding]:
 
 
 def _of_averaging(result: AuditResult) -> list[Finding]:
-    """That asking again tells more: by how much at most, and where only images that are not quite the same do."""
+    """A finding where repeated releases lower the error: the largest gain, or that only jittered images give one."""
     still = [item for item in result.averaging if item.helps and item.jitter == result.plan.threat.jitter]
     moved = [item for item in result.averaging if item.helps and item.jitter != result.plan.threat.jitter]
     best = max(still or moved, key=lambda item: item.gain, default=None)
@@ -115,7 +115,7 @@ def _of_averaging(result: AuditResult) -> list[Finding]:
 
 
 def _of_accuracy(plan: AuditPlan) -> list[Finding]:
-    """That the model has lost its use: it hardly beats guessing, or is far below what it would be undefended."""
+    """A finding where the model lost its utility: it is near chance, or far below the undefended accuracy."""
     if plan.accuracy is None:
         return []
     accuracy = 100 * plan.accuracy.mean
@@ -132,19 +132,19 @@ def _has_attacks(result: AuditResult) -> bool:
 
 
 def is_near_chance(accuracy: Score, num_classes: int) -> bool:
-    """Whether the model hardly beats guessing."""
+    """Whether the model is hardly better than guessing."""
     return accuracy.mean < NEAR_CHANCE / num_classes
 
 
 def is_far_below(accuracy: Score, dataset: str) -> bool:
-    """Whether the accuracy was given up against the undefended model's; not where that is not known."""
+    """Whether the accuracy is far below the undefended model's; False where that is unknown."""
     known = UNDEFENDED.get(dataset)
     return known is not None and accuracy.mean < FAR_BELOW * known.accuracy
 
 
 def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
-    """What a row's outcome, or its place among the others, says about it."""
-    if row.kind == "certificate" and row.outcome == "not_applicable":  # told where certificates are shown
+    """Findings from the outcome of a row and from its rank among the others."""
+    if row.kind == "certificate" and row.outcome == "not_applicable":  # shown with the certificates
         return []
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.why)]
@@ -154,13 +154,13 @@ def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
 
 
 def _of_images(row: Row, plan: AuditPlan) -> list[Finding]:
-    """That it was asked about few images where the audit has more; that the audit has few is told once."""
+    """A finding where the row used few images and the audit has more; few images in the audit are reported once."""
     few = row.ok and row.kind != "certificate" and row.num_images < min(FEW_IMAGES, plan.num_evaluation)
     return [finding("few_images", row.name, count=row.num_images, wanted=FEW_IMAGES)] if few else []
 
 
 def _of_aim(row: Row, judged: Sequence[Row]) -> list[Finding]:
-    """That it was trained for something else than the MSE it is ranked by, and nothing like it for the MSE."""
+    """A finding where the loss is not the MSE that ranks attacks, and no row of the same method trains on the MSE."""
     alike = [other for other in judged if other.method == row.method and other.options.get("loss") == "mse"]
     loss = row.options.get("loss", "mse")
     return [] if loss == "mse" or alike else [finding("other_aim", row.name, loss=loss)]

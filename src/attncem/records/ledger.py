@@ -1,11 +1,11 @@
-"""An audit's folder: its plan, and for each row a JSON, the scores of every image, pictures. Never imports torch.
+"""An audit's folder: its plan, and for each row a JSON file, per-image scores and pictures. Never imports torch.
 
-audit.json          what was asked for, written before the first row
-ROW.json            the row, written last of its files: a row that has it is whole
-ROW.npz             scores of every image by measure, and `index`, their places among the evaluation images
+audit.json          the plan, written before the first row
+ROW.json            the row, written after its other files: a row that has it is complete
+ROW.npz             per-image scores by measure, and `index`, their positions among the evaluation images
 pictures/           originals and reconstructions of some images
-joined.json         the join of the rows, written when an audit ends: it needs no scores of images to be read
-ROW.safetensors     what the strongest attack had learned
+joined.json         the join of the rows, written when an audit ends: readable without per-image scores
+ROW.safetensors     the learned state of the strongest attack
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ PLAN = "audit.json"
 JOINED = "joined.json"
 PICTURES = "pictures"
 LARGEST_STATE = 64 * 2**20
-"""A state of more bytes than this is not kept."""
+"""Larger attack states, in bytes, are not kept."""
 _ROOM = 32 * 2**20
-"""Bytes that must be free before an audit begins, beside a state."""
+"""Free bytes that an audit needs at its start, in addition to a state."""
 _ADVICE = "finished rows are kept: fix this and run the same command again"
 
 
 @dataclass(frozen=True)
 class ImageScores:
-    """Scores of each image by measure, and which evaluation images they are of."""
+    """Scores of each image by measure, and the indices of the evaluation images."""
 
     index: NDArray[np.int64]
     values: Mapping[str, NDArray[np.float64]]
@@ -62,7 +62,7 @@ class ImageScores:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """What lies beside a row: scores, pictures by file name, and what the attack had learned, as bytes."""
+    """The files of a row: scores, pictures by file name, and the attack's learned state as bytes."""
 
     scores: ImageScores | None = None
     pictures: Mapping[str, bytes] | None = None
@@ -70,16 +70,16 @@ class RowFiles:
 
 
 class Ledger:
-    """One audit's folder. Make or reach one with `begin`, read one with `open`."""
+    """One audit's folder. `begin` makes or continues one, `open` opens one to read."""
 
     def __init__(self, path: Path, plan: AuditPlan) -> None:
         self.path, self.plan = path, plan
 
     @classmethod
     def begin(cls, root: Path, plan: AuditPlan, *, fresh: bool = False) -> Ledger:
-        """The folder of this plan: the one that was begun before, or a new one.
+        """The folder of this plan: an existing one, or a new one.
 
-        Whether it can be written, and whether there is room, is found out here, before any work.
+        Write permission and free space are checked here, before any work.
         """
         with explain_os_error(root, "choose another folder with --out"):
             root.mkdir(parents=True, exist_ok=True)
@@ -98,30 +98,30 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """An audit that is there."""
+        """An existing audit."""
         return cls(path, read_record(AuditPlan, path / PLAN))
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For one process at a time; what a killed one left half-written is cleared away."""
+        """Lock the audit for one process; partial files of a killed process are removed."""
         with locked(self.path / ".lock", f"{self.path} is being written by another process"):
             for leftover in self.path.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
             try:
                 yield
             except KeyboardInterrupt as error:
-                error.add_note(str(self.path))  # where what was finished lies
+                error.add_note(str(self.path))  # the folder with the finished rows
                 raise
 
     def rows(self) -> list[Row]:
-        """The rows that are whole, in the order of the suite."""
+        """The complete rows, in the order of the suite."""
         files = [self._file(name, "json") for name in self.plan.rows]
         return [read_record(Row, file) for file in files if file.exists()]
 
     def write(self, row: Row, files: RowFiles) -> None:
-        """Write a row at once: its files first, the row itself last. Of states only the strongest attack's stays.
+        """Write a row: its files first, the row itself last. Only the strongest attack's state is kept.
 
-        Only the row makes its files count, so all of them are synced together before it is written.
+        Files without a row do not count, so all of them are synced together before the row is written.
         """
         state_file = self._file(row.name, "safetensors")
         written: list[Path] = []
@@ -151,7 +151,7 @@ class Ledger:
         return join(self.plan, rows, self._common_errors(rows), str(self.path), averaging)
 
     def conclude(self) -> AuditResult:
-        """The join of the rows on disk, written down beside them."""
+        """The join of the rows on disk, also written to joined.json."""
         result = self.result()
         with explain_os_error(self.path, _ADVICE):
             write_record(self.path / JOINED, replace(result, folder=""))
@@ -179,7 +179,7 @@ class Ledger:
         return dict(zip(found.index.tolist(), found.values["mse"].tolist(), strict=True))
 
     def scores(self, name: str) -> ImageScores:
-        """The scores of every image of a row."""
+        """The per-image scores of a row."""
         file = self._file(name, "npz")
         raw = read_bytes(file)
         try:
@@ -189,15 +189,15 @@ class Ledger:
             raise RunError(f"{file} is damaged: {error}") from error
 
     def has_scores(self, name: str) -> bool:
-        """Whether the scores of every image of a row are at hand; archives of results come without them."""
+        """Whether the per-image scores of a row exist; archives of results do not contain them."""
         return self._file(name, "npz").is_file()
 
     def picture(self, name: str) -> bytes:
-        """A picture's file."""
+        """The contents of a picture's file."""
         return read_bytes(self.path / PICTURES / Path(name).name)
 
     def state_file(self, name: str) -> Path | None:
-        """What the row's attack had learned, where it was kept."""
+        """The file with the attack's learned state; None where it was not kept."""
         file = self._file(name, "safetensors")
         return file if file.is_file() else None
 
@@ -221,7 +221,7 @@ class Ledger:
 
 
 def _image_scores(arrays: dict[str, NDArray[Any]]) -> ImageScores:
-    """The arrays of a scores file; ValueError where they are not one number for each image."""
+    """The arrays of a scores file; ValueError unless they hold one number for each image."""
     index = arrays.pop("index", np.empty(0))
     numbers = index.ndim == 1 and index.dtype.kind in "iu" and all(it.dtype.kind == "f" for it in arrays.values())
     if not numbers or any(it.shape != index.shape for it in arrays.values()):
@@ -230,7 +230,7 @@ def _image_scores(arrays: dict[str, NDArray[Any]]) -> ImageScores:
 
 
 def _sync_files(files: Collection[Path]) -> None:
-    """Wait until files and their names are on the disk: every file once, every folder once."""
+    """Wait until files and their names are on the disk; every file and every folder is synced once."""
     for file in files:
         with file.open("rb+") as handle:
             os.fsync(handle.fileno())
@@ -239,7 +239,7 @@ def _sync_files(files: Collection[Path]) -> None:
 
 
 def plan_id(suite: str, threat: str, evaluation: str, facts: Mapping[str, Any]) -> str:
-    """A name for people, and a hash of all that decides the numbers."""
+    """A readable name with a hash of everything that determines the numbers."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{suite}-{threat}-{evaluation}-{digest[:12]}"
 
@@ -280,12 +280,12 @@ def count_audits(root: Path) -> str:
 
 
 def old_audits(root: Path) -> list[Path]:
-    """Audits of attncem 0.1, one JSON each, which are no longer read."""
+    """Audits of attncem 0.1, one JSON file each, which can no longer be read."""
     return sorted(root.glob("[!.]*.json"))
 
 
 def read_audit(path: Path) -> AuditResult:
-    """The audit in a folder, or of the audit.json in it."""
+    """The audit in a folder, or the one of an audit.json file."""
     folder = path.parent if path.name == PLAN else path
     if path.suffix == ".json" and path.name != PLAN:
         raise RunError(f"{path} is an audit of attncem 0.1, which can no longer be read: run attncem audit RUN again")
@@ -293,7 +293,7 @@ def read_audit(path: Path) -> AuditResult:
 
 
 def joined(folder: Path) -> AuditResult:
-    """The audit in a folder: as it was joined when it ended, where its rows are still the same; else joined anew."""
+    """The audit in a folder: joined.json if its rows have not changed, otherwise a new join."""
     ledger = Ledger.open(folder)
     if (folder / JOINED).exists():
         kept = read_record(AuditResult, folder / JOINED)

@@ -1,4 +1,4 @@
-"""Lists of runs: which lie in a folder, and what there is to say of each in one line. Never imports torch."""
+"""Lists of runs: the runs in a folder, each described in one line. Never imports torch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
 
 _DEEPEST = 4
-"""How far below a folder its runs may lie: `./campaigns/NAME/runs/CELL` is found."""
+"""Largest depth of runs below a folder: `./campaigns/NAME/runs/CELL` is included."""
 _PARTS = ("config.yaml", "checkpoints")
-"""One of these stands beside a run's manifest, whatever else was lost; other programs have manifests too."""
+"""A run has one of these next to its manifest, even when damaged; other programs have manifests too."""
 _DAMAGED = (RunError, OSError, LookupError, TypeError, ValueError)
-"""What reading a run's files can raise."""
+"""Exceptions from reading the files of a run."""
 UNKNOWN = "?"
 
 
 class RunLine(NamedTuple):
-    """A run in the words of a table. What is empty is not there yet; what cannot be known is "?".
+    """A run as a line of a table. Empty: not available yet; "?": unknown.
 
-    ``accuracy`` is that of the newest audit of the run's best weights on test images, and ``mse`` what its strongest
-    attack reached; without such an audit it is the last one on validation images, and ``audited`` is false.
+    ``accuracy`` is that of the newest audit of the run's best weights on test images, and ``mse`` the error of its
+    strongest attack; without such an audit it is the last validation accuracy, and ``audited`` is false.
     """
 
     run: str
@@ -41,13 +41,13 @@ class RunLine(NamedTuple):
     audited: bool = False
 
 
-# where they lie
+# locations
 
 
 def list_runs(folder: str | Path) -> list[RunDirectory]:
-    """The runs in a folder and its sub-folders, by path; the folder itself where it is one.
+    """The runs in a folder and its sub-folders, by path; the folder itself where it is a run.
 
-    Nothing is looked for inside a run, in hidden folders, or twice where links lead to the same place.
+    The search skips the inside of runs, hidden folders, and places that links lead to twice.
     """
     root = Path(folder)
     return [RunDirectory(path) for path in _search(root, _DEEPEST, set())] if root.is_dir() else []
@@ -68,12 +68,12 @@ def _search(folder: Path, levels: int, seen: set[Path]) -> Iterator[Path]:
 def _may_be_run(path: Path) -> bool:
     try:
         return (path / "manifest.json").is_file() and any((path / name).exists() for name in _PARTS)
-    except OSError:  # a folder of somebody else
+    except OSError:  # a folder of another user
         return True
 
 
 def _folders(folder: Path, *, required: bool) -> list[Path]:
-    """The folders right inside one; one that may not be read has none, unless it is asked for."""
+    """The folders directly inside one; an unreadable folder counts as empty, unless it is `required`."""
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
@@ -83,11 +83,11 @@ def _folders(folder: Path, *, required: bool) -> list[Path]:
         return []
 
 
-# what there is to say
+# descriptions
 
 
 def describe_runs(folder: str | Path) -> list[RunLine]:
-    """One line for each run, its path as seen from the folder. Nothing is written or made."""
+    """One line for each run, with its path relative to the folder. Nothing is written."""
     return [_line(run, _name(run.path, Path(folder))) for run in list_runs(folder)]
 
 
@@ -122,12 +122,12 @@ def _describe(run: RunDirectory, name: str) -> RunLine:
 
 
 def _status(run: RunDirectory, said: str) -> str:
-    """The manifest's word; a run called running that no process holds was killed."""
+    """The manifest's status; a run marked as running that no process holds was killed."""
     return {True: said, False: "interrupted", None: "unknown"}[run.held] if said == "running" else said
 
 
 def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
-    """The line with what the newest audit found; one that cannot be read hides nothing else."""
+    """The line with the results of the newest audit; an unreadable audit leaves the other columns as they are."""
     try:
         audit = _newest_audit(run)
     except _DAMAGED:
@@ -141,7 +141,7 @@ def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
 
 
 def _newest_audit(run: RunDirectory) -> AuditResult | None:
-    """The newest audit on test images of the weights that the run has."""
+    """The newest audit on test images of the run's current weights."""
     mark = client_mark(run)
     found = [
         ledger
@@ -152,7 +152,7 @@ def _newest_audit(run: RunDirectory) -> AuditResult | None:
 
 
 def client_mark(run: RunDirectory) -> str | None:
-    """The fingerprint of a run's best client, by which its audits are known; None where it has none yet."""
+    """The fingerprint of a run's best client, which identifies its audits; None where it has none yet."""
     encoder = run.encoder_sha256("best") if run.checkpoints() else run.manifest.get(LEFT_BEHIND)
     config = run.config
     return fingerprint(encoder, config.channel_options, config.front_end_options) if encoder else None

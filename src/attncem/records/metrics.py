@@ -1,7 +1,7 @@
-"""The measures: pure functions of image and reconstruction [B, C, H, W] in [0, 1], a number for each image.
+"""The measures: pure functions of image and reconstruction [B, C, H, W] in [0, 1], one number for each image.
 
-``METRICS`` is the only place that knows which there are, which way each points and how it is written. Torch is
-imported when a measure is taken, so that reports can read the table without it.
+``METRICS`` is the only list of measures, with their directions and formats. Torch is imported when a measure is
+computed, so reports can read the table without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EDGES_C = 170 / 255**2
 """The constant of the gradient similarity (Xue et al. 2014), for images in [0, 1]."""
 _PREWITT = 3
 COARSE = 4
-"""Cycles an image from which on a frequency is detail: an 8×8 thumbnail holds those below it and no others."""
+"""Frequencies from this many cycles per image on are detail: an 8×8 thumbnail holds exactly those below it."""
 
 
 def mse(x: Tensor, y: Tensor) -> Tensor:
@@ -57,8 +57,8 @@ def ssim(x: Tensor, y: Tensor, *, zero_pad: bool = False) -> Tensor:
 
 
 def structure(x: Tensor, y: Tensor) -> Tensor:
-    """Mean squared error of each image without its mean colour: the mean over pixels of each channel is taken from
-    both images first, so that a wrong brightness or tint of the whole image counts nothing.
+    """Mean squared error of each image without its mean colour: the mean over pixels of each channel is subtracted from
+    both images first, so a wrong brightness or tint of the whole image does not count.
     """
     _check_pair(x, y)
     error = x - y
@@ -101,21 +101,21 @@ def band_mean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def band_low(x: Tensor, y: Tensor) -> Tensor:
-    """The part of each image's MSE at radial frequencies above 0 and below COARSE cycles an image."""
+    """The part of each image's MSE at radial frequencies above 0 and below COARSE cycles per image."""
     power, radius = _spectrum(x, y)
     return (power * ((radius > 0) & (radius < COARSE**2))).flatten(1).sum(1)
 
 
 def band_high(x: Tensor, y: Tensor) -> Tensor:
-    """The part of each image's MSE at radial frequencies of COARSE cycles an image and above."""
+    """The part of each image's MSE at radial frequencies of COARSE cycles per image and above."""
     power, radius = _spectrum(x, y)
     return (power * (radius >= COARSE**2)).flatten(1).sum(1)
 
 
 def _spectrum(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Power [B, H, W] of the error at each frequency, which adds up to the MSE, and the frequency's square [H, W].
+    """Power [B, H, W] of the error at each frequency, which sums to the MSE, and the squared frequency [H, W].
 
-    Frequencies are in cycles along the image's height and width, whatever these are in pixels.
+    Frequencies are in cycles along the image's height and width, independent of its size in pixels.
     """
     import torch
 
@@ -156,17 +156,18 @@ def _window(size: int, zero_pad: bool, like: Tensor) -> Tensor:
 
 
 def ssim_zero_pad(x: Tensor, y: Tensor) -> Tensor:
-    """SSIM over a border of zeros."""
+    """SSIM with zero padding."""
     return ssim(x, y, zero_pad=True)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure. ``private`` is the direction in which less was recovered; ``pixels`` the smallest side it takes.
+    """One measure. ``private`` is the direction of less recovery; ``pixels`` the smallest image side it supports.
 
-    ``perfect`` is the score of a perfect copy; None for decibels, whose ratios say nothing. Every measure is in audits,
-    in the report's table of attacks and in CSV files. ``terminal``, ``table`` and ``compared`` give its place in the
-    terminal's table, in the report's tables and among the measures that compare arms; 0: it is not there.
+    ``perfect`` is the score of a perfect copy; None for decibels, whose ratios mean nothing. Every measure is in
+    audits, in the report's table of attacks and in CSV files. ``terminal``, ``table`` and ``compared`` give its
+    position in the terminal's table, in the report's tables and among the measures that compare arms; 0: it is not
+    shown there.
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -198,6 +199,6 @@ PERFECT: dict[str, float] = {name: item.perfect for name, item in METRICS.items(
 
 
 def shown_in(place: Literal["terminal", "table", "compared"]) -> tuple[str, ...]:
-    """The measures that have a place there, in order."""
+    """The measures that are shown there, in order."""
     ranks = {name: int(getattr(metric, place)) for name, metric in METRICS.items()}
     return tuple(sorted(filter(ranks.get, ranks), key=ranks.__getitem__))

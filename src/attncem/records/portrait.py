@@ -1,4 +1,4 @@
-"""A run's portrait: where its features lie, and what its surrogate makes of some images; small enough for a page."""
+"""A run's portrait: a map of its features, and its surrogate's weights for some images; small enough for a page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Method = Literal["pca", "tsne"]
 class Cloud(Record):
     """Some validation images as points of a plane, in the order of the portrait's labels.
 
-    A coordinate is a whole number times ``unit``. Clean features and releases share axes and unit under PCA, those of
-    the clean ones; under t-SNE each has its own plane, in which only who lies beside whom means anything.
-    ``kept``: the share of the variance that the plane holds; None under t-SNE.
+    A coordinate is a whole number times ``unit``. Under PCA, clean features and releases share the axes and unit of the
+    clean ones; under t-SNE each has a plane of its own, in which only neighbourhoods have a meaning. ``kept``: the
+    fraction of the variance that the plane holds; None under t-SNE.
     """
 
     of: Of
@@ -34,7 +34,7 @@ class Cloud(Record):
 
 
 class Face(Record):
-    """One image: a PNG in base64, at most 16 pixels a side, its weight in its class, and its parts' shares of it."""
+    """One image: a PNG in base64, at most 16 pixels a side, its weight in its class, and its share for each part."""
 
     image: str
     attention: float | None
@@ -42,11 +42,11 @@ class Face(Record):
 
 
 class ClassPortrait(Record):
-    """What the surrogate makes of the images of one class.
+    """The surrogate's weights for the images of one class.
 
-    ``attentions``: the weights of all of them, largest first; they sum to 1, and each would be 1 over their number if
-    all counted the same. ``faces``: some of these images, from the heaviest to the lightest. ``shares``: what each part
-    of the class takes of its images on average.
+    ``attentions``: the weights of all images, largest first; they sum to 1, and equal weights would each be 1 over
+    their number. ``faces``: some of these images, from the largest weight to the smallest. ``shares``: the mean share
+    of each part of the class.
     """
 
     label: int
@@ -59,7 +59,7 @@ class ClassPortrait(Record):
 
 
 class Portrait(Record):
-    """What the explain pages of a campaign show of one run; made from its best weights and validation images."""
+    """One run on the explain pages of a campaign; made from its best weights and validation images."""
 
     run: str
     surrogate: str
@@ -75,5 +75,5 @@ class Portrait(Record):
     versions: dict[str, str] = field(default_factory=dict)
 
     def cloud(self, of: Of, method: Method) -> Cloud | None:
-        """The points of this kind; None where there are none."""
+        """The points of this kind; None where they are missing."""
         return next((cloud for cloud in self.clouds if (cloud.of, cloud.method) == (of, method)), None)

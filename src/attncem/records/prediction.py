@@ -1,4 +1,4 @@
-"""What predict() says about images: labels, and what left the client."""
+"""Results of predict() for images: labels, and the data that left the client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attncem.records.findings import Finding
 
 
 class Release(Record):
-    """What left the client for one image; ``noise`` is fresh, keyed or none. The image's own bytes stand beside it."""
+    """The data that left the client for one image, and the image's size; ``noise`` is fresh, keyed or none."""
 
     shape: list[int]
     dtype: str
@@ -31,8 +31,8 @@ class Candidate(Record):
 
 
 class Seen(Record):
-    """The picture as the client's first layer sees it, behind the front end: a PNG file in base64, grey where nothing
-    is left. ``saved`` is its file, beside that of the release; it stays on the device.
+    """The picture as the client's first layer sees it, after the front end: a PNG file in base64, grey where nothing is
+    left. ``saved`` is its file, stored with the release; it stays on the device.
     """
 
     front_end: dict[str, Any]
@@ -41,7 +41,7 @@ class Seen(Record):
 
 
 class Prediction(Record):
-    """One image: the likeliest labels, best first, what was done to the file, what left the client.
+    """One image: the likeliest labels, best first, the changes to the file, and the data that left the client.
 
     ``seen`` is absent where the client has no front end: its first layer sees the image itself.
     """

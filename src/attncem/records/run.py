@@ -1,4 +1,4 @@
-"""What a run's manifest says about its data."""
+"""Facts of the data in a run's manifest."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from attncem.base.record import Record
 from attncem.base.types import DatasetSpec
 
 _LARGEST = 2**20
-"""Sides of an image, channels and classes at most."""
+"""Upper limit of image sides, channels and classes."""
 
 
 class DataFacts(Record):
-    """Facts of a data set as they were when the run was trained."""
+    """Facts of a data set at the time of training."""
 
     name: str
     shape: list[int]
@@ -20,14 +20,14 @@ class DataFacts(Record):
     class_names: list[str]
 
     def __post_init__(self) -> None:
-        """ValueError for facts that no network could be built for."""
+        """ValueError for facts that allow no network."""
         if len(self.shape) != 3 or not all(0 < size <= _LARGEST for size in (*self.shape, self.num_classes)):
             raise ValueError("must have a shape of three sizes, and classes")
         if not len(self.mean) == len(self.std) == self.shape[0] or min(self.std) <= 0:
             raise ValueError("must have a mean and a positive std for each channel")
 
     def spec(self) -> DatasetSpec:
-        """As the rest of the package has them."""
+        """The facts as a DatasetSpec."""
         channels, height, width = self.shape
         names = tuple(self.class_names)
         shape = (channels, height, width)

@@ -1,4 +1,4 @@
-"""What comparing runs gives: how their configurations differ, their numbers, and the answers of the tests."""
+"""Results of comparing runs: differences between their configurations, their numbers, and the tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from attncem.records.findings import Finding
 
 
 class ComparedRun(Record):
-    """One run: where it lies, the group it counts in, what came of its training, and its numbers by quantity.
+    """One run: its path, its group, the outcome of its training, and its numbers by quantity.
 
     ``along`` is the validation accuracy after a quarter, half, three quarters and all of the training (None: not
-    reached); ``audit`` is the folder of the audit that the numbers are from, empty without one.
+    reached); ``audit`` is the folder of the audit with these numbers, empty without one.
     """
 
     label: str
@@ -31,7 +31,7 @@ class ComparedRun(Record):
 
 
 class Group(Record):
-    """Runs that are compared as one arm, and their numbers over them."""
+    """Runs that are compared as one arm, with statistics of their numbers."""
 
     name: str
     runs: list[str]
@@ -39,7 +39,7 @@ class Group(Record):
 
 
 class Difference(Record):
-    """One option and the values that it has in each group, by group; none where the group has no such option."""
+    """One option with its values in each group; empty where the group has no such option."""
 
     key: str
     values: dict[str, list[Any]]
@@ -51,7 +51,7 @@ class Difference(Record):
 
 
 class CommonAudit(Record):
-    """What was asked in all audits that are compared."""
+    """The settings that all compared audits share."""
 
     suite: str
     version: int
@@ -60,7 +60,7 @@ class CommonAudit(Record):
 
 
 class Quantity(Record):
-    """One number that is compared: the accuracy, or a measure of a row; ``row`` is empty for each run's strongest."""
+    """One compared number: the accuracy, or a measure of a row; ``row`` is empty for each run's strongest attack."""
 
     key: str
     title: str
@@ -69,7 +69,7 @@ class Quantity(Record):
 
 
 class RunsComparison(Record):
-    """Runs side by side. ``by`` are the options that they were grouped by; empty: by all but the seed."""
+    """Runs side by side. ``by`` are the options that group them; empty: all options but the seed."""
 
     runs: list[ComparedRun]
     groups: list[Group]

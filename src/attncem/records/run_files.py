@@ -1,4 +1,4 @@
-"""What the JSON files of a run's folder must hold: its manifest, its checkpoints' facts, the lines of its logs."""
+"""Contents of the JSON files in a run's folder: its manifest, its checkpoints' facts, the lines of its logs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from attncem.base.record import Record
 
 LEFT_BEHIND = "encoder_sha256"
-"""Entry of the manifest of a run that travelled as results alone: the hash of its best encoder, which stayed behind."""
+"""Manifest entry of a run that was exported as results only: the hash of its best encoder, which was not exported."""
 
 
 class Best(Record):
-    """Which checkpoint is the best: best.json."""
+    """The name of the best checkpoint: best.json."""
 
     checkpoint: str
 
 
 class BestFacts(Best, kw_only=True):
-    """The best checkpoint, and by what it is the best."""
+    """The best checkpoint, and the criterion."""
 
     epoch: int
     validation_accuracy: float
 
 
 class CheckpointFacts(Record):
-    """What checkpoint.json must hold."""
+    """Required contents of checkpoint.json."""
 
     epoch: int
     sha256: dict[str, str]
@@ -36,13 +36,13 @@ class CheckpointFacts(Record):
 
 
 class SplitFacts(Record):
-    """Sizes of the parts of the data, and a hash of which images they are."""
+    """Sizes of the data splits, and a hash of their images."""
 
     sha256: str | None = None
 
 
 class Manifest(Record):
-    """What manifest.json must hold; all but the status may be missing in older or unfinished runs."""
+    """Contents of manifest.json; all but the status may be missing in older or unfinished runs."""
 
     status: str
     config_sha256: str | None = None
@@ -66,7 +66,7 @@ class Manifest(Record):
 
 
 class Line(Record):
-    """What every line of metrics.jsonl may hold."""
+    """Fields that every line of metrics.jsonl may have."""
 
     kind: str = ""
     step: int = 0
@@ -98,5 +98,5 @@ _LINES: Mapping[str, type[Line]] = {"validation": ValidationLine, "warning": War
 
 
 def line_kind(file: str, line: Mapping[str, Any]) -> type[Record]:
-    """What a line of a log must hold."""
+    """The record class of a line of a log."""
     return TimingLine if file == "timing.jsonl" else _LINES.get(str(line.get("kind")), Line)

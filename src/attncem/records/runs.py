@@ -1,12 +1,12 @@
 """RunDirectory: one folder per run. Writes are atomic, nothing is overwritten, no pickle is executed.
 
-config.yaml               the resolved configuration; its hash stands in the manifest
+config.yaml               the resolved configuration; its hash is in the manifest
 manifest.json             status, facts of the data, split, versions, sizes
-noise.key                 the key of keyed noise, where the channel has it: 32 bytes, readable by the owner alone
-metrics.jsonl             what was measured while training; byte-identical after a resume
+noise.key                 the key of keyed noise, where the channel uses it: 32 bytes, readable only by the owner
+metrics.jsonl             measurements during training; byte-identical after a resume
 timing.jsonl              wall-clock seconds per epoch
 checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
-best.json                 which checkpoint is the best by validation accuracy
+best.json                 the best checkpoint by validation accuracy
 tensorboard/              the same numbers as events, where training.track asks for them
 onnx/epoch-00007/         both halves as ONNX, of runs that were trained with a user's own modules
 audits/ID/                an audit: audit.json, and ROW.json, ROW.npz, pictures for each row
@@ -63,17 +63,17 @@ from attncem.records.ledger import PLAN, count_audits, joined, ledgers
 from attncem.records.run_files import Best, Manifest, line_kind
 
 _KEPT = 2
-"""How many of the newest checkpoints stay, beside the best."""
+"""Number of newest checkpoints that are kept, in addition to the best."""
 explain_os_error = partial(explain, advice="earlier checkpoints are intact: fix this and continue with --resume")
-"""Where a run is being written: a failed write as an error for people."""
+"""Turns a failed write to a run into an error for people."""
 KEY_FILE, _LOCK = "noise.key", ".lock"
 LOGS = ("metrics.jsonl", "timing.jsonl")
 _FIRST_PARTS = ("checkpoints", "audits", KEY_FILE, "config.yaml")
-"""What lies in a run's folder before its manifest does."""
+"""Entries of a run's folder before it has a manifest."""
 
 
 class RunDirectory:
-    """A run's folder. Make one with `create`, reach an existing one with `open`."""
+    """A run's folder. `create` makes one, `open` opens an existing one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,9 +82,9 @@ class RunDirectory:
     def create(
         cls, path: str | Path, *, config_yaml: str, manifest: Mapping[str, Any], key: bytes | None = None
     ) -> RunDirectory:
-        """Make a new run folder; refuses one that exists and is not empty. `key` is that of keyed noise.
+        """Make a new run folder; refuses an existing folder that is not empty. `key` is that of keyed noise.
 
-        A kill at any moment leaves a whole run, or a folder in which a run can be made again.
+        A kill at any moment leaves a complete run, or a folder in which a run can be made again.
         """
         folder = Path(path)
         facts = {"status": "running", "config_sha256": hashlib.sha256(config_yaml.encode()).hexdigest(), **manifest}
@@ -99,7 +99,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path | RunDirectory) -> RunDirectory:
-        """An existing run folder; RunError when it is none."""
+        """An existing run folder; RunError where it is not a run."""
         if isinstance(path, RunDirectory):
             return path
         folder = Path(path)
@@ -122,7 +122,7 @@ class RunDirectory:
 
     @property
     def config_yaml(self) -> str:
-        """Text of the resolved configuration; RunError where it is not what the run was made with."""
+        """Text of the resolved configuration; RunError where it changed since the run was made."""
         file = self.path / "config.yaml"
         data = read_bytes(file)
         try:
@@ -151,7 +151,7 @@ class RunDirectory:
 
     @property
     def noise_key(self) -> bytes | None:
-        """The key of keyed noise; None where there is none."""
+        """The key of keyed noise; None without one."""
         return read_if_there(self.path / KEY_FILE)
 
     @property
@@ -164,7 +164,7 @@ class RunDirectory:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it was trained to its end; RunError where the manifest does not say with which result."""
+        """Whether training is complete; RunError where the manifest lacks the result."""
         manifest = self.manifest
         if manifest["status"] == "finished" and not manifest.get("best"):
             raise RunError(f"{self.path / 'manifest.json'} is damaged: best is missing")
@@ -181,13 +181,13 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for one process; a second one is refused. Freed by the system if the process dies."""
+        """Lock the run for one process; a second one is refused. The system frees the lock if the process dies."""
         with locked(self.path / _LOCK, f"{self.path} is being trained by another process"):
             yield
 
     @property
     def held(self) -> bool | None:
-        """Whether a process trains it; None where that cannot be known."""
+        """Whether a process trains it; None where that is unknown."""
         return is_held(self.path / _LOCK)
 
     # metrics
@@ -199,26 +199,26 @@ class RunDirectory:
             append(self.path / file, line.encode())
 
     def offsets(self) -> dict[str, int]:
-        """Length of each log in bytes, to cut it back to on resume."""
+        """Length of each log in bytes; a resume cuts the logs back to it."""
         files = (self.path / name for name in LOGS)
         return {file.name: file.stat().st_size if file.exists() else 0 for file in files}
 
     def cut_back(self, offsets: Mapping[str, int]) -> None:
-        """Shorten the logs to what a checkpoint knew of; a log that lost its end keeps its whole lines."""
+        """Cut the logs back to a checkpoint's lengths; a log that lost its end keeps its complete lines."""
         with explain_os_error(self.path):
             for name in LOGS:
                 if name in offsets:
                     cut_to_lines(self.path / name, offsets[name])
 
     def log_problems(self, offsets: Mapping[str, int] | None = None) -> list[str]:
-        """What of the logs is not as a checkpoint knew it, by default the newest: a sentence for each."""
+        """Differences between the logs and a checkpoint's record of them (default: the newest's), as sentences."""
         if offsets is None:
             names = self.checkpoints()
             offsets = read_facts(self.path / "checkpoints" / names[-1]).get("offsets", {}) if names else {}
         return [said for name in LOGS if (said := lost_of(self.path / name, offsets.get(name, 0)))]
 
     def records(self, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
-        """All complete lines of a log; RunError names a line that is none of attncem's."""
+        """All complete lines of a log; RunError names a line that attncem did not write."""
         found = read_lines(self.path / file)
         for where, line in found:
             read(line_kind(file, line), line, where)
@@ -227,12 +227,12 @@ class RunDirectory:
     # checkpoints
 
     def save(self, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-        """Write a checkpoint beside the others, then make it visible by one rename, then drop old ones."""
+        """Write a checkpoint under a temporary name, rename it, then remove old ones."""
         folder, best = self.path / "checkpoints", facts["best"]["checkpoint"]
         with explain_os_error(self.path):
             newest = add_checkpoint(folder, weights, optimizer, facts)
             write_json(self.path / "best.json", {"checkpoint": best})
-        # Later ones (damaged: the run was resumed below them) are replaced in time.
+        # Later ones (damaged: the run was resumed from an earlier one) are replaced as training reaches them.
         old = [name for name in self.checkpoints() if name <= newest][:-_KEPT]
         drop_checkpoints(folder, [name for name in old if name != best])
         return newest
@@ -258,7 +258,7 @@ class RunDirectory:
         return name
 
     def _best(self) -> str:
-        """What best.json names; RunError where the run's other files know of another best checkpoint."""
+        """The checkpoint in best.json; RunError where other files of the run name another best checkpoint."""
         file = self.path / "best.json"
         name = read_record(Best, file).checkpoint
         known = self._bests_on_record()
@@ -268,23 +268,23 @@ class RunDirectory:
         return name
 
     def _bests_on_record(self) -> set[str]:
-        """What is known of the best checkpoint, beside best.json; empty where nothing is on record."""
+        """The best checkpoints by the other files of the run; empty where none is recorded."""
         manifest = self.manifest
         if manifest["status"] != "finished":
             return bests_named(self.path / "checkpoints")
         return {manifest["best"]["checkpoint"]} if manifest.get("best") else set()
 
     def encoder_sha256(self, which: str = "best") -> str:
-        """The recorded hash of a checkpoint's encoder; nothing of the weights is read."""
+        """The recorded hash of a checkpoint's encoder; no weights are read."""
         facts = read_facts(self.path / "checkpoints" / self.checkpoint_name(which))
         return str(facts["sha256"]["client.safetensors"])
 
     def load_newest_intact(self, endless: Collection[str] = ()) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole and finite (`endless` tensors may be infinite); what others lacked."""
+        """The newest complete and finite checkpoint (`endless` tensors may be infinite), and problems of newer ones."""
         return newest_intact(self.path / "checkpoints", endless)
 
     def clear_leftovers(self) -> list[str]:
-        """Remove what a killed process left half-written; a sentence for each checkpoint that was not whole."""
+        """Remove partial files of a killed process; return a sentence for each incomplete checkpoint."""
         for leftover in self.path.glob(f"{PARTIAL}*"):
             with contextlib.suppress(OSError):
                 leftover.unlink()
@@ -292,7 +292,7 @@ class RunDirectory:
 
 
 def _instead(folder: Path) -> str:
-    """What a folder is that is no run's, where that is known."""
+    """The kind of a folder that is not a run, where that is known."""
     if cut_short(folder):
         return ": it is incomplete; run the command that creates it again"
     if (folder / PLAN).is_file() or count_audits(folder) not in ("0", "?"):
@@ -301,14 +301,14 @@ def _instead(folder: Path) -> str:
 
 
 class UnwrittenRun(RunDirectory):
-    """The run as a process sees it that only helps to train: nothing is read or written here."""
+    """The run in a helper process of a distributed training: nothing is read or written here."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Nothing is known here."""
+        """Empty here."""
         return {}
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a search found: search.json in its folder."""
+"""The result of a search: search.json in its folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ TrialState = Literal["done", "failed", "unfinished"]
 
 
 class SearchTrial(Record):
-    """One setting that was tried: its cell, the values searched, and on validation images its accuracy and the error
-    that its strongest attack is left with, the geometric mean of MSE and structure error.
+    """One trial: its cell, the searched values, and on validation images its accuracy and the error of its strongest
+    attack, the geometric mean of MSE and structure error.
     """
 
     cell: str
@@ -26,8 +26,8 @@ class SearchTrial(Record):
 
 
 class MethodFound(Record):
-    """What a method got and gave: trials and seconds spent on it, the cells that no other of its cells beats in both,
-    from the most accurate on, and the best cell of every accuracy level that it reaches.
+    """The result of one method: its trials and seconds, its Pareto-optimal cells from the most accurate on, and the
+    best cell of every accuracy level that it reaches.
     """
 
     name: str
@@ -39,10 +39,11 @@ class MethodFound(Record):
 
 
 class SearchResult(Record):
-    """A search. ``undefended`` is the accuracy that the levels are measured from, ``levels`` how far below it each is.
+    """A search. ``undefended`` is the reference accuracy of the levels, ``levels`` the distance of each below it.
 
-    ``budget`` is what was given, ``complete`` whether it is spent; with ``equal_budget`` every method had the same
-    share. ``files`` are configurations by method and level, ready for training. All numbers are of validation images.
+    ``budget`` is the requested budget, ``complete`` says whether it is spent; with ``equal_budget`` every method had
+    the same share. ``files`` are configurations by method and level, ready for training. All numbers are from
+    validation images.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Errors in units that people know: a thumbnail of so many pixels, so many principal components of the data set."""
+"""Errors in familiar units: the size of a thumbnail in pixels, the number of principal components of the data set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TINY = 1e-12
 
 
 class Rung(Record):
-    """What is left of the evaluation images' pixels when so much of them is known."""
+    """The MSE that remains on the evaluation images when a thumbnail or number of components of this size is known."""
 
     size: int
     mse: float
@@ -21,7 +21,7 @@ class Rung(Record):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an error lies on a ladder: between the sizes ``low`` and ``high``, at ``size`` by interpolation.
+    """The position of an error on a ladder: between the sizes ``low`` and ``high``, at ``size`` by interpolation.
 
     Without ``low`` it is above the first rung's error, without ``high`` below the last one's.
     """
@@ -32,26 +32,26 @@ class Place:
 
 
 class Units(Record):
-    """The data set's own floors: MSE of the evaluation images where a little of each is known.
+    """Reference errors of the data set: MSE of the evaluation images with partial knowledge of each.
 
-    ``thumbnails``: its means over n×n blocks. ``components``: its coefficients along the first k principal axes of the
-    training images, and their mean image; k = 0 is the mean image alone.
+    ``thumbnails``: known means over n×n blocks. ``components``: known coefficients along the first k principal axes of
+    the training images, and their mean image; k = 0 is the mean image alone.
     """
 
     thumbnails: list[Rung] = field(default_factory=list)
     components: list[Rung] = field(default_factory=list)
 
     def thumbnail(self, mse: float) -> Place | None:
-        """The thumbnail that tells as much; None where none was measured."""
+        """The thumbnail with the same error; None where none was measured."""
         return place(self.thumbnails, mse)
 
     def component(self, mse: float) -> Place | None:
-        """The number of principal components that tell as much."""
+        """The number of principal components with the same error."""
         return place(self.components, mse)
 
 
 def place(rungs: Sequence[Rung], mse: float) -> Place | None:
-    """Where an error lies; sizes and errors are interpolated as logarithms."""
+    """The position of an error; sizes and errors are interpolated as logarithms."""
     if not rungs:
         return None
     ordered = sorted(rungs, key=lambda rung: rung.size)
@@ -68,6 +68,6 @@ def place(rungs: Sequence[Rung], mse: float) -> Place | None:
 def _between(low: Rung, high: Rung, mse: float) -> float:
     top, bottom, error = (math.log(max(value, _TINY)) for value in (low.mse, high.mse, mse))
     share = (top - error) / (top - bottom) if top > bottom else 0.0
-    if low.size == 0:  # it has no logarithm
+    if low.size == 0:  # 0 has no logarithm
         return share * high.size
     return float(low.size * (high.size / low.size) ** min(max(share, 0.0), 1.0))

@@ -1,4 +1,4 @@
-"""Engines: where the cells of a campaign are worked on."""
+"""Engines: where the cells of a campaign run."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from attncem.campaigns.engines.slurm import SlurmEngine
 __all__ = ["ENGINES", "Ended", "Engine", "EngineOptions"]
 
 ENGINES: dict[str, type[Engine]] = {"local": LocalEngine, "slurm": SlurmEngine, "ray": RayEngine}
-"""Engines by name; what slurm and ray need is imported when they are asked for."""
+"""Engines by name; the libraries of slurm and ray are imported when they are used."""

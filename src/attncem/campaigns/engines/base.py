@@ -1,4 +1,4 @@
-"""What an engine is: where the cells of a campaign are worked on, and what those share that poll a scheduler."""
+"""The interface of an engine, which runs the cells of a campaign, and the base of engines that poll a scheduler."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from attncem.records.campaign_folder import CampaignFolder
 
 JobT = TypeVar("JobT")
 _PAUSE = 0.5
-"""Seconds between two questions to the scheduler."""
+"""Seconds between two polls of the scheduler."""
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How many cells are worked on at once, and what a cluster needs to know."""
+    """The number of parallel cells, and the options of a cluster."""
 
     workers: int = 1
     partition: str | None = None
@@ -36,14 +36,14 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class Ended:
-    """A cell that an engine has done with; ``error`` says why it did not come to its end."""
+    """A cell that an engine has ended; ``error`` says why it did not finish."""
 
     cell_id: str
     error: str | None = None
 
 
 class Engine(ABC):
-    """Works on the cells it is given, several at once. A context manager: leaving it ends what it started."""
+    """Runs submitted cells, several at once. A context manager: leaving it ends everything it started."""
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         self.folder, self.options, self.progress = folder, options, progress
@@ -56,15 +56,15 @@ class Engine(ABC):
 
     @abstractmethod
     def submit(self, cell_id: str) -> None:
-        """Have a cell worked on as soon as there is room (`campaigns.cell.work`)."""
+        """Queue a cell; it runs (`campaigns.cell.work`) as soon as a worker is free."""
 
     @abstractmethod
     def wait(self, seconds: float) -> list[Ended]:
-        """The cells that have ended since; waits at most so long for the first."""
+        """The cells that have ended since the last call; waits at most `seconds` for the first."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End whatever is at work, at once; may be called twice."""
+        """End all running work at once; may be called twice."""
 
 
 def needed(module: str, extra: str) -> ModuleType:
@@ -78,7 +78,7 @@ def needed(module: str, extra: str) -> ModuleType:
 
 
 class PolledEngine(Engine, Generic[JobT]):
-    """At most `workers` jobs at a time, one a cell. How a cell ended is read from the campaign's folder alone."""
+    """At most `workers` jobs at a time, one for each cell. Only the campaign's folder says how a cell ended."""
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         super().__init__(folder, options, progress)
@@ -87,27 +87,27 @@ class PolledEngine(Engine, Generic[JobT]):
 
     @abstractmethod
     def _start(self, cell_id: str) -> JobT:
-        """Hand a cell to the scheduler, or find the job that it was handed as before."""
+        """Submit a cell to the scheduler, or find its earlier job."""
 
     @abstractmethod
     def _has_ended(self, job: JobT) -> bool:
-        """Whether a job has come to an end, of whatever kind."""
+        """Whether a job has ended, with success or not."""
 
     @abstractmethod
     def _cancel(self, job: JobT) -> None:
-        """End a job; one that has ended already is no error."""
+        """Cancel a job; a job that has already ended is not an error."""
 
     @abstractmethod
     def _about(self, job: JobT) -> str:
-        """Which job it was and where its words lie, for the error of one that ended without a result."""
+        """The job and the path of its log, for the error of a job that ended without a result."""
 
     def submit(self, cell_id: str) -> None:
-        """Have a cell worked on as soon as there is room."""
+        """Queue a cell; it runs as soon as a worker is free."""
         self._waiting.append(cell_id)
         self._fill()
 
     def wait(self, seconds: float) -> list[Ended]:
-        """The cells that have ended since."""
+        """The cells that have ended since the last call."""
         until = time.monotonic() + seconds
         while True:
             self._fill()
@@ -117,7 +117,7 @@ class PolledEngine(Engine, Generic[JobT]):
             time.sleep(min(_PAUSE, max(0.0, until - time.monotonic())))
 
     def stop(self) -> None:
-        """End all jobs; a cell that was at work goes on from its last checkpoint next time."""
+        """End all jobs; a running cell resumes from its last checkpoint next time."""
         self._waiting.clear()
         while self._jobs:
             _, job = self._jobs.popitem()

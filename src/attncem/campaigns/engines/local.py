@@ -1,4 +1,4 @@
-"""Cells in processes of this machine."""
+"""Cells in processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attncem.records.campaign_folder import CampaignFolder
 
 
 def work_after_others(folder: Path, cell_id: str, progress: Progress) -> None:
-    """Work on a cell in a process that has worked on others, mostly with the same data."""
+    """Run a cell in a process that ran others before, usually with the same data."""
     from attncem.data.readers import keep_last_read
 
     keep_last_read()
@@ -22,7 +22,7 @@ def work_after_others(folder: Path, cell_id: str, progress: Progress) -> None:
 
 
 class LocalEngine(Engine):
-    """So many processes on this machine, each with one cell at a time."""
+    """A fixed number of processes on this machine, each with one cell at a time."""
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         super().__init__(folder, options, progress)
@@ -30,16 +30,16 @@ class LocalEngine(Engine):
         self._pending: dict[Future[Any], str] = {}
 
     def submit(self, cell_id: str) -> None:
-        """Have a cell worked on as soon as a process is free."""
+        """Queue a cell; it runs as soon as a process is free."""
         self._pending[self._workers.submit(work_after_others, self.folder.path, cell_id, tells=True)] = cell_id
 
     def wait(self, seconds: float) -> list[Ended]:
-        """The cells that have ended since."""
+        """The cells that have ended since the last call."""
         done, _ = wait(self._pending, timeout=seconds, return_when=FIRST_COMPLETED)
         return [Ended(self._pending.pop(future), _said(future.exception())) for future in done]
 
     def stop(self) -> None:
-        """End the processes, whatever they are doing."""
+        """End the processes, even in the middle of their work."""
         self._workers.end()
 
 

@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster (extra `ray`): one a cell. They end with the process that runs the campaign, which goes on."""
+"""Tasks of a Ray cluster (extra `ray`), one per cell. They end with the campaign's process; a restart resumes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from attncem.campaigns.engines.base import EngineOptions, PolledEngine, needed
 from attncem.records.campaign_folder import CampaignFolder
 
 _REACHABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray reads this when it is imported; 0 keeps all that it opens on the loopback interface, as it does by itself where
-it has no clusters. Otherwise even an instance of one machine listens on every interface."""
+"""Ray reads this variable on import; 0 keeps all its ports on the loopback interface, which is its default on platforms
+without clusters. Otherwise even a single-machine instance listens on every interface."""
 
 
 def work_on(folder: str, cell_id: str) -> None:
-    """What a task does."""
+    """The function of a task."""
     work(Path(folder), cell_id, silent)
 
 
 class RayEngine(PolledEngine[Any]):
-    """Tasks of a Ray cluster at an address, or of an instance of this machine alone that ends with the engine."""
+    """Tasks of a Ray cluster at an address, or of a local instance that ends with the engine."""
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         super().__init__(folder, options, progress)
@@ -35,7 +35,7 @@ class RayEngine(PolledEngine[Any]):
         self._own = not self._ray.is_initialized()
         if self._own:
             self._connect(options)
-        asks = {"num_cpus": 1, "num_gpus": options.gpus, "max_retries": 0}  # it is the campaign that tries again
+        asks = {"num_cpus": 1, "num_gpus": options.gpus, "max_retries": 0}  # the campaign does the retries
         self._task = self._ray.remote(**asks)(work_on)
 
     def _connect(self, options: EngineOptions) -> None:
@@ -64,7 +64,7 @@ class RayEngine(PolledEngine[Any]):
         return "its task"
 
     def stop(self) -> None:
-        """End all tasks, and the instance where it is our own."""
+        """End all tasks, and the instance if the engine started it."""
         super().stop()
         if self._own and self._ray.is_initialized():
             self._ray.shutdown()

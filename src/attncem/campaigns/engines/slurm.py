@@ -1,7 +1,7 @@
-"""Jobs of a Slurm cluster through submitit (extra `slurm`): one a cell.
+"""Jobs of a Slurm cluster through submitit (extra `slurm`), one for each cell.
 
-FOLDER/slurm/ holds submitit's own files and the logs of the jobs, FOLDER/slurm/cells/ID.json which job a cell is: when
-the process that runs the campaign dies its jobs go on, and the next one finds them there instead of starting others.
+FOLDER/slurm/ holds submitit's files and the logs of the jobs, FOLDER/slurm/cells/ID.json the job of a cell: when the
+campaign's process dies its jobs continue, and the next process finds them there instead of starting others.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from attncem.records.files import explain_os_error, read_json, write_json
 
 JOBS = "slurm"
 _MINUTES = 240
-"""Minutes that a job may take where nobody says; one that takes longer is put into the queue again and goes on."""
+"""Default time limit of a job in minutes; a job that exceeds it is queued again and resumes."""
 _ADVICE = "finished work is kept: fix this and run the same command again"
 
 
 class CellJob:
-    """What a job does. At its time limit, or when it is preempted, submitit has it queued again."""
+    """The function of a job. At its time limit, or when it is preempted, submitit queues it again."""
 
     def __call__(self, folder: str, cell_id: str) -> None:
-        """Work on a cell, from where it is."""
+        """Run or resume a cell."""
         work(Path(folder), cell_id, silent)
 
     def checkpoint(self, folder: str, cell_id: str) -> Any:
-        """The same again: what was finished is on disk."""
+        """The same job again: finished work is on disk."""
         submitit = needed("submitit", "slurm")
         return submitit.helpers.DelayedSubmission(self, folder, cell_id)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A job of a cell; None: a process that was started before has the cell, and is waited for."""
+    """A job of a cell; None: a process started earlier holds the cell, and the engine waits for it."""
 
     cell_id: str
     job: Any = None
 
 
 class SlurmEngine(PolledEngine[_Job]):
-    """Jobs of a Slurm cluster, at most `workers` of them in the queue or at work."""
+    """Jobs of a Slurm cluster, at most `workers` of them queued or running."""
 
     cluster = "slurm"
-    """submitit's name of where jobs run; `local` are processes of this machine, for tests."""
+    """submitit's name of the executor; `local` starts processes on this machine, for tests."""
 
     def __init__(self, folder: CampaignFolder, options: EngineOptions, progress: Progress = silent) -> None:
         super().__init__(folder, options, progress)
@@ -79,7 +79,7 @@ class SlurmEngine(PolledEngine[_Job]):
         return _Job(cell_id, job)
 
     def _before(self, cell_id: str) -> _Job | None:
-        """What an earlier process of the campaign started for the cell and is still in the queue or at work."""
+        """The cell's job from an earlier process of the campaign, if it is still queued or running."""
         file = self._file(cell_id)
         if self.cluster == "slurm" and file.exists():
             job = self._submitit.SlurmJob(self._root, str(read_json(file).get("job")))
@@ -96,7 +96,7 @@ class SlurmEngine(PolledEngine[_Job]):
     def _cancel(self, job: _Job) -> None:
         if job.job is not None:
             job.job.cancel(check=False)
-            if self.cluster == "local":  # no scheduler takes care of it
+            if self.cluster == "local":  # no scheduler reaps the process
                 job.job._process.wait()
 
     def _about(self, job: _Job) -> str:

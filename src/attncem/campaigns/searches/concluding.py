@@ -1,4 +1,4 @@
-"""From what a search tried to its result: fronts, the best of every accuracy level, and their configurations."""
+"""The result of a search from its trials: fronts, the best of every accuracy level, and their configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULT, CHOSEN = "search.json", "chosen"
 
 
 def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
-    """The audit that a trial is judged by."""
+    """The audit that judges a trial."""
     (name,) = folder.finished(cell_id).audits.values()
     audit = joined(folder.run_path(cell_id) / "audits" / name)
     assert audit.plan.evaluation == "validation", "the test images must choose nothing"
@@ -29,7 +29,7 @@ def judged(folder: CampaignFolder, cell_id: str) -> AuditResult:
 def conclude(
     asked: Search, budget: Budget, folder: CampaignFolder, trials: list[SearchTrial], *, complete: bool
 ) -> SearchResult:
-    """The result of a search as far as it came, written into its folder."""
+    """The result of a search so far, written into its folder."""
     undefended = _undefended(folder)
     methods = [_method(name, trials, undefended, asked) for name in asked.methods]
     result = SearchResult(
@@ -74,7 +74,7 @@ def _method(name: str, trials: Sequence[SearchTrial], undefended: Candidate, ask
 
 
 def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Sequence[SearchTrial]) -> dict[str, str]:
-    """A configuration for every method and level, each with a head that says where its numbers are from."""
+    """A configuration for every method and level, each with a header that names the source of its numbers."""
     by_cell, files = {trial.cell: trial for trial in trials}, dict[str, str]()
     with explain_os_error(folder.path, "finished trials are kept: fix this and run the same command again"):
         (folder.path / CHOSEN).mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Seque
 
 
 def _configuration(folder: CampaignFolder, trial: SearchTrial, name: str, file: Path) -> str:
-    """The configuration of a trial under a name of its own, as a text that `attncem train` takes."""
+    """The configuration of a trial under a new name, as a text for `attncem train`."""
     head = [
         f"attncem train --config {file}",
         f"{trial.cell} of the search {folder.plan.name}: {100 * (trial.accuracy or 0):.1f} % and an attack error of "

@@ -1,8 +1,8 @@
-"""search(): each method's best compromises of accuracy and attack error, on validation images, within a budget.
+"""search(): each method's best trade-offs of accuracy and attack error, on validation images, within a budget.
 
-The folder is a campaign's, whose cells are the trials; beside it
-search.yaml         what was asked
-search.journal      what was tried and found, by optuna
+The folder is a campaign's, whose cells are the trials; it also holds
+search.yaml         the request
+search.journal      trials and their results, by optuna
 search.json         the result
 chosen/             the best configuration of every method and accuracy level, ready for training
 """
@@ -34,9 +34,9 @@ from attncem.records.files import explain_os_error, write_atomic
 from attncem.records.search import SearchResult, SearchTrial
 
 _PAUSE = 1.0
-"""Seconds between two looks at whether somebody asked the search to stop."""
+"""Seconds between two checks for a stop request."""
 _GIVEN_UP = 5
-"""A study whose trials failed so often in a row is tried no further."""
+"""A study ends after this many failed trials in a row."""
 
 
 def search(
@@ -49,10 +49,10 @@ def search(
     options: EngineOptions | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """Search, or go on with a search, until the budget is spent; test images are never touched.
+    """Start or resume a search until the budget is spent; test images are never used.
 
-    ``source``: a packaged name, a YAML file, a mapping, a search, or the folder of one that was begun. A larger
-    ``budget`` goes on with a search that is complete.
+    ``source``: a packaged name, a YAML file, a mapping, a search, or the folder of an earlier search. A larger
+    ``budget`` resumes a complete search.
     """
     needs_optuna()
     known("engine", engine, ENGINES)
@@ -76,7 +76,7 @@ def search(
 def _begin(
     source: str | Path | Mapping[str, Any] | Search, overrides: Sequence[str], out: str | Path | None
 ) -> tuple[Search, Path]:
-    """What is asked and its folder: a new one, or that of the same search, begun before."""
+    """The request and its folder: a new one, or that of the same search started earlier."""
     if isinstance(source, str | Path) and (Path(source) / SEARCH).is_file():
         if out is not None or overrides:
             raise ConfigError(f"{source} has already started: only its budget can be changed")
@@ -104,7 +104,7 @@ def _asked_in(folder: Path) -> Search:
 
 
 def check_space(asked: Search) -> None:
-    """Refuse a space that holds what no run can have: every method with each key at its ends or choices."""
+    """Refuse a space with invalid runs: every method is checked with each key at its ends or choices."""
     campaign = asked.campaign()
     plan_cell(campaign, UNDEFENDED, {}, asked.seed)
     for method in asked.methods:
@@ -117,7 +117,7 @@ def check_space(asked: Search) -> None:
 
 
 class _Searching:
-    """A search at work."""
+    """A running search."""
 
     def __init__(self, asked: Search, budget: Budget, folder: Path, workers: int) -> None:
         self.asked, self.budget, self.workers = asked, budget, workers
@@ -134,7 +134,7 @@ class _Searching:
         self.began: dict[str, float] = {}
 
     def _cells(self) -> dict[str, PlannedCell]:
-        """The undefended model, and every trial so far whose configuration is one."""
+        """The undefended model, and every trial so far with a valid configuration."""
         cells = [plan_cell(self.campaign, UNDEFENDED, {}, self.asked.seed)]
         for tried in self.tried():
             with contextlib.suppress(ConfigError):
@@ -149,7 +149,7 @@ class _Searching:
         return [tried for tuner in self.tuners for tried in tuner.tried()]
 
     def run(self, engine: Engine, progress: Progress) -> bool:
-        """Work until the budget is spent; True: somebody asked it to stop."""
+        """Work until the budget is spent; True: a stop was requested."""
         self.folder.clear_stop()
         self._go_on(engine)
         while True:
@@ -164,7 +164,7 @@ class _Searching:
         return stopped
 
     def _go_on(self, engine: Engine) -> None:
-        """What was begun before and is not done; the undefended model first."""
+        """Resume unfinished trials of an earlier process; the undefended model first."""
         if self._state(self.undefended) != "done":
             self.folder.forgive(self.undefended)
             self._submit(engine, self.undefended)
@@ -183,14 +183,14 @@ class _Searching:
         engine.submit(cell_id)
 
     def _next(self) -> Tuner | None:
-        """The study that has spent the least, of those with something left; None: there is none."""
+        """The study with the least spent, among those with budget left; None: there is none."""
         if self.folder.asked_to_stop:
             return None
         left = [tuner for tuner in self.tuners if self._spent(tuner) < self._share() and not _hopeless(tuner)]
         return min(left, key=self._spent, default=None)
 
     def _share(self) -> float:
-        """What each study may spend: trials, or seconds of a worker."""
+        """The budget of each study: trials, or seconds of a worker."""
         studies = len(self.tuners)
         if self.budget.trials is not None:
             return self.budget.trials // studies
@@ -223,11 +223,11 @@ class _Searching:
         if ended.cell_id == self.undefended:
             if state != "done":
                 raise RunError(f"the undefended model has no result, so no accuracy can be judged: {ended.error}")
-            candidate(self.undefended, judged(self.folder, self.undefended))  # what no attack judges ends here
+            candidate(self.undefended, judged(self.folder, self.undefended))  # RunError if no attack has a result
             return
         if state != "done" and self.folder.failure(ended.cell_id) is None:
             self.folder.fail(ended.cell_id, "process", ended.error or state)
-        # what its epochs and rows took, before and after a kill and without the time in a queue
+        # the time of its epochs and rows, before and after a kill and without queueing
         self._log(ended.cell_id, spent(self.folder.run_path(ended.cell_id)).seconds or elapsed, ended.error or "")
         result = self._tell(next(tried for tried in self.tried() if tried.cell_id == ended.cell_id))
         done = sum(tried.state != "unfinished" for tried in self.tried())

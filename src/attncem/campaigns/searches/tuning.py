@@ -1,7 +1,7 @@
-"""Tuner: what to try next for one method or several, by optuna (extra `sweep`), with all that was tried in one journal.
+"""Tuner: suggests the next trial for one method or several, by optuna (extra `sweep`), with all trials in one journal.
 
-What is suggested depends on the seed and on what was tried before alone, so a search that was killed goes on as if it
-had not been; with several trials at work at once, on the order in which they end too.
+Suggestions depend only on the seed and on earlier trials, so a killed search resumes as if it had not been killed; with
+several trials running at once they also depend on the order in which trials end.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 JOURNAL = "search.journal"
 _RANDOM_FIRST = 5
-"""Trials of a study that are drawn at random before what was found steers the others."""
+"""Trials of a study that are drawn at random before results steer the others."""
 _METHOD = "method"
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial as its study has it: the method, and the value of every key that is searched."""
+    """A trial in its study: the method, and the value of every searched key."""
 
     study: Study
     trial: FrozenTrial
@@ -47,7 +47,7 @@ class Tried:
 
     @property
     def state(self) -> TrialState:
-        """How it ended, when it was read from its study."""
+        """Its outcome, as read from its study."""
         if not self.trial.state.is_finished():
             return "unfinished"
         return "done" if self.trial.values else "failed"
@@ -69,7 +69,7 @@ def needs_optuna() -> None:
 
 
 def open_journal(folder: Path) -> BaseStorage:
-    """The journal of a search. Whoever calls this holds the folder, so what a killed process left is cleared away."""
+    """The journal of a search. The caller holds the folder's lock, so remains of a killed process are removed."""
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
@@ -78,7 +78,7 @@ def open_journal(folder: Path) -> BaseStorage:
     for leftover in folder.glob(f"{JOURNAL}.lock*"):
         leftover.unlink()
     if file.exists():
-        cut_to_lines(file, file.stat().st_size)  # a line that was cut off would spoil the next one
+        cut_to_lines(file, file.stat().st_size)  # an incomplete line would corrupt the next one
     try:
         return optuna.storages.JournalStorage(
             JournalFileBackend(os.fspath(file), lock_obj=JournalFileOpenLock(os.fspath(file)))
@@ -88,7 +88,7 @@ def open_journal(folder: Path) -> BaseStorage:
 
 
 class Tuner:
-    """Trials of one study, for one method or for several among which it chooses."""
+    """Trials of one study, for one method or for several to choose from."""
 
     def __init__(self, journal: BaseStorage, name: str, spaces: Mapping[str, Space], seed: int) -> None:
         import optuna
@@ -100,7 +100,7 @@ class Tuner:
         )
 
     def ask(self) -> Tried:
-        """What to try next."""
+        """The next trial."""
         self._study.sampler = self._sampler()
         trial = self._study.ask()
         method = self._only or trial.suggest_categorical(_METHOD, list(self._spaces))
@@ -115,7 +115,7 @@ class Tuner:
         return self.tried()[-1]
 
     def tried(self) -> list[Tried]:
-        """All that was tried, in order; without trials that were cut off before it was known what to try."""
+        """All trials, in order; without trials that were interrupted before their values were set."""
         return [tried for trial in self._study.trials if (tried := self._tried(trial)) is not None]
 
     def _tried(self, trial: FrozenTrial) -> Tried | None:
@@ -131,7 +131,7 @@ class Tuner:
         return key if self._only else f"{method}:{key}"
 
     def _sampler(self) -> BaseSampler:
-        """A new one for every trial, seeded by its number: a process that resumes draws what the first would have."""
+        """A new sampler for every trial, seeded by its number: a resumed process draws the same values."""
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import TPESampler
 

@@ -1,4 +1,4 @@
-"""Arms among each other: which are on the Pareto front, and what error an arm has at a given accuracy."""
+"""Arms compared with each other: the Pareto front, and the error of an arm at a given accuracy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Box: TypeAlias = tuple[Interval, Interval]
 def pareto(
     points: Mapping[str, Sequence[tuple[float, float]]], *, seed: int = 0, num_resamples: int = 2000
 ) -> list[FrontPoint]:
-    """Where every point stands among the others; each is given by the pairs (x, y) of its seeds, more is better.
+    """The standing of every point among the others; a point is the pairs (x, y) of its seeds, more is better.
 
-    A point's seeds are resampled with their pairs kept together. The spread of resampled means is widened by
-    √(n / (n − 1)), as that of n seeds around their own mean is too small by so much. A point of one seed counts for the
-    others as it is, and is itself never more than `possibly` on the front or off it.
+    A point's seeds are resampled as pairs. The spread of resampled means is widened by √(n / (n − 1)), because the
+    spread of n seeds around their own mean is too small by this factor. A point with one seed has no spread for the
+    others, and is itself never more than `possibly` on the front or off it.
     """
     pairs = {name: _pairs(name, own) for name, own in points.items()}
     axes = {name: (seed_summary(own[:, 0]), seed_summary(own[:, 1])) for name, own in pairs.items()}
@@ -49,7 +49,7 @@ def _interval(axis: SeedSummary) -> Interval:
 
 
 def place(boxes: Mapping[str, Box]) -> dict[str, Standing]:
-    """Who is on the front as far as the intervals of both axes tell."""
+    """The standing of every point by the intervals of both axes."""
     return {name: _standing(box, [other for key, other in boxes.items() if key != name]) for name, box in boxes.items()}
 
 
@@ -66,7 +66,7 @@ def _beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 
 def _shares(points: Sequence[NDArray[np.float64]], rng: np.random.Generator, count: int) -> list[float]:
-    """In which part of the resamples each point is beaten by none."""
+    """The fraction of resamples in which no other point beats each point."""
     if not points:
         return []
     means = np.stack([_resampled(own, rng, count) for own in points], axis=1)
@@ -96,8 +96,8 @@ def error_at(accuracies: Sequence[Values] | Values, errors: Sequence[Values] | V
     """The error of an arm where its accuracy is ``at``: a curve for each seed (or one), points in any order.
 
     Each seed's curve is interpolated linearly between the two points whose accuracies enclose ``at``; the interval is
-    Student's over the seeds. Where the curve of any seed does not reach ``at`` nothing is said: to leave out the seeds
-    that do not reach it would choose by the outcome.
+    Student's over the seeds. There is no result where the curve of any seed does not reach ``at``: leaving out the
+    seeds that do not reach it would select by the outcome.
     """
     curves = [_curve(x, y) for x, y in zip(_by_seed(accuracies), _by_seed(errors), strict=True)]
     low, high = max(float(x[0]) for x, _ in curves), min(float(x[-1]) for x, _ in curves)
@@ -113,7 +113,7 @@ def _by_seed(given: Sequence[Values] | Values) -> list[NDArray[np.float64]]:
 
 
 def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By rising accuracy; points of the same accuracy are averaged."""
+    """The curve sorted by accuracy; points of the same accuracy are averaged."""
     if x.shape != y.shape:
         raise ValueError(f"a curve needs as many errors as accuracies, not {len(y)} and {len(x)}")
     found, places = np.unique(x, return_inverse=True)
@@ -121,10 +121,10 @@ def _curve(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.f
 
 
 def slope(accuracies: Values, values: Values) -> float | None:
-    """What a value changes by for each unit of accuracy, by least squares over the points of a curve.
+    """The change of a value per unit of accuracy, by least squares over the points of a curve.
 
-    None where there are not two different accuracies. A point should be a mean over seeds: the spread of the accuracy
-    inside a point flattens the line.
+    None without two different accuracies. A point should be a mean over seeds: the spread of the accuracy inside a
+    point flattens the line.
     """
     x, y = finite_values(accuracies), finite_values(values)
     if x.shape != y.shape:
@@ -135,11 +135,11 @@ def slope(accuracies: Values, values: Values) -> float | None:
 
 
 def common_slope(curves: Sequence[tuple[Values, Values, Values]]) -> float | None:
-    """What a value changes by for each unit of accuracy: one slope for several curves of weights, accuracies, values.
+    """The change of a value per unit of accuracy: one slope for several curves of weights, accuracies, values.
 
-    What the value moves by with the logarithm of the weight, over what the accuracy moves by with it, each summed over
-    the curves around their own means. So the noise of single accuracies, which are close together, neither flattens the
-    slope nor makes it steep. None where more weight costs no accuracy.
+    The covariance of the value with the logarithm of the weight over that of the accuracy, each summed over the curves
+    around their own means. So the noise of single accuracies, which are close together, neither flattens nor steepens
+    the slope. None where more weight costs no accuracy.
     """
     costs = moves = 0.0
     for weights, accuracies, values in curves:

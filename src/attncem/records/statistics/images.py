@@ -1,4 +1,4 @@
-"""Statistics over images: what is said of one trained model, or of two on the same images; nothing of other seeds."""
+"""Statistics over images, for one trained model or two on the same images; they do not generalise to other seeds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Interval:
 
 
 _BATCH_ELEMENTS = 500_000
-"""Resamples are drawn in chunks of about this many numbers, which stay in the processor's cache; it changes no draw."""
+"""Resamples are drawn in chunks of about this many numbers, which fit the CPU cache; the draws do not change."""
 _KEPT_ELEMENTS = 50_000_000
-"""Draws of up to this many numbers are kept, a byte each: every measure of every row of an audit asks for the same."""
+"""Draws of up to this many numbers are cached, a byte each: every measure of every row of an audit uses the same."""
 _TAIL, _ONE_TAIL = 0.025, 0.05
 
 
@@ -42,7 +42,7 @@ def bootstrap_mean(values: NDArray[np.floating], *, seed: int = 0, num_resamples
 
 
 def mean_limit(values: NDArray[np.floating], *, upper: bool = True, seed: int = 0, num_resamples: int = 2000) -> float:
-    """What the mean lies below (or above) with 95 % confidence: one end of an interval, by the same bootstrap."""
+    """One-sided 95 % confidence limit of the mean, upper or lower, by the same bootstrap."""
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         raise ValueError("no values to average")
@@ -57,7 +57,7 @@ def mean_limit(values: NDArray[np.floating], *, upper: bool = True, seed: int = 
 def bootstrap_ratio(
     a: NDArray[np.floating], b: NDArray[np.floating], *, seed: int = 0, num_resamples: int = 2000
 ) -> Interval | None:
-    """mean(a) / mean(b) of the same images with its 95 % interval, paired; None where some resample of b sums to 0."""
+    """mean(a) / mean(b) of the same images with its 95 % interval, paired; None where a resample of b sums to 0."""
     first, second = _paired(a, b)
     if not second.sum():
         return None
@@ -89,7 +89,7 @@ def _is_constant(data: NDArray[np.float64]) -> bool:
 def compare_images(
     values_a: NDArray[np.floating], values_b: NDArray[np.floating], *, a: str = "a", b: str = "b", measure: str = ""
 ) -> Comparison:
-    """Two runs on the same images, value by value: the bootstrap of the differences, and of the ratio of the means."""
+    """Two runs on the same images, paired: the bootstrap of the differences and of the ratio of the means."""
     first, second = _paired(values_a, values_b)
     found, ratio = bootstrap_mean(first - second), bootstrap_ratio(first, second)
     return Comparison(
@@ -114,7 +114,7 @@ def compare_images(
 def compare_apart(
     first: Interval, second: Interval, counts: tuple[int, int], *, a: str = "a", b: str = "b", measure: str = ""
 ) -> Comparison:
-    """Two runs by their means and intervals alone, where no pairs are at hand."""
+    """Two runs by their means and intervals only, where no pairs are available."""
     found = difference_apart(first, second)
     return Comparison(
         a=a,
@@ -134,7 +134,7 @@ def compare_apart(
 
 
 def difference_apart(a: Interval, b: Interval) -> Interval:
-    """The difference a − b of two intervals (Zou and Donner 2008), as if independent.
+    """The difference a − b of two intervals (Zou and Donner 2008), treated as independent.
 
     It is too wide where both saw the same images.
     """
@@ -154,7 +154,7 @@ def _verdict(difference: Interval) -> VerdictCode:
 
 
 def _resampled_sums(parts: Sequence[NDArray[np.float64]], seed: int, count: int) -> list[NDArray[np.float64]]:
-    """Sums of every part over each resample; all parts are of the same images and drawn together."""
+    """Sums of every part over each resample; all parts belong to the same images and use the same draws."""
     size = parts[0].size
     draws = _kept_draws if size * count <= _KEPT_ELEMENTS else _draws
     sums = [[times @ data for data in parts] for times in draws(size, seed, count)]
@@ -167,7 +167,7 @@ def _kept_draws(size: int, seed: int, count: int) -> Iterable[NDArray[np.uint8]]
 
 
 def _draws(size: int, seed: int, count: int) -> Iterator[NDArray[np.uint8]]:
-    """How often each resample takes each value, [resamples, size], chunk by chunk (never anywhere near 256 times)."""
+    """How often each resample draws each value, [resamples, size], chunk by chunk (always far below 256)."""
     rng, batch = np.random.default_rng(seed), max(1, _BATCH_ELEMENTS // size)
     for done in range(0, count, batch):
         taken = rng.integers(0, size, (min(batch, count - done), size))
@@ -180,8 +180,9 @@ def _corrected(
 ) -> Interval:
     """The interval between two quantiles of the resampled values (BCa: Efron and Tibshirani 1993, 14.3).
 
-    They are scipy.stats.bootstrap's. ``away`` says for each image, up to a factor, how far the value moves without it;
-    for means and their ratios this is known in one go: with 10,000 images asking anew would be most of the work.
+    The quantiles are those of scipy.stats.bootstrap. ``away`` is, up to a factor, the change of the value without each
+    image; for means and their ratios it has a closed form: with 10,000 images, recomputing it would be most of the
+    work.
     """
     from scipy.special import ndtr, ndtri
 

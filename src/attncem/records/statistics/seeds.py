@@ -1,4 +1,4 @@
-"""Statistics over seeds: what is said of a method, not of one trained model."""
+"""Statistics over seeds, which describe a method and not one trained model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from attncem.records.comparison import LEVEL, Comparison, SeedSummary, VerdictCode
 
 MOST_SPLITS = 200_000
-"""Where there are more splits than this (above 10 + 10 seeds) some are drawn instead of all."""
+"""Above this number of splits (more than 10 + 10 seeds) the test draws a sample of them."""
 _DRAWN = 20_000
 _TAIL = 0.975
 Values = Sequence[float] | NDArray[np.floating]
 
 
 def seed_summary(values: Values) -> SeedSummary:
-    """Mean ± standard deviation over seeds with Student's 95 % interval of the mean; one seed has neither."""
+    """Mean ± standard deviation over seeds with Student's 95 % interval of the mean; both are absent for one seed."""
     data = finite_values(values)
     mean = float(data.mean())
     if len(data) < 2:
         return SeedSummary(1, mean, None, None, None)
-    from scipy.stats import t  # half a second, which pages of single runs need not wait for
+    from scipy.stats import t  # takes half a second, which pages of single runs can skip
 
     sd = float(data.std(ddof=1))
     reach = float(t.ppf(_TAIL, len(data) - 1)) * sd / math.sqrt(len(data))
@@ -34,7 +34,7 @@ def seed_summary(values: Values) -> SeedSummary:
 
 
 def finite_values(values: Values) -> NDArray[np.float64]:
-    """The numbers as an array; ValueError where there are none, or where one is not finite."""
+    """The numbers as an array; ValueError where it is empty or has a number that is not finite."""
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or data.size == 0 or not np.isfinite(data).all():
         raise ValueError(f"one finite number for each seed is needed, not {values!r}")
@@ -42,9 +42,9 @@ def finite_values(values: Values) -> NDArray[np.float64]:
 
 
 def smallest_p(count_a: int, count_b: int) -> float:
-    """The smallest two-sided p that a test over so many seeds can give: 3 + 3 reach 0.1, 6 + 6 reach 0.002.
+    """The smallest two-sided p that a test with these numbers of seeds can give: 3 + 3 reach 0.1, 6 + 6 reach 0.002.
 
-    It is 1 where a side has one seed: that says nothing of how its arm spreads, and no test is made.
+    It is 1 where a side has one seed: one seed shows no spread of its arm, and there is no test.
     """
     if min(count_a, count_b) < 2:
         return 1.0
@@ -55,8 +55,8 @@ def smallest_p(count_a: int, count_b: int) -> float:
 def permutation_p(a: Values, b: Values) -> float | None:
     """Two-sided p of the difference of means where all splits of the seeds into two groups are equally likely.
 
-    Exact up to `MOST_SPLITS` splits; None where a side has one seed. Unpaired: the same seed in two arms has no more in
-    common than two seeds have.
+    Exact up to `MOST_SPLITS` splits; None where a side has one seed. Unpaired: runs with the same seed in two arms are
+    as independent as runs with two seeds.
     """
     first, second = finite_values(a), finite_values(b)
     if min(len(first), len(second)) < 2:
@@ -65,7 +65,7 @@ def permutation_p(a: Values, b: Values) -> float | None:
         return _drawn_p(first, second)
     pooled = np.concatenate([first, second])
     pooled -= pooled.mean()
-    # The sum of the first group says as much as the difference of the means; sums that differ by rounding are equal.
+    # The sum of the first group is equivalent to the difference of the means; sums that differ by rounding are equal.
     sums, rounding = pooled[_splits(len(first), len(pooled))].sum(axis=1), 1e-12 * float(np.abs(pooled).sum())
     observed = sums[0]
     tails = (sums >= observed - rounding).mean(), (sums <= observed + rounding).mean()
@@ -79,7 +79,7 @@ def _splits(size: int, of: int) -> NDArray[np.intp]:
 
 
 def _drawn_p(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """The same from drawn splits."""
+    """The same p from a random sample of splits."""
     from scipy.stats import permutation_test
 
     found = permutation_test(
@@ -94,7 +94,7 @@ def _drawn_p(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 def welch_interval(a: Values, b: Values) -> tuple[float, float] | None:
-    """Student's 95 % interval of the difference of means, with variances of their own (Welch); None for one seed."""
+    """Student's 95 % interval of the difference of means, with separate variances (Welch); None for one seed."""
     from scipy.stats import t
 
     first, second = finite_values(a), finite_values(b)
@@ -112,7 +112,8 @@ def welch_interval(a: Values, b: Values) -> tuple[float, float] | None:
 def ratio_interval(a: Values, b: Values) -> tuple[float, float] | None:
     """95 % interval of the ratio of means: Welch's of the logarithms; None for one seed, or where a value is not > 0.
 
-    Of values that spread by a few percent the logarithm of the mean is the mean of the logarithms but for their square.
+    For values that spread by a few percent the logarithm of the mean equals the mean of the logarithms up to second
+    order.
     """
     first, second = finite_values(a), finite_values(b)
     if min(first.min(), second.min()) <= 0:
@@ -124,7 +125,7 @@ def ratio_interval(a: Values, b: Values) -> tuple[float, float] | None:
 def compare_arms(
     values_a: Values, values_b: Values, *, a: str = "a", b: str = "b", measure: str = "", level: float = LEVEL
 ) -> Comparison:
-    """Two arms by one number a seed: Welch's interval, the exact permutation test, and a verdict by the test."""
+    """Two arms by one number for each seed: Welch's interval, the exact permutation test, and a verdict by the test."""
     first, second = finite_values(values_a), finite_values(values_b)
     interval, p, least = (
         welch_interval(first, second),
@@ -162,10 +163,10 @@ def _verdict(difference: float, p: float | None, least: float, level: float) -> 
 
 
 def adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons with p adjusted for their number (Benjamini and Hochberg) and verdicts by that.
+    """The same comparisons with p adjusted for their number (Benjamini and Hochberg) and verdicts by the adjusted p.
 
-    Those that have too few seeds to reach the level at all are no tests, and do not count among them (Tarone); those
-    over images have no p and stay as they are.
+    Comparisons with too few seeds to reach the level are not counted as tests (Tarone); comparisons over images have no
+    p and stay unchanged.
     """
     from scipy.stats import false_discovery_control
 

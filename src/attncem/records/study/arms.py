@@ -36,18 +36,18 @@ class Estimate(Protocol):
 
 
 class Audited(Protocol):
-    """What a study asks of an audit: of one in a folder, or of one in a file of results."""
+    """The interface of an audit in a study, for audits in a folder or in a file of results."""
 
     @property
     def strongest(self) -> str | None:
-        """The row of the strongest attack; empty or None: no attack has a result."""
+        """The row of the strongest attack; empty or None where no attack has a result."""
 
     @property
     def reliable(self) -> bool:
-        """Whether a larger budget of that attack would not gain."""
+        """Whether a larger budget would not improve that attack."""
 
     def score(self, measure: str, row: str = "") -> Estimate | None:
-        """The accuracy, or a measure of the strongest attack or of a row by its name; None: not there."""
+        """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
 
 
 A = TypeVar("A", bound=Audited)
@@ -55,7 +55,7 @@ A = TypeVar("A", bound=Audited)
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the folder of a run says. ``config`` is None, and there is no manifest, where audits stand without a run.
+    """The contents of a run's folder. Audits without a run have no manifest, and ``config`` is None.
 
     ``left_out`` names audits that are not shown, each with the reason.
     """
@@ -75,9 +75,9 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Cell(Generic[A]):
-    """A run and what judged it. ``run`` is empty where there is no folder.
+    """A run and its audits. ``run`` is empty where there is no folder.
 
-    ``state`` and ``reason`` say how far a campaign's cell is; ``collapsed``: it ended near chance.
+    ``state`` and ``reason`` are the state of a campaign's cell; ``collapsed``: it ended near chance.
     """
 
     id: str
@@ -95,7 +95,7 @@ class Cell(Generic[A]):
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest of its run; empty where there is none."""
+        """The manifest of its run; empty where it is missing."""
         return self.run.manifest
 
     @property
@@ -104,28 +104,28 @@ class Cell(Generic[A]):
         return list(self.audits.values())
 
     def audit(self, kind: AuditKind | None = None) -> A | None:
-        """The audit of a kind, the first one where none is named; None where there is none."""
+        """The audit of a kind, by default the first one; None where it is missing."""
         return self.audits.get(kind) if kind else next(iter(self.audits.values()), None)
 
     def score(self, measure: str, kind: AuditKind | None = None, row: str = "") -> Estimate | None:
-        """The accuracy, or a measure of the strongest attack or of the row that is named."""
+        """The accuracy, or a measure of the strongest attack or of the named row."""
         audit = self.audit(kind)
         return audit.score(measure, row) if audit else None
 
     @property
     def training_seconds(self) -> float | None:
-        """How long its training took; None where it is not finished."""
+        """The time of its training; None where training is not finished."""
         seconds = self.manifest.get("training_seconds")
         return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 
     @property
     def label(self) -> str:
-        """What it is called on a page."""
+        """Its name on a page."""
         return self.run.label or self.id
 
     @property
     def config(self) -> RunConfig | None:
-        """The configuration of its run; None where there is no run, or it cannot be read."""
+        """The configuration of its run; None where the run is missing or unreadable."""
         if self.run.config is not None or not self.manifest:
             return self.run.config
         try:
@@ -135,13 +135,13 @@ class Cell(Generic[A]):
 
     @property
     def settings(self) -> RunConfig:
-        """The configuration; RunError where audits stand without their run."""
+        """The configuration; RunError for audits without their run."""
         if self.run.config is None:
             raise RunError(f"{self.path} holds audits without their run: only runs can be compared")
         return self.run.config
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines of its metrics.jsonl; none where it cannot be read."""
+        """The lines of its metrics.jsonl; empty where it cannot be read."""
         try:
             return RunDirectory.open(self.path).records()
         except AttncemError:
@@ -158,7 +158,7 @@ class Spread:
 
 
 def spread_of(scores: Sequence[Estimate]) -> Spread | None:
-    """One score a seed, together; None where there is none."""
+    """One score for each seed as a spread; None without scores."""
     if not scores:
         return None
     low, high = plain.fmean(score.low for score in scores), plain.fmean(score.high for score in scores)
@@ -167,7 +167,7 @@ def spread_of(scores: Sequence[Estimate]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Arm(Generic[A]):
-    """Cells that differ by their seed alone: a method at one point of its grid. ``color`` is the method's place."""
+    """Cells that differ only by their seed: a method at one point of its grid. ``color`` is the method's index."""
 
     name: str
     label: str
@@ -182,11 +182,11 @@ class Arm(Generic[A]):
 
     @property
     def collapsed(self) -> list[int]:
-        """Seeds that ended near chance: they count in every mean, and are no point of a curve."""
+        """Seeds that ended near chance: they count in every mean, but are not points of a curve."""
         return [cell.seed for cell in self.cells if cell.collapsed]
 
     def audits(self, kind: AuditKind | None = None) -> list[A]:
-        """The audit of every seed that has one."""
+        """The audits of all seeds that have one."""
         return [audit for cell in self.cells if (audit := cell.audit(kind)) is not None]
 
     def attacked(self, kind: AuditKind | None = None) -> list[A]:
@@ -194,11 +194,11 @@ class Arm(Generic[A]):
         return [audit for audit in self.audits(kind) if audit.strongest]
 
     def scores(self, measure: str, kind: AuditKind | None = None, row: str = "") -> list[Estimate]:
-        """A measure of every seed that has it."""
+        """A measure for every seed that has it."""
         return [score for cell in self.cells if (score := cell.score(measure, kind, row)) is not None]
 
     def values(self, measure: str, kind: AuditKind | None = None, row: str = "") -> list[float]:
-        """The same as numbers."""
+        """The same scores as numbers."""
         return [score.mean for score in self.scores(measure, kind, row)]
 
     def summary(self, measure: str, kind: AuditKind | None = None) -> Spread | None:
@@ -206,7 +206,7 @@ class Arm(Generic[A]):
         return spread_of(self.scores(measure, kind))
 
     def mean(self, measure: str, kind: AuditKind | None = None) -> float:
-        """Of a measure over the seeds."""
+        """The mean of a measure over the seeds."""
         return plain.fmean(self.values(measure, kind))
 
     @property
@@ -223,18 +223,18 @@ class Arm(Generic[A]):
         return sum(not audit.reliable for audit in self.attacked(kind))
 
     def first(self, kind: AuditKind | None = None) -> Cell[A] | None:
-        """The first seed of which an attack has a result."""
+        """The first seed with a result of an attack."""
         return next((cell for cell in self.cells if (audit := cell.audit(kind)) and audit.strongest), None)
 
     def agrees(self, other: Arm[A]) -> bool:
-        """Whether both are at the same point, as far as both know its keys."""
+        """Whether both are at the same point in the keys that both have."""
         shared = self.point.keys() & other.point.keys()
         return all(repr(self.point[key]) == repr(other.point[key]) for key in shared)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One method at one value of an option: a measure over seeds, other options averaged within each seed."""
+    """One method at one value of an option: a measure over seeds, with other options averaged within each seed."""
 
     value: object
     summary: SeedSummary
@@ -254,7 +254,7 @@ class Study(Generic[A]):
 
     @cached_property
     def names(self) -> list[str]:
-        """The methods in their order, each once, whatever their points."""
+        """The methods in order, each once."""
         return list(dict.fromkeys(arm.name for arm in self.arms))
 
     @cached_property
@@ -272,7 +272,7 @@ class Study(Generic[A]):
         return [key for key, values in seen.items() if len(values) > 1]
 
     def pairs(self, kind: AuditKind) -> Iterator[tuple[Arm[A], Cell[A], A]]:
-        """Every cell that has an audit of this kind."""
+        """Every cell with an audit of this kind."""
         for arm in self.arms:
             for cell in arm.cells:
                 if kind in cell.audits:
@@ -299,7 +299,7 @@ class Study(Generic[A]):
         return {(test.a, test.measure): test for test in adjust(tests)}
 
     def front(self, measure: str, kind: AuditKind | None = None) -> dict[str, FrontPoint]:
-        """Where each arm stands between accuracy and this error, by label; the seeds that have both count."""
+        """The standing of each arm between accuracy and this error, by label; seeds that have both count."""
         sign = 1.0 if METRICS[measure].private == "higher" else -1.0
         points = {}
         for arm in self.arms:
@@ -312,7 +312,7 @@ class Study(Generic[A]):
     def effects(self, option: str, name: str, measure: str, kind: AuditKind) -> list[Effect]:
         """How a measure of a method changes with an option.
 
-        Of the other options only those points count that a seed has at every value.
+        Points of the other options count only where a seed has them at every value.
         """
         table: dict[tuple[int, str], dict[str, float]] = {}
         values: dict[str, object] = {}
@@ -335,7 +335,7 @@ class Study(Generic[A]):
         return effects
 
     def heat(self, options: tuple[str, str], name: str, measure: str, kind: AuditKind) -> dict[tuple[str, str], float]:
-        """The mean of a measure at every pair of values of two options, over everything else; by their repr."""
+        """The mean of a measure at every pair of values of two options, over all others; keys are the values' repr."""
         numbers: dict[tuple[str, str], list[float]] = {}
         for arm in (arm for arm in self.arms if arm.name == name and set(options) <= arm.point.keys()):
             place = repr(arm.point[options[0]]), repr(arm.point[options[1]])

@@ -1,4 +1,4 @@
-"""A campaign's folder as a study. What cannot be read becomes a problem, and all the rest is there."""
+"""A campaign's folder as a study. An unreadable file becomes a problem; everything else is included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def study_of_campaign(folder: CampaignFolder) -> Study[AuditResult]:
 
 
 def grouped(cells: Iterable[tuple[str, Mapping[str, Any], Cell[A]]]) -> list[Arm[A]]:
-    """Cells with the names of their arms and their points, as arms in the order in which they come."""
+    """Cells with the names and points of their arms, grouped into arms in the order of their first cells."""
     methods: dict[str, dict[str, list[tuple[Mapping[str, Any], Cell[A]]]]] = {}
     for name, point, cell in cells:
         methods.setdefault(name, {}).setdefault(repr(point), []).append((point, cell))
@@ -48,7 +48,7 @@ def _cell(view: CellView, problems: list[str]) -> Cell[AuditResult]:
 
 
 def labels(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The method, and where in its grid: the ends of keys and short values, whole ones where these are not enough."""
+    """The method and its grid point: the ends of keys and short values, or the full ones where these are ambiguous."""
     varied = [key for key in points[0] if len({repr(point.get(key)) for point in points}) > 1]
     if not varied:
         return [name] * len(points)
@@ -64,5 +64,5 @@ def _place(point: Mapping[str, Any], names: Sequence[str], keys: Sequence[str], 
 
 
 def short_value(value: Any) -> str:
-    """A value of a grid as short as it can be written."""
+    """A grid value in its shortest form."""
     return f"{value:g}" if isinstance(value, float) else str(value)

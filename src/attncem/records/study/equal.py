@@ -1,4 +1,4 @@
-"""Arms at equal accuracy: what a measure changes by with the accuracy, and the differences between pairs of arms."""
+"""Arms at equal accuracy: the change of a measure with the accuracy, and the differences between pairs of arms."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attncem.records.study.arms import Arm, Cell
 Answer = Literal["more_private", "less_private", "no_difference_shown", "too_few_seeds"]
 ResultArm = TypeVar("ResultArm", bound=Arm[CellAudit])
 Curve = Sequence[tuple[float, Arm[Any]]]
-"""One setting at several weights: each weight with the arm there."""
+"""One setting at several weights: each weight with its arm."""
 
 
 def slopes(curves: Sequence[Curve]) -> dict[str, float]:
     """The relative change of each measure per unit of accuracy, one slope for all these settings.
 
-    A single setting has a few seeds at two or three weights, and accuracies that differ little: too few for a slope of
-    its own. Empty where more weight costs no accuracy.
+    A single setting has a few seeds at two or three weights, with similar accuracies: too few for a separate slope.
+    Empty where more weight costs no accuracy.
     """
     names = _shared([arm for curve in curves for _, arm in curve])
     lines = {name: common_slope([_points(curve, name) for curve in curves]) for name in names}
@@ -43,10 +43,10 @@ def _points(curve: Curve, measure: str) -> tuple[list[float], list[float], list[
 
 
 def moved(arm: ResultArm, accuracy: float, along: Mapping[str, float]) -> ResultArm:
-    """The arm at another accuracy: every seed's measures move along the slope by the distance of that seed.
+    """The arm at another accuracy: each seed's measures move along the slope by that seed's distance in accuracy.
 
-    Seed by seed, so the spread of the accuracies is in the spread of the measures. Measures without a slope are left
-    out.
+    Because each seed moves separately, the spread of the accuracies enters the spread of the measures. Measures without
+    a slope are left out.
     """
     return replace(arm, cells=[_moved(cell, accuracy, along) for cell in arm.cells])
 
@@ -70,7 +70,7 @@ class PairEffect:
 
 
 def effects(pairs: Iterable[tuple[Arm[Any], Arm[Any]]]) -> list[dict[str, PairEffect]]:
-    """The first of every pair over the second, by measure; p is adjusted for all pairs and measures together.
+    """The first arm of every pair over the second, by measure; p is adjusted for all pairs and measures together.
 
     Decibels are left out: a ratio of decibels means nothing, and they follow from the MSE.
     """

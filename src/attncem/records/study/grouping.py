@@ -1,4 +1,4 @@
-"""Which runs are seeds of one arm, and in which options the arms differ."""
+"""Groups runs that are seeds of one arm, and lists the options in which the arms differ."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from attncem.records.study.runs import JudgedRun
 
 JudgedArm = Arm[AuditResult]
 ASIDE = ("name", "training.track", "device", "threads")
-"""Options that make no other method of a run."""
+"""Options that do not make a run a different method."""
 SEED = "seed"
 
 
 def arms(runs: Sequence[JudgedRun], by: Sequence[str] = ()) -> tuple[list[JudgedArm], list[Finding]]:
-    """The runs in groups, in the order given: by these options, or by all but the seed.
+    """The runs in groups, in their order: by these options, or by all but the seed.
 
-    Of runs with one configuration and one seed the first alone counts: the others are the same result. Two runs are two
-    arms, whatever they differ in.
+    Of runs with one configuration and one seed only the first counts: the others repeat its result. Two runs are always
+    two arms.
     """
     _check_keys(runs, by)
     options = {run.label: flat_options(run.settings) for run in runs}
@@ -48,9 +48,9 @@ def arms(runs: Sequence[JudgedRun], by: Sequence[str] = ()) -> tuple[list[Judged
 
 
 def methods_of(runs: Sequence[JudgedRun]) -> list[JudgedArm]:
-    """Each run with those that differ from it in the seed alone, in the order given.
+    """Each run with those that differ from it only in the seed, in their order.
 
-    A second run of the same seed stays alone, as do audits without a run.
+    A second run of the same seed stays separate, as do audits without a run.
     """
     options = {run.label: flat_options(run.settings) for run in runs if run.config is not None}
     groups: dict[tuple[str, str], list[JudgedRun]] = {}
@@ -85,7 +85,7 @@ def _check_keys(runs: Sequence[JudgedRun], by: Sequence[str]) -> None:
 
 
 def _unique(members: Sequence[JudgedRun], options: dict[str, dict[str, Any]]) -> tuple[list[JudgedRun], list[Finding]]:
-    """The runs of different seeds or options, and what was said of the others."""
+    """The runs with distinct seeds or options, and findings on the others."""
     kept: dict[str, JudgedRun] = {}
     findings = []
     for run in members:
@@ -97,7 +97,7 @@ def _unique(members: Sequence[JudgedRun], options: dict[str, dict[str, Any]]) ->
 
 
 def _names(groups: Sequence[Sequence[JudgedRun]], by: Sequence[str], options: dict[str, dict[str, Any]]) -> list[str]:
-    """What the groups are called: by their options, a run's label, or the name that their runs share."""
+    """Names of the groups: their options, a run's label, or the name that their runs share."""
     if by:
         firsts = [options[members[0].label] for members in groups]
         return [", ".join(f"{key}={first.get(key)}" for key in by) for first in firsts]
@@ -114,7 +114,7 @@ def _names(groups: Sequence[Sequence[JudgedRun]], by: Sequence[str], options: di
 
 
 def _by_difference(run: JudgedRun, groups: Sequence[Sequence[JudgedRun]], options: dict[str, dict[str, Any]]) -> str:
-    """The options that tell a group from the others, as far as all have them; else its first run's label."""
+    """The options that distinguish a group, among those that all groups have; otherwise its first run's label."""
     firsts = [_method(options[members[0].label]) for members in groups]
     shared = [key for key in firsts[0] if all(key in first for first in firsts)]
     told = [key for key in shared if len({repr(first[key]) for first in firsts}) > 1]
@@ -123,7 +123,7 @@ def _by_difference(run: JudgedRun, groups: Sequence[Sequence[JudgedRun]], option
 
 
 def _mixed(named: Sequence[JudgedArm], options: dict[str, dict[str, Any]]) -> list[Finding]:
-    """Say where runs of one group differ in more than the seed."""
+    """Findings on groups whose runs differ in more than the seed."""
     findings = []
     for arm in named:
         keys = _differing([_method(options[run.label]) for run in arm.cells])

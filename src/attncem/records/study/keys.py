@@ -1,4 +1,4 @@
-"""Which audits are the same: `AuditKey` within a run, `AuditKind` over the seeds of an arm."""
+"""Identity of audits: `AuditKey` within a run, `AuditKind` over the seeds of an arm."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditPlan
 
 ACCURACY = "accuracy"
-"""Stands among the measures of an audit."""
+"""Name of the accuracy among the measures of an audit."""
 T = TypeVar("T")
 
 
 class AuditKey(NamedTuple):
-    """The one definition of "the same audit": what was judged, on which images, by whom, with which seed.
+    """The only definition of "the same audit": the judged model, the images, the adversary and the seed.
 
-    ``threat`` holds every field of the threat model, so releases and the attacker's images are in it. Suite, version
-    and changed options belong to rows: audits of several suites with one key can be joined.
+    ``threat`` holds every field of the threat model, including releases and the attacker's images. Suite, version and
+    changed options belong to rows: audits of several suites with one key can be joined.
     """
 
     fingerprint: str
@@ -39,10 +39,10 @@ class AuditKey(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditKind:
-    """The same question asked of several runs: what the seeds of an arm share, and one column of a page.
+    """The same audit of several runs: shared by the seeds of an arm, and one column of a page.
 
-    ``number`` counts audits of one run that differ only in the attacks' seed. ``suite`` is empty where an old
-    file of results does not name it.
+    ``number`` counts audits of one run that differ only in the attacks' seed. ``suite`` is empty where an old file of
+    results does not name it.
     """
 
     suite: str
@@ -64,7 +64,7 @@ class AuditKind:
 
 
 def numbered(kinds: Iterable[AuditKind]) -> list[AuditKind]:
-    """The kinds of one run's audits: equal ones are counted."""
+    """The kinds of one run's audits; equal ones are numbered."""
     counts: Counter[AuditKind] = Counter()
     unique = []
     for kind in kinds:
@@ -74,7 +74,7 @@ def numbered(kinds: Iterable[AuditKind]) -> list[AuditKind]:
 
 
 def newest(audits: Iterable[T], plan_of: Callable[[T], AuditPlan]) -> dict[AuditKind, T]:
-    """The newest audit of every key and suite, by kind, from audits in the order in which they were made.
+    """The newest audit of every key and suite, by kind, from audits in order of creation.
 
     A newer version of a suite replaces an older one.
     """

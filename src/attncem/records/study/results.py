@@ -1,4 +1,4 @@
-"""A committed file of results as a study: its audits are what the file keeps of them."""
+"""A committed file of results as a study, with the audits in that file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attncem.records.study.keys import AuditKind, numbered
 def study_of_results(table: CampaignTable, *, balanced: bool = False) -> Study[CellAudit]:
     """Every arm at every point, in the order of the file; the campaign's first audit leads.
 
-    ``balanced``: the accuracy that gives every class the same weight takes the place of the accuracy; RunError where a
-    cell has none.
+    ``balanced``: the balanced accuracy, which gives every class the same weight, replaces the accuracy; RunError where
+    a cell has none.
     """
     return Study(grouped(_cells(table, balanced=balanced)))
 
@@ -37,7 +37,7 @@ def _name(table: CampaignTable, cell: CellResult) -> str:
 
 
 def _kind(table: CampaignTable, asked: AskedAudit) -> AuditKind:
-    """Files that do not name the adversary are from the time when there was one."""
+    """The kind of an audit; files that do not name the adversary are from versions with a single one."""
     suite, _, version = (asked.suite or "").partition(" v")
     threat = THREATS.get(asked.threat or "train")
     if threat is None:

@@ -1,6 +1,6 @@
-"""Run folders as cells: the run's own files, its audits, and which audits are left out.
+"""Run folders as cells: the run's files, its audits, and the audits that are left out.
 
-An audit's folder, or a folder of audits, stands without a run, as that of a foreign encoder does.
+A folder of one or several audits can come without a run, for example for a foreign encoder.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from attncem.records.study.keys import AuditKind, newest
 
 JudgedRun = Cell[AuditResult]
 SHORT = 12
-"""Letters of a fingerprint that are shown."""
+"""Letters of a fingerprint in texts for people."""
 _OLD_NAME = re.compile(rf"(?P<suite>.+?)-(?P<threat>{'|'.join(THREATS)})(?P<on>-validation)?(-\d+)?")
 
 
 def load_runs(paths: Sequence[Path]) -> list[JudgedRun]:
-    """Read the run folders and give each a label of its own."""
+    """Read the run folders and give each a unique label."""
     if not paths:
         raise RunError("a report needs at least one run folder")
     cells = [cell for path in paths for cell in _cells(path)]
@@ -49,14 +49,14 @@ def _labelled(cell: JudgedRun, label: str) -> JudgedRun:
 
 
 def _cells(path: Path) -> list[JudgedRun]:
-    """The run in a folder, the runs in it and its sub-folders, or what the audits in it are about, each by itself."""
+    """The run in a folder, the runs in it and its sub-folders, or one cell for each subject of the audits in it."""
     if (path / "manifest.json").exists():
         return [load_run(path)]
     if runs := list_runs(path):
         return [load_run(run.path) for run in runs]
     audits = [Ledger.open(path)] if (path / PLAN).is_file() else ledgers(path)
     if not audits:
-        return [load_run(path)]  # which says what is missing
+        return [load_run(path)]  # raises an error that names the missing file
     subjects: dict[str, list[Ledger]] = {}
     for ledger in audits:
         subjects.setdefault(ledger.plan.subject.fingerprint, []).append(ledger)
@@ -77,7 +77,7 @@ def _joined(group: Sequence[Ledger]) -> dict[AuditKind, AuditResult]:
 
 
 def load_run(path: Path) -> JudgedRun:
-    """Read one run folder; RunError names what is missing or damaged."""
+    """Read one run folder; RunError names the missing or damaged file."""
     directory = RunDirectory.open(path.resolve())
     manifest, config = directory.manifest, directory.config
     audits, left_out = _audits(directory, config.name)
@@ -88,7 +88,7 @@ def load_run(path: Path) -> JudgedRun:
 
 
 def _audits(directory: RunDirectory, name: str) -> tuple[dict[AuditKind, AuditResult], list[str]]:
-    """The newest audits on test images and these weights, and what is left out, by name."""
+    """The newest audits on test images with these weights, and the names of those left out."""
     root, mark = directory.path / "audits", client_mark(directory)
     tested = [ledger for ledger in ledgers(root) if ledger.plan.evaluation == "test"]
     others = [ledger for ledger in tested if ledger.plan.subject.fingerprint != mark]
@@ -108,7 +108,7 @@ def _other(plan: AuditPlan, name: str, run: str) -> str:
 
 
 def _old(file: Path, run: str, made: Set[tuple[str, str]]) -> str:
-    """How to repeat an audit of attncem 0.1, by the words of its name; empty where it was, or is no result."""
+    """How to repeat an audit of attncem 0.1, from its file name; empty where it was repeated or is not a result."""
     named = _OLD_NAME.fullmatch(file.stem)
     if named and (named["on"] or (named["suite"], named["threat"]) in made):
         return ""
