@@ -56,7 +56,7 @@ class FrontEnd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, then remove the information that the options select."""
-        with full_precision(x.device.type):  # a blur subtracts large values with small differences
+        with full_precision(x.device.type):  # a blur involves small differences of large values
             return self.process((x - self.mean) / self.std)
 
     def process(self, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class NoFrontEnd(FrontEnd):
     options_type = NoFrontEndOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """0."""
+        """Remove nothing."""
         return x
 
 

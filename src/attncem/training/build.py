@@ -144,7 +144,7 @@ def data_notes(config: RunConfig) -> list[str]:
 
 
 def _check_balance(options: TrainingOptions, num_classes: int) -> None:
-    """A balanced batch holds each class once, so the data needs at least as many classes as the batch has places."""
+    """A balanced batch draws each class once, so the data must have batch_size / samples_per_class classes."""
     if not isinstance(options.batches, BalancedOptions):
         return
     samples = options.batches.samples_per_class

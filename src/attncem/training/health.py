@@ -239,7 +239,7 @@ class Span:
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
-    """The warnings of a log in order of their start; a log without warning records is checked again."""
+    """The warnings of a log in order of their start; for a log without warning records, from its lines."""
     lines = list(records)
     told: Sequence[Record] = [line for line in lines if line.get("kind") == "warning" and line.get("cause") in CAUSES]
     found: list[Span] = []

@@ -293,7 +293,7 @@ class Objective:
             return
         self.engine.update([optimizer])
         held = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-        if held:  # None before the first gradient
+        if held:  # empty before the first gradient
             torch._foreach_mul_(held, self.fitting)
 
     def _further_terms(self, step: StepView) -> tuple[list[Tensor], dict[str, Tensor]]:

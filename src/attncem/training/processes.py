@@ -239,7 +239,7 @@ class Helper:
         self.work.add_done_callback(lambda _: self._ready.set())
 
     def await_ready(self) -> None:
-        """Wait for its imports; unlike a collective, a signal can interrupt this."""
+        """Wait until its imports are done; a signal can interrupt this wait, but not a collective."""
         if not self._ready.wait(START_SECONDS):
             raise TrainingError(f"{self._name} did not start within {START_SECONDS:g} s")
         if (reason := self.failure()) is not None:

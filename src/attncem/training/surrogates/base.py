@@ -138,7 +138,7 @@ class Surrogate(nn.Module, abc.ABC):
 
     @property
     def num_variances(self) -> int:
-        """Number of variances per class whose mean is ``plain_loss``; the product is the total per sample."""
+        """Number of variances per class in the mean ``plain_loss``; their product is the total per sample."""
         return self.num_features
 
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
