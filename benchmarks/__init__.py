@@ -1,1 +1,1 @@
-"""How fast attncem is: every figure a ratio within one run. `python -m benchmarks --help` lists the parts."""
+"""Speed of attncem: every figure is a ratio within one run. `python -m benchmarks --help` lists the parts."""

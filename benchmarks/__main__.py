@@ -45,15 +45,15 @@ PARTS: dict[str, Callable[[Setting], list[Table]]] = {
     "accuracy": accuracy,
     "long": long,
 }
-"""Parts in the order they are measured: what takes longest comes last."""
+"""Parts in the order of measurement: the longest come last."""
 ON_REQUEST = ("accuracy", "long")
-"""Parts of many minutes, measured only when named."""
+"""Parts that take many minutes; measured only when named."""
 ABSOLUTE = ("seconds", "_ms")
-"""Endings of figures that mean something on a named GPU only."""
+"""Suffixes of figures that are meaningful only for a named GPU."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, or show what was measured."""
+    """Measure, or show the results of a file."""
     options = _parser().parse_args(arguments)
     try:
         if options.table is not None:
@@ -111,7 +111,7 @@ def _measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 
 def _measure_part(name: str, setting: Setting, command: str) -> Row:
-    """The tables of one part; what goes wrong in it is written down and stops no other."""
+    """The tables of one part; an error in it is recorded and does not stop the other parts."""
     began, setting.left_out = time.monotonic(), 0
     try:
         tables = [asdict(table) for started in setting.in_time([PARTS[name]]) for table in started(setting)]
@@ -130,7 +130,7 @@ def _allowed(row: Row, setting: Setting) -> Row:
 
 
 def _head(device: torch.device, *, tiny: bool) -> dict[str, Any]:
-    """What all parts of a file share."""
+    """Facts that all parts of a file share."""
     machine = f"{describe_device(device)}, {os.cpu_count()} CPU cores, {platform.system()} {platform.machine()}"
     versions = {
         "attncem": attncem.__version__,
@@ -142,7 +142,7 @@ def _head(device: torch.device, *, tiny: bool) -> dict[str, Any]:
 
 
 def _begun(out: Path | None, head: dict[str, Any]) -> dict[str, Any]:
-    """An earlier file of the same machine and versions, to be added to; or a new one."""
+    """An earlier file of the same machine and versions, to extend; or a new one."""
     if out is None or not out.exists():
         return {**head, "parts": {}}
     earlier = read_json(out)
@@ -152,7 +152,7 @@ def _begun(out: Path | None, head: dict[str, Any]) -> dict[str, Any]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command as anyone would type it: no folders of this machine."""
+    """The command as a user would type it, without folders of this machine."""
     words = list(arguments)
     for option, shown in (("--cifar10", "DIR"), ("--out", "results/benchmark.json")):
         if option in words[:-1]:

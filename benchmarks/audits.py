@@ -1,4 +1,4 @@
-"""Audit time by attack at small fixed budgets, and a decoder's step captured and plain."""
+"""Audit time by attack at small fixed budgets, and a decoder's step, captured and plain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEPS = 20
 
 
 def audits(setting: Setting) -> list[Table]:
-    """Every attack of the suite `standard`, what is learned for a fixed number of epochs or steps."""
+    """Every attack of the suite `standard`; learned attacks train for a fixed number of epochs or steps."""
     epochs = 0.1 if setting.tiny else 2
     config = setting.config(setting.plain, IMAGES if setting.on_gpu else 1_000, epochs=2)
     run = attncem.train(config, out=setting.folder / "audited", progress=silent)
@@ -42,7 +42,7 @@ def audits(setting: Setting) -> list[Table]:
 
 
 def _bounded(options: RowOptions, epochs: float) -> RowOptions:
-    """The options with a fixed budget, where they have one."""
+    """The options with a fixed budget, if they have one."""
     if isinstance(options, DecoderOptions):
         return options.model_copy(update={"epochs": epochs, "max_epochs": epochs})
     if isinstance(options, PublishedOptions):
@@ -65,7 +65,7 @@ def _decoder_steps(setting: Setting) -> list[Row]:
 
 
 def _decoder_step(setting: Setting, size: str) -> tuple[float, float | None]:
-    """Milliseconds of a plain step and of a captured one, where there is one."""
+    """Milliseconds of a plain step and of a captured one, if there is one."""
     batch = 4 if setting.tiny else 64
     engine = Engine(setting.device)
     decoder = engine.place(DECODERS[size]((8, 8, 8), (3, 32, 32)))

@@ -1,7 +1,7 @@
-"""The baseline's loop beside ours: its structure, written anew from a description of it.
+"""The baseline's loop compared with ours: its structure, written again from a description of it.
 
-Loader workers that crop, mirror, rotate and normalise image by image; a penalty that walks over classes and clusters
-and reads from the device in between; a backward for the penalty and one for the loss; a second augmented pass;
+Loader workers that crop, mirror, rotate and normalise image by image; a penalty that loops over classes and clusters
+and reads from the device in between; one backward pass for the penalty and one for the loss; a second augmented pass;
 clustering class by class.
 """
 
@@ -39,11 +39,11 @@ GAMMA = 0.01
 VAR_THRESHOLD = 0.125
 WORKERS = 8
 PENALTY_WEIGHT = 0.32
-"""Its weight 16 at the schedule's first factor, 0.02."""
+"""The baseline's weight 16 at the schedule's first factor, 0.02."""
 
 
 def baseline(setting: Setting) -> list[Table]:
-    """One epoch of the baseline's loop, scaled from a few batches, and epochs of ours."""
+    """One epoch of the baseline's loop, extrapolated from a few batches, and epochs of ours."""
     free_memory()
     plain = replace(setting.plain, surrogate="kmeans")
     config = setting.config(plain, EPOCH_IMAGES if setting.on_gpu else 1_000, epochs=2)
@@ -143,7 +143,7 @@ class BaselineLoop:
 
     @torch.no_grad()
     def _all_features(self) -> tuple[Tensor, Tensor]:
-        """Features of every image, without the loader: what the clustering is timed on."""
+        """Features of every image, without the loader: the input of the timed clustering."""
         self.model.eval()
         images = torch.from_numpy(self.images.images).permute(0, 3, 1, 2)
         z = [self.model.encode(part.to(self.device).float() / 255).flatten(1).cpu() for part in images.split(1000)]
@@ -174,7 +174,7 @@ class BaselineLoop:
         return first - began + (self.steps - 1) * (end - middle) / batches
 
     def step(self, x: Tensor, y: Tensor) -> None:
-        """A training step: the penalty's gradients of the client set aside, those of the loss, the sum, two updates."""
+        """A training step: the penalty's gradients for the client, those of the loss, their sum, two updates."""
         z = self.model.encode(x)
         logits = self.model.predict(z + NOISE_STD * torch.randn_like(z))
         penalty = self.penalty(z.flatten(1), y)
@@ -189,7 +189,7 @@ class BaselineLoop:
             optimizer.zero_grad()
 
     def penalty(self, z: Tensor, y: Tensor) -> Tensor:
-        """The kmeans penalty class by class and cluster by cluster; what the host must know is read from the device."""
+        """The kmeans penalty class by class and cluster by cluster; the host reads values from the device."""
         labels = y.cpu().numpy()
         own = torch.stack([self.clusters[label].centres for label in labels])
         nearest = (z.detach().unsqueeze(1) - own).square().sum(2).cpu().numpy().argmin(1)
@@ -211,13 +211,13 @@ class BaselineLoop:
 
     @torch.no_grad()
     def collect(self, x: Tensor, y: Tensor) -> None:
-        """The second pass: features to the host."""
+        """The second pass: copies features to the host."""
         self.model.encode(x).flatten(1).cpu()
         y.cpu()
 
     @torch.no_grad()
     def cluster(self, features: Tensor, labels: Tensor) -> None:
-        """KMeans in one class after the other, from the host's copy of the features."""
+        """KMeans in one class after the other, on the host's copy of the features."""
         before: Sequence[ClassClusters | None] = self.clusters or [None] * self.num_classes
         self.clusters = [
             self._cluster_class(features[labels == label].to(self.device), before[label])

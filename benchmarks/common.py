@@ -1,4 +1,4 @@
-"""What the parts share: the setting, made-up data, configurations, and how time is taken."""
+"""Shared by all parts: the setting, synthetic data, configurations, and timing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from attncem.training.train import _Trainer
 Row = dict[str, Any]
 NOISE_STD = 0.025
 EPOCH_IMAGES = 55_560
-"""Made-up training images of which 50,000 are trained on, an epoch of CIFAR-10; the rest validates."""
+"""Synthetic training images: 50,000 for training, an epoch of CIFAR-10; the rest for validation."""
 FEW_IMAGES = 2_000
-"""Enough for single steps."""
+"""Number of images that suffices for single steps."""
 Item = TypeVar("Item")
 
 
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of results: every row has its figures by name; a note says how they came about."""
+    """A table of results: every row has its figures by name; the note describes the measurement."""
 
     title: str
     rows: Sequence[Row]
@@ -54,7 +54,7 @@ class Table:
 
 @dataclass
 class Setting:
-    """Where and how large to measure. `measured` keeps what several parts use."""
+    """Device and size of the measurement. `measured` keeps results that several parts use."""
 
     device: torch.device
     folder: Path
@@ -66,16 +66,16 @@ class Setting:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether absolute times mean something."""
+        """Whether absolute times are meaningful."""
         return self.device.type == "cuda"
 
     @property
     def plain(self) -> Case:
-        """The undefended model as every device can train it."""
+        """The undefended model in a way that every device can train."""
         return Case(batch_size=128 if self.on_gpu else 32, precision="32-true", fast="off")
 
     def in_time(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items one by one until the time is over; the others are counted as left out."""
+        """The items one by one until the time is over; the rest is counted as left out."""
         for item in items:
             if time.monotonic() > self.deadline:
                 self.left_out += 1
@@ -83,13 +83,13 @@ class Setting:
                 yield item
 
     def once(self, kind: str, case: Case, measure: Callable[[Setting, Case], Row]) -> Row:
-        """What `measure` gives for the case, measured once in a run."""
+        """The result of `measure` for the case, measured once per run."""
         if (kind, case) not in self.measured:
             self.measured[kind, case] = measure(self, case)
         return self.measured[kind, case]
 
     def data(self, images: int) -> dict[str, Any]:
-        """Options of the data: made-up CIFAR-10 of that many training images; tiny: a part of the embedded set."""
+        """Options of the data: synthetic CIFAR-10 with that many training images; tiny: a part of the embedded set."""
         if self.tiny:
             return {"data.name": "fashion_mnist_mini", "data.held_out_fraction": 0.85}
         folder = self.folder / f"cifar10-{images}"
@@ -105,7 +105,7 @@ class Setting:
         return {"model.name": "vgg11_bn", "model.cut": 4, **({} if self.on_gpu else {"model.width": 16})}
 
     def config(self, case: Case, images: int, **more: Any) -> RunConfig:
-        """The configuration of a case; `more` are options of the training."""
+        """The configuration of a case; `more` holds options of the training."""
         values = {
             "name": "benchmark",
             "device": self.device.type,
@@ -125,7 +125,7 @@ class Setting:
 
 
 def write_cifar10(folder: Path, train: int, test: int) -> None:
-    """Made-up images in the layout of CIFAR-10's Python version: a pattern a class under noise."""
+    """Synthetic images in the layout of CIFAR-10's Python version: one pattern per class, with noise."""
     place = folder / "cifar-10-batches-py"
     place.mkdir(parents=True)
     random = np.random.default_rng(0)
@@ -180,7 +180,7 @@ def ready(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProx
 
 
 def free_memory() -> None:
-    """Give back what earlier measurements held, the matrix library's workspaces (one a stream) included."""
+    """Free the memory of earlier measurements, including the matrix library's workspaces (one per stream)."""
     if torch.cuda.is_available():
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()
@@ -188,11 +188,11 @@ def free_memory() -> None:
 
 
 ROUND_MS = 300.0
-"""How long a round of calls should take."""
+"""Target time of a round of calls."""
 
 
 def milliseconds(call: Callable[[], object], setting: Setting) -> float:
-    """Time of one call: the median over rounds of calls after one another."""
+    """Time of one call: the median over rounds of consecutive calls."""
     fewest, most, rounds = (1, 2, 2) if setting.tiny else (10, 200, 5) if setting.on_gpu else (1, 20, 3)
     once = _round(call, fewest, setting.device)
     calls = min(most, max(fewest, round(ROUND_MS / once)))
@@ -221,7 +221,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def bytes_kept(call: Callable[[], object], without: Iterable[Tensor]) -> int:
-    """Bytes of the tensors that a call keeps for its backward, those of `without` not counted."""
+    """Bytes of the tensors that a call keeps for its backward pass, excluding those of `without`."""
     own = {tensor.untyped_storage().data_ptr() for tensor in without}
     kept: dict[int, int] = {}
 
@@ -236,7 +236,7 @@ def bytes_kept(call: Callable[[], object], without: Iterable[Tensor]) -> int:
 
 
 def add_ratios(rows: Sequence[Row], figure: str) -> list[Row]:
-    """Each row with its figure over that of the first row, and over that of `none` trained in the same way."""
+    """Each row with its figure divided by that of the first row, and by that of `none` trained in the same way."""
     ways = [tuple(row[key] for key in ("batch_size", "precision", "fast")) for row in rows]
     plain = {way: row[figure] for way, row in zip(ways, rows, strict=True) if row["surrogate"] == "none"}
     return [

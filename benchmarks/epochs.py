@@ -36,7 +36,7 @@ from benchmarks.common import (
 CLASSES_BATCH = 256
 PIXELS = 32
 LONG_CHAINS = ("hybrid", "slot", "gated")
-"""Surrogates of many small operations, measured compiled as well; the first is made of the others."""
+"""Surrogates of many small operations, also measured compiled; the first consists of the others."""
 _numbers = itertools.count()
 
 
@@ -56,7 +56,7 @@ def epochs(setting: Setting) -> list[Table]:
 
 
 def measure_epochs(setting: Setting, case: Case) -> Row:
-    """Seconds of an epoch as the run itself writes them down."""
+    """Seconds of an epoch from the log of the run."""
     free_memory()
     count = 2 if case.fast == "off" else 4
     config = setting.config(case, EPOCH_IMAGES if setting.on_gpu else 1_000, epochs=count, checkpoint_every=count)
@@ -87,7 +87,7 @@ MEASURES: dict[str, Callable[[Setting, Case], Row]] = {"epoch": measure_epochs, 
 
 
 def _plan(setting: Setting) -> list[tuple[str, Case]]:
-    """What is measured, what matters most first."""
+    """The cases to measure, the most important first."""
     if not setting.on_gpu:
         some = ("none", "kmeans") if setting.tiny else tuple(SURROGATES)
         return [
@@ -132,7 +132,7 @@ def front_ends(setting: Setting) -> list[Table]:
 
 
 def classes(setting: Setting) -> list[Table]:
-    """Steps on folders of made-up images; ratios to the fewest classes."""
+    """Steps on folders of synthetic images; ratios to the fewest classes."""
     counts = (4, 8) if setting.tiny else (10, 1000)
     data = {count: _class_folder(setting, count) for count in counts}
     cases = _class_cases(setting)
@@ -158,7 +158,7 @@ def _class_rows(setting: Setting, case: Case, data: dict[int, Path]) -> list[Row
 
 
 def _class_folder(setting: Setting, count: int) -> Path:
-    """Images of noise in folders by class: a few thousand to train on, one of each class to test."""
+    """Images of noise in folders by class: a few thousand for training, one of each class for testing."""
     folder = setting.folder / f"classes-{count}"
     random = np.random.default_rng(0)
     images = {"train": max(2, (200 if setting.tiny else FEW_IMAGES) // count), "test": 1}
@@ -172,7 +172,7 @@ def _class_folder(setting: Setting, count: int) -> Path:
 
 
 def processes(setting: Setting) -> list[Table]:
-    """The same training shared by one and by two processes, one thread each."""
+    """The same training with one and with two processes, one thread each."""
     seconds = {count: _epoch_seconds(setting, count) for count in setting.in_time((1, 2))}
     rows = [{"processes": count, "over_one": value / seconds[1]} for count, value in seconds.items()]
     note = f"kmeans, the same global batch, one thread a process, {os.cpu_count()} cores."

@@ -1,4 +1,4 @@
-"""How near a step is to what the device allows: summed kernel time, operations and bytes counted."""
+"""A step compared with the limits of the device: summed kernel time, counted operations and bytes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from benchmarks.epochs import measure_step
 
 PROFILED_STEPS = 20
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Kinds of a trace that are work; annotations, which cover several kernels, are of other kinds."""
+"""Categories of trace events that are work; annotations, which cover several kernels, have other categories."""
 PASSES_OVER_WEIGHTS = 8
-"""Weights read forward, backward and by the update, and written; gradients and momentum each written and read."""
+"""Weights are read forward, backward and by the update, and written; gradients and momentum each written and read."""
 
 
 def floor(setting: Setting) -> list[Table]:
@@ -58,7 +58,7 @@ def _in_words(what: str, value: float, unit: str) -> Row:
 
 
 def _count(now: Ready) -> dict[str, float]:
-    """Operations of a step, and the bytes that must move."""
+    """Operations of a step, and the bytes that it must move."""
     with FlopCounterMode(display=False) as counter:
         now.step()
     weights = sum(tensor.numel() * tensor.element_size() for tensor in now.parameters)
@@ -67,7 +67,7 @@ def _count(now: Ready) -> dict[str, float]:
 
 
 def _kernel_milliseconds(now: Ready, trace: Path) -> float:
-    """Time that the device worked on one step, from a trace."""
+    """Busy time of the device in one step, from a trace."""
     synchronise(now.images.device)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(PROFILED_STEPS):
@@ -86,7 +86,7 @@ def work_milliseconds(events: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _times(setting: Setting, counts: dict[str, float]) -> list[Row]:
-    """What the counts take at the device's measured rates."""
+    """The time of the counts at the device's measured rates."""
     source = torch.empty(2**28, device=setting.device)
     target = torch.empty_like(source)
     copied = 2 * source.numel() * source.element_size()

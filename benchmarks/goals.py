@@ -1,4 +1,4 @@
-"""The goals for speed, and what a result file shows of each."""
+"""The goals for speed, and the values of a result file for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Match = Mapping[str, Any]
 
 
 class Goal(NamedTuple):
-    """A figure that should be at most `limit` in every row of a table that matches."""
+    """A figure that should be at most `limit` in every matching row of a table."""
 
     text: str
     limit: float
@@ -19,14 +19,14 @@ class Goal(NamedTuple):
     match: Match = MappingProxyType({})
 
     def reached(self, results: Mapping[str, Any]) -> float | None:
-        """The worst figure; None where none was measured."""
+        """The worst figure; None if none was measured."""
         tables = [table for part in results["parts"].values() for table in part.get("tables", [])]
         rows = [row for table in tables if table["title"] == self.title for row in table["rows"]]
         fitting = [row for row in rows if all(row.get(key) == value for key, value in self.match.items())]
         return max((row[self.figure] for row in fitting if row.get(self.figure) is not None), default=None)
 
     def row(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Goal, limit and what was reached."""
+        """Goal, limit and measured value."""
         reached = self.reached(results)
         met = "not measured" if reached is None else "yes" if reached <= self.limit else "no"
         return {"goal": self.text, "at_most": self.limit, "reached": reached, "met": met}
@@ -62,4 +62,4 @@ GOALS = (
     Goal("the same, the attentions compiled", 1.1, CLASSES, "over_first", MANY | OWN),
     Goal("seconds of 240 epochs", 180.0, "240 epochs", "whole_seconds"),
 )
-"""All goals, in the order they are shown."""
+"""All goals, in the order of display."""

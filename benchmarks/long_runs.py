@@ -1,4 +1,4 @@
-"""Long runs on CIFAR-10: accuracy of the fast way against the plain one, and the time of 240 epochs."""
+"""Long runs on CIFAR-10: accuracy of fast and plain training, and the time of 240 epochs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECIPE = {
 
 
 def accuracy(setting: Setting) -> list[Table]:
-    """Accuracy after 60 epochs, four seeds each way: the plain runs wait for launches, so they share the device."""
+    """Accuracy after 60 epochs, four seeds each: the plain runs wait for launches, so they share the device."""
     if not setting.on_gpu or setting.cifar10 is None:
         raise ConfigError("the part accuracy needs a GPU and CIFAR-10: give --cifar10 DIR")
     waiting = {seed: _start(setting, _config(setting, PLAIN, ACCURACY_EPOCHS, seed)) for seed in SEEDS}
@@ -96,7 +96,7 @@ def _train(setting: Setting, config: RunConfig) -> Row:
 
 
 def _start(setting: Setting, config: RunConfig) -> subprocess.Popen[bytes]:
-    """The same training in a process of its own."""
+    """The same training in a separate process."""
     file = setting.folder / f"{config.name}.yaml"
     file.write_text(dump_config(config), encoding="utf-8")
     words = [sys.executable, "-m", "attncem", "train", "--config", str(file), "--out", str(_folder(setting, config))]
@@ -112,7 +112,7 @@ def _finish(setting: Setting, seed: int, process: subprocess.Popen[bytes]) -> Ro
 
 
 def _judge(run: RunDirectory) -> Row:
-    """How the last weights do on the validation and on the test images, and how the run took its steps."""
+    """Accuracy of the last weights on the validation and the test images, and the run's kind of step."""
     validated = [record["accuracy"] for record in run.records() if record["kind"] == "validation"][-1]
     result = attncem.audit(
         run,

@@ -1,4 +1,4 @@
-"""Memory by surrogate: the peak of a step on a GPU, what is kept for the backward on a CPU."""
+"""Memory by surrogate: the peak of a step on a GPU, the tensors kept for the backward pass on a CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _on_gpu(setting: Setting, name: str) -> Row:
 
 
 def _peak(setting: Setting, case: Case) -> float:
-    """Of one plain step: the captured one works on tensors of the same sizes, but its own pool hides them."""
+    """Peak of one plain step: the captured one works on tensors of the same sizes, but its own pool hides them."""
     with ready(setting, case) as now:
         synchronise(setting.device)
         torch.cuda.reset_peak_memory_stats()
@@ -40,7 +40,7 @@ def _peak(setting: Setting, case: Case) -> float:
 
 
 def _held(setting: Setting, case: Case) -> float:
-    """Weights, optimiser state, images and the captured step's pool."""
+    """Memory of weights, optimiser state, images and the captured step's pool."""
     with ready(setting, case):
         free_memory()
         return torch.cuda.memory_reserved() / MEGABYTE

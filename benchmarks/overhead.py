@@ -1,4 +1,4 @@
-"""Forward and backward of each surrogate alone, against classes, features, batch and slots."""
+"""Forward and backward pass of each surrogate alone, by classes, features, batch and slots."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from benchmarks.common import NOISE_STD, Row, Setting, Table, free_memory, milli
 
 Shape = tuple[int, int, int]
 SPLITS = ("num_slots", "num_clusters")
-"""Options that say into how many parts a surrogate divides a class."""
+"""Options for the number of parts of a class."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a surrogate is given."""
+    """The input of a surrogate."""
 
     shape: Shape = (8, 8, 8)
     classes: int = 10
@@ -81,7 +81,7 @@ def _rows(setting: Setting, name: str, loads: dict[int, Load]) -> list[Row]:
 
 
 def _measure(setting: Setting, name: str, load: Load) -> Row:
-    """Milliseconds; a load that does not fit says so and stops nothing else."""
+    """Milliseconds; a load that does not fit is reported and does not stop the others."""
     try:
         step, z, y = surrogate_step(setting, name, load)
         time = milliseconds(lambda: step(z, y), setting)
@@ -91,7 +91,7 @@ def _measure(setting: Setting, name: str, load: Load) -> Row:
 
 
 def surrogate_step(setting: Setting, name: str, load: Load) -> tuple[Step, Tensor, Tensor]:
-    """Both losses and their backward on made-up features, captured on a GPU; and the features and labels."""
+    """Both losses and their backward pass on synthetic features, captured on a GPU; and the features and labels."""
     device = setting.device
     torch.manual_seed(0)
     kind = SURROGATES[name]

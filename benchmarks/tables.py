@@ -18,18 +18,18 @@ def render(results: Json) -> str:
 
 
 def render_machine(results: Json) -> str:
-    """Where and with what it was measured."""
+    """Machine and versions of the measurement."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return f"{results['machine']}; {versions}."
 
 
 def render_goals(results: Json) -> str:
-    """What was asked for and what was reached."""
+    """Goals and measured values."""
     return _render_rows([goal.row(results) for goal in GOALS])
 
 
 def render_part(part: Json) -> str:
-    """The tables of one part with the command that made them, or its error."""
+    """The tables of one part with their command, or its error."""
     if "error" in part:
         return f"failed: {part['error'].strip().splitlines()[-1]}"
     texts = [f"`{part['command']}`", *(_render_table(table) for table in part["tables"])]

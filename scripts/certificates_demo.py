@@ -16,11 +16,11 @@ from attncem.records.audit import AuditResult
 
 CONFIGS = ("demo-none", "demo-kmeans", "demo")
 KEYS = ("value", "limit", "unit", "kind", "direction", "vacuous", "by", "assumptions")
-"""What is kept of a bound."""
+"""The fields of a bound that the file keeps."""
 
 
 def main() -> None:
-    """Train, certify, write down."""
+    """Train, certify and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     out = parser.parse_args().out

@@ -1,8 +1,8 @@
-"""Draw what every front end leaves of four pictures: docs/front-ends.png.
+"""Draw the output of every front end for four pictures: docs/front-ends.png.
 
     python scripts/draw_front_ends.py docs/front-ends.png
 
-Two photographs that scikit-image brings along, at 64 px, and two of the embedded images.
+Two photographs from scikit-image, at 64 px, and two of the embedded images.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "local_contrast": {},
     "block_dct": {"n": 3},
 }
-"""What is drawn of each, where it differs from the defaults."""
+"""Options of each front end that differ from the defaults."""
 
 
 def pictures() -> list[NDArray[np.uint8]]:
@@ -42,7 +42,7 @@ def pictures() -> list[NDArray[np.uint8]]:
 
 
 def seen(picture: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
-    """A picture behind a front end, as `explain` shows it."""
+    """A picture after a front end, as `explain` shows it."""
     x = torch.tensor(picture.transpose(2, 0, 1)).unsqueeze(0) / 255
     channels = x.shape[1]
     shape = (channels, x.shape[2], x.shape[3])
@@ -61,7 +61,7 @@ def title(name: str) -> str:
 
 
 def main(out: str) -> None:
-    """One row a picture, one column a front end."""
+    """One row per picture, one column per front end."""
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

@@ -19,11 +19,11 @@ from attncem.records.ledger import Ledger
 from attncem.records.study.runs import JudgedRun, load_run
 
 ROWS = {"demo-none": "no defence", "demo-kmeans": "baseline (CEM)", "demo-gated": "front end +\ngated attention"}
-"""What is drawn, from the least to the most protected."""
+"""The rows of the figure, from the least to the most protected."""
 
 
 def pictures(run: JudgedRun) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """The originals that every run shows, each with what the strongest attack makes of it."""
+    """The originals that every run shows, each with the strongest attack's reconstruction."""
     (audit,) = run.results
     ledger = Ledger.open(Path(audit.folder))
     shown = [item for item in audit.strongest_attack.pictures if item.role == "fixed"]
@@ -35,7 +35,7 @@ def _read(ledger: Ledger, name: str) -> NDArray[np.uint8]:
 
 
 def main(demo: str, out: str) -> None:
-    """One row a model, the originals first."""
+    """One row per model, the originals first."""
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

@@ -33,7 +33,7 @@ def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def main(folder: Path) -> None:
-    """Read, choose, write, and print the file's size and hash."""
+    """Read, select, write, and print the file's size and hash."""
     arrays: dict[str, np.ndarray] = {}
     for part, prefix, count in (("train", "train", 500), ("test", "t10k", 100)):
         images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")

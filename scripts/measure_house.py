@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure the house: entries at the top, lines, sizes of files and functions, cycles, upward imports, public names.
+"""Measure the package: top-level entries, lines, sizes of files and functions, cycles, upward imports, public names.
 
     python scripts/measure_house.py [CHECKOUT ...] [--tests]
 
-One column for each checkout, so that two states can be compared. ``--tests`` also times `dev.py test` and
-`dev.py test --slow` there: on an idle machine only, and after `dev.py check` has made the environment.
+One column per checkout, to compare two states. ``--tests`` also times `dev.py test` and `dev.py test --slow` there:
+only on an idle machine, and after `dev.py check` has made the environment.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def total_of(folder: Path) -> int:
 
 
 def lines_by_room(lines: Mapping[Path, int], package: Path) -> dict[str, str]:
-    """Lines of every folder at the top, the largest first; modules at the top count together."""
+    """Lines of every top-level folder, the largest first; top-level modules count together."""
     rooms: Counter[str] = Counter()
     for file, count in lines.items():
         parts = file.relative_to(package).parts
@@ -84,7 +84,7 @@ def sizes_of_functions(tree: ast.Module) -> Iterator[int]:
 
 
 def imports_of(tree: ast.Module, package: Path) -> set[str]:
-    """The package's modules that a module imports, anywhere in it, for types too."""
+    """The package's modules that a module imports anywhere, including imports for types."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -96,7 +96,7 @@ def imports_of(tree: ast.Module, package: Path) -> set[str]:
 
 
 def _module(name: str, package: Path) -> str:
-    """The longest beginning of a dotted name that is a module."""
+    """The longest prefix of a dotted name that is a module."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         path = package.joinpath(*parts[:end])
@@ -106,7 +106,7 @@ def _module(name: str, package: Path) -> str:
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """Groups of modules that reach each other; lazy and type-only imports count."""
+    """Groups of modules that import each other in a cycle; lazy and type-only imports count."""
     reach = {name: _reachable(name, graph) for name in graph}
     groups: list[set[str]] = []
     for name in graph:
@@ -145,7 +145,7 @@ def public_names(tree: ast.Module) -> list[str]:
 
 
 def timed(checkout: Path, *words: str) -> str:
-    """Seconds of a command of dev.py, and its exit code where that is not 0."""
+    """Seconds of a command of dev.py, and its exit code if it is not 0."""
     started = time.monotonic()
     done = subprocess.run([sys.executable, "dev.py", *words], cwd=checkout, capture_output=True, check=False)
     failed = f" (exit {done.returncode})" if done.returncode else ""

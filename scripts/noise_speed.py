@@ -24,14 +24,14 @@ LAWS: tuple[noise.Law, ...] = ("normal", "laplace", "uniform")
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Seconds of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def ratio(law: noise.Law) -> float:
-    """The median over rounds of our time over torch's, each pair measured one after the other."""
+    """The median over rounds of our time divided by torch's, each pair measured in succession."""
     numbers, generator, secret = torch.empty(COUNT), torch.Generator().manual_seed(0), noise.fresh_secret()
     pairs = [
         (seconds(lambda: noise.draw(secret, law, COUNT)), seconds(lambda: FILLS[law](numbers, generator)))
@@ -41,7 +41,7 @@ def ratio(law: noise.Law) -> float:
 
 
 def measure() -> dict[str, Any]:
-    """Every law's ratio."""
+    """The ratio of every distribution."""
     torch.set_num_threads(1)
     return {
         "command": "python scripts/noise_speed.py results/noise_speed.json",

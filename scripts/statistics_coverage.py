@@ -3,7 +3,7 @@
     python scripts/statistics_coverage.py results/statistics_coverage.json
     python scripts/statistics_coverage.py --page docs/statistics.md results/statistics_coverage.json
 
-About a minute on one CPU core. With --page nothing is simulated: the tables of the page are written from the file.
+About a minute on one CPU core. With --page it simulates nothing and writes the tables of the page from the file.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ COMMAND = "python scripts/statistics_coverage.py results/statistics_coverage.jso
 TRIALS = 10_000
 SEEDS = (3, 6)
 FAMILY, PLANTED = 20, 2
-"""Comparisons in a family, and how many of them have a difference."""
+"""Number of comparisons in a family, and of those with a true difference."""
 FAMILIES = 1000
 ARMS = {"private": (0.0, 4.0), "between": (2.0, 2.0), "accurate": (4.0, 0.0), "beaten": (1.9, 1.9)}
-"""True points of the fronts, in standard deviations of the seeds; all but the last, just beaten, are on the front."""
+"""True points of the fronts, in standard deviations of the seeds; only the last, just beaten, is not on the front."""
 DIFFERENCES = (0.0, 1.0, 2.0, 3.0)
-"""What is planted, in standard deviations of the seeds."""
+"""True differences, in standard deviations of the seeds."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -51,7 +51,7 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
 
 
 def skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
-    """Exponential, moved to mean 0; standard deviation 1, skewness 2."""
+    """Exponential, shifted to mean 0; standard deviation 1, skewness 2."""
     return rng.exponential(size=shape) - 1.0
 
 
@@ -59,20 +59,20 @@ DATA = {"normal": normal, "skewed": skewed}
 
 
 def student(values: Values) -> Interval:
-    """Over the seeds of one arm."""
+    """Student's interval over the seeds of one arm."""
     found = seed_summary(values)
     assert found.low is not None and found.high is not None
     return found.low, found.high
 
 
 def bootstrap(values: Values) -> Interval:
-    """What is right over images, put to seeds for contrast."""
+    """The interval for images, applied to seeds for contrast."""
     found = bootstrap_mean(values)
     return found.low, found.high
 
 
 def welch(values: Values) -> Interval:
-    """Of the difference of two arms with so many seeds each."""
+    """Welch's interval of the difference of two arms with equal numbers of seeds."""
     found = welch_interval(*np.split(values, 2))
     assert found is not None
     return found
@@ -83,11 +83,11 @@ INTERVALS: dict[str, tuple[Callable[[Values], Interval], int]] = {
     "bootstrap": (bootstrap, 1),
     "welch": (welch, 2),
 }
-"""Intervals, and how many arms each is about."""
+"""Intervals, each with the number of its arms."""
 
 
 def coverage(rng: np.random.Generator, data: str, seeds: int, name: str) -> dict[str, Any]:
-    """How often a 95 % interval holds the true mean, 0, or the true difference, 0."""
+    """How often a 95 % interval contains the true mean, 0, or the true difference, 0."""
     interval, arms = INTERVALS[name]
     found = [interval(values) for values in DATA[data](rng, (TRIALS, arms * seeds))]
     held = sum(low <= 0 <= high for low, high in found) / TRIALS
@@ -96,14 +96,14 @@ def coverage(rng: np.random.Generator, data: str, seeds: int, name: str) -> dict
 
 
 def findings(rng: np.random.Generator, data: str, seeds: int, difference: float) -> dict[str, Any]:
-    """How often the test says which arm is higher; with difference 0 every such answer is false."""
+    """How often the test decides which arm is higher; with difference 0 every decision is false."""
     pairs = DATA[data](rng, (TRIALS, 2, seeds))
     told = [compare_arms(a + difference, b).verdict in ("a_higher", "b_higher") for a, b in pairs]
     return {"data": data, "seeds": seeds, "difference": difference, "found": round(sum(told) / TRIALS, 4)}
 
 
 def discoveries(rng: np.random.Generator) -> dict[str, Any]:
-    """Families of comparisons, few of them with a difference: what part of the answers is false, with `adjust`."""
+    """Share of false decisions, with and without `adjust`, in families of comparisons with few true differences."""
     false = {"plain": 0.0, "adjusted": 0.0}
     for values in normal(rng, (FAMILIES, FAMILY, 2, 6)):
         values[:PLANTED, 0] += DIFFERENCES[-1]
@@ -115,7 +115,7 @@ def discoveries(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def fronts(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
-    """Shares of decided standings and of wrong ones, by intervals and by resamples."""
+    """Shares of decided and of wrong standings, by intervals and by resamples."""
     told, wrong = dict.fromkeys(("intervals", "resamples"), 0), dict.fromkeys(("intervals", "resamples"), 0)
     for _ in range(FAMILIES):
         values = {name: np.add(point, normal(rng, (seeds, 2))) for name, point in ARMS.items()}
@@ -129,7 +129,7 @@ def fronts(rng: np.random.Generator, seeds: int) -> dict[str, Any]:
 
 
 def measure() -> dict[str, Any]:
-    """Everything, from one stream of random numbers."""
+    """All simulations, from one stream of random numbers."""
     rng = np.random.default_rng(0)
     return {
         "command": COMMAND,
@@ -160,7 +160,7 @@ TITLES = {
 
 
 def coverage_table(found: dict[str, Any]) -> str:
-    """Intervals down, data and seeds across."""
+    """Intervals as rows, data and seeds as columns."""
     cells = {(row["interval"], row["data"], row["seeds"]): row["coverage"] for row in found["coverage"]}
     columns = [(data, seeds) for data in DATA for seeds in SEEDS]
     lines = [_line(["95 % interval", *(f"{data}, {seeds} seeds" for data, seeds in columns)]), _rule(len(columns))]
@@ -170,7 +170,7 @@ def coverage_table(found: dict[str, Any]) -> str:
 
 
 def findings_table(found: dict[str, Any]) -> str:
-    """Seeds and data down, what was planted across."""
+    """Seeds and data as rows, true differences as columns."""
     cells = {(row["data"], row["seeds"], row["difference"]): row["found"] for row in found["findings"]}
     lines = [_line(["seeds", *(f"{size:g} sd apart" for size in DIFFERENCES)]), _rule(len(DIFFERENCES))]
     for data in DATA:
@@ -181,7 +181,7 @@ def findings_table(found: dict[str, Any]) -> str:
 
 
 def families_table(found: dict[str, Any]) -> str:
-    """The share of false answers."""
+    """The share of false decisions."""
     shares = found["families"]["false_share"]
     lines = [_line(["reported differences", "of these false"]), _rule(1)]
     titles = {"plain": "by p", "adjusted": "by p among all comparisons"}
@@ -189,7 +189,7 @@ def families_table(found: dict[str, Any]) -> str:
 
 
 def fronts_table(found: dict[str, Any]) -> str:
-    """Seeds down, ways across."""
+    """Seeds as rows, methods as columns."""
     columns = [(word, way) for way in ("intervals", "resamples") for word in ("told", "wrong")]
     titles = {"told": "decided", "wrong": "wrong"}
     lines = [_line(["seeds", *(f"{titles[word]}, by {way}" for word, way in columns)]), _rule(len(columns))]
@@ -221,7 +221,7 @@ def renewed(page: str, found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Simulate, or renew the page."""
+    """Simulate, or update the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="results file")
     parser.add_argument("--page", type=Path, help="page whose tables are written from the file")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the option tables of docs/surrogates.md, docs/front-ends.md and docs/campaigns.md from the schema.
 
-Each is between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate or a key of
+Each table is between `<!-- options: KEY.name=NAME -->` and `<!-- end -->`; a NAME alone is a surrogate or a key of
 ROOTS. A test compares the pages with the output of this script.
 """
 
@@ -33,7 +33,7 @@ def _table(name: str) -> str:
 
 
 def options_table(when: str, root: type[Options] = RunConfig) -> str:
-    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table; nested ones left out."""
+    """The options of one choice, e.g. ``surrogate.name=gated``, as a Markdown table, without nested options."""
     prefix = when.partition("=")[0].removesuffix("name")
     options = describe_options(root)
     rows = [option for option in options if option.when == when and "." not in option.key[len(prefix) :]]

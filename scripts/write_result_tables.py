@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Write the tables of docs/front-ends.md and docs/audit.md from the results of their campaigns.
 
-Each is between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with the output of this script.
+Each table is between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with the output of this
+script.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Columns = dict[str, Callable[[Setting], str]]
 
 
 def renewed(page: str) -> str:
-    """The page with its tables as the files have them."""
+    """The page with its tables from the result files."""
     return TABLE.sub(lambda place: f"{place[1]}{TABLES[place[2]]()}{place[3]}", page)
 
 
@@ -41,13 +42,13 @@ def renewed(page: str) -> str:
 
 
 def chosen(arms: Iterable[Setting]) -> dict[str, str]:
-    """The arm that is chosen at every level, the first arm being the undefended one."""
+    """The chosen arm of every level; the first arm is the undefended one."""
     undefended, *others = (Candidate(arm.name, arm.accuracy, arm.error) for arm in arms)
     return {level: one.name for level, one in choose(others, undefended.accuracy).items()}
 
 
 def selection_table() -> str:
-    """Every setting that was tried, the undefended first, then from the most accurate; what was chosen is named."""
+    """Every setting tried, the undefended first, then the others by falling accuracy; the chosen ones are named."""
     arms = SOURCE.arms("front-ends-selection")
     names = {arm: f"`recommended-{level}`" for level, arm in chosen(arms).items() if level in RECOMMENDED}
     columns: Columns = {
@@ -61,7 +62,7 @@ def selection_table() -> str:
 
 
 def evidence_table() -> str:
-    """The arms, each a mean over its seeds ± their standard deviation; first what a blind guess scores."""
+    """The arms, each a mean over its seeds ± their standard deviation; the score of a blind guess comes first."""
     arms = SOURCE.arms("front-ends-cifar10")
     columns: Columns = {**SETTING, **means(SHOWN), "MSE of ridge": partial(mean, "mse", row="ridge")}
     first = replace(arms[0], cells=arms[0].cells[:1])
@@ -70,14 +71,14 @@ def evidence_table() -> str:
 
 
 def mean(measure: str, arm: Setting, row: str = "") -> str:
-    """Of an arm over its seeds, ± their standard deviation."""
+    """Mean of an arm over its seeds ± their standard deviation."""
     scale, digits = (100, 1) if measure == ACCURACY else (1, METRICS[measure].decimals)
     summary = seed_summary([scale * value for value in arm.values(measure, row=row)])
     return f"{summary.mean:.{digits}f}" + ("" if summary.sd is None else f" ± {summary.sd:.{digits}f}")
 
 
 def means(measures: Iterable[str]) -> Columns:
-    """The columns of the accuracy and of these measures."""
+    """The columns for the accuracy and these measures."""
     titles = {ACCURACY: "accuracy %", **{name: text(f"measure.{name}") for name in measures}}
     return {title: partial(mean, name) for name, title in titles.items()}
 
@@ -106,7 +107,7 @@ def ladder_table() -> str:
 
 
 def ladder_summary() -> str:
-    """Distance of the baseline's row to the strongest, gain of repeated releases, time of the suite."""
+    """Distance of the baseline's row from the strongest, gain of repeated releases, time of the suite."""
     arms = SOURCE.arms("ladder-cifar10")
     strongest = _strongest(arms)
     lines: Columns = {
@@ -135,7 +136,7 @@ def _seconds(arm: Setting) -> dict[str, float]:
 
 
 def _strongest(arms: list[Setting]) -> dict[str, str]:
-    """By arm the strongest row of all audits with one release per image."""
+    """The strongest row of all audits with one release per image, by arm."""
     asked = SOURCE.table("ladder-cifar10")
     often = {
         row for audit in (asked.audits if asked else ()) for row, options in audit.rows.items() if "releases" in options

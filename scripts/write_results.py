@@ -49,7 +49,7 @@ MODULES = (beyond, claim, front, headlines, others, pareto, words)
 
 
 def template() -> Template:
-    """The page's template, with everything that it calls."""
+    """The page's template, with all functions that it calls."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "evidence"),
         undefined=StrictUndefined,
@@ -90,13 +90,13 @@ def anchor(heading: str) -> str:
 
 
 def renewed(readme: str, language: str, source: Source) -> str:
-    """A README with its headline from the results; one without a place for it is not changed."""
+    """A README with its headline from the results; one without a place for it does not change."""
     text = headlines.headline(source, HEADLINES, language, to_results="results", to_page="docs/results.md")
     return HEADLINE.sub(lambda _: text, readme)
 
 
 def main(arguments: list[str]) -> None:
-    """Write everything, or print what the selections choose."""
+    """Write everything, or print the choices of the selections."""
     source = Source(ROOT / "results")
     if arguments == ["--choose"]:
         parts = {CLAIM.campaign: others.chosen(source)}

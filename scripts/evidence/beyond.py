@@ -1,4 +1,4 @@
-"""What may come after the claim: every setting tried, compared with the baseline."""
+"""Candidates beyond the claim: every setting tried, compared with the baseline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Beside:
 
     @property
     def gain(self) -> float:
-        """The ratio over both measures, as in the rule of choosing."""
+        """The ratio over both measures, as in the selection rule."""
         return error_of(self.times)
 
 
@@ -38,7 +38,7 @@ def _arms(source: Source) -> list[Setting]:
 
 
 def beside_baseline(source: Source) -> list[Beside]:
-    """Every setting tried, and those chosen as b and c, at an accuracy the baseline has; largest gain first.
+    """Every setting tried, and those chosen as b and c, at an accuracy that the baseline reaches; largest gain first.
 
     Settings with a collapsed run are left out.
     """

@@ -30,7 +30,7 @@ CURVES = (
 FARTHEST = 2.0
 """Largest correction, as a multiple of the largest accuracy change that λ caused in one setting."""
 PAIRS = (("c", "a"), ("b", "a"), ("c", "b"), ("d", "a"), ("d", "c"))
-"""b over a: effect of the front end; c over b: of attention; d over c: of the thin client."""
+"""b over a: effect of the front end; c over b: effect of attention; d over c: effect of the thin client."""
 SHARES = {"the front end": ("b", "a"), "attention": ("c", "b"), "the thin client": ("d", "c")}
 Effects = dict[tuple[str, str], dict[str, PairEffect]]
 """One part over another, in every measure."""
@@ -38,7 +38,7 @@ Effects = dict[tuple[str, str], dict[str, PairEffect]]
 
 @dataclass(frozen=True)
 class Claim:
-    """Which arms of a campaign play which part; ``further``: parts that another campaign's arms play."""
+    """The arms of a campaign by their part in the claim; ``further``: parts whose arms are in another campaign."""
 
     campaign: str
     parts: Mapping[str, str]
@@ -69,12 +69,12 @@ class Slope:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest accuracy of a setting at one of its weights."""
+        """The lowest and the highest accuracy of a setting over its weights."""
         measured = [arm.accuracy for curve in self.curves for arm in curve]
         return min(measured, default=math.inf), max(measured, default=-math.inf)
 
     def covers(self, accuracy: float) -> bool:
-        """Whether it was measured on both sides of an accuracy."""
+        """Whether the setting was measured on both sides of an accuracy."""
         return self.ends[0] <= accuracy <= self.ends[1]
 
     @cached_property
@@ -100,7 +100,7 @@ class ClaimResult:
 
     @cached_property
     def equal(self) -> dict[str, Setting]:
-        """The arms corrected to the mean accuracy of a, without those that are too far away to correct."""
+        """The arms corrected to the mean accuracy of a, without those too far away to correct."""
         at, along = self.arms["a"].accuracy, self.slope.lines
         near = {part: arm for part, arm in self.arms.items() if self.slope.corrects(arm.accuracy - at)}
         return {part: moved(arm, at, along) for part, arm in near.items()}
@@ -117,7 +117,7 @@ class ClaimResult:
 
     @property
     def strongest(self) -> Counter[str]:
-        """In how many runs each attack is the strongest."""
+        """The number of runs in which each attack is the strongest."""
         return Counter(str(audit.strongest) for arm in self.arms.values() for audit in arm.audits())
 
     @property
@@ -136,7 +136,7 @@ class ClaimResult:
         return over(self.equal)
 
     def judged(self, one: str, other: str) -> dict[str, PairEffect]:
-        """One part over another in every measure, at equal accuracy where that is known."""
+        """One part over another in every measure, at equal accuracy if that is known."""
         return self.measured[one, other] | self.corrected.get((one, other), {})
 
 
@@ -147,7 +147,7 @@ def over(arms: Mapping[str, Setting]) -> Effects:
 
 
 def find(source: Source, claim: Claim) -> ClaimResult | None:
-    """The claim from its files; None where they are missing or have nothing to compare with arm a."""
+    """The claim from its files; None if they are missing or have nothing to compare with arm a."""
     wanted = {part: (claim.campaign, name) for part, name in claim.parts.items()} | dict(claim.further)
     arms = {
         part: arm
@@ -178,7 +178,7 @@ def percent(slope: Slope, measure: str) -> str:
 
 
 def verdicts(result: ClaimResult) -> list[tuple[str, bool]]:
-    """Each goal of the claim, c over a, and whether it is reached. At a different, uncorrected accuracy none is."""
+    """Each goal of the claim, c over a, and whether it is reached; never at a different, uncorrected accuracy."""
     ratios = result.judged("c", "a")
     lines = [_times(ratios[name], least, better) for name, (least, better) in GOALS.items()]
     similar = ratios["ssim"]

@@ -44,14 +44,14 @@ def standings(arms: Sequence[Setting]) -> str:
 
 @dataclass(frozen=True)
 class Sides:
-    """Every surrogate at one accuracy: without a front end, and behind it."""
+    """Every surrogate at one accuracy: without a front end, and with it."""
 
     slope: Slope
     without: Mapping[str, Setting]
     behind: Mapping[str, Setting]
 
     def times(self, measure: str) -> list[float]:
-        """Ratio of each surrogate's error behind the front end to that without one."""
+        """Ratio of each surrogate's error with the front end to that without one."""
         return [self.behind[name].mean(measure) / self.without[name].mean(measure) for name in self.without]
 
     def range(self, measure: str) -> str:
@@ -64,7 +64,7 @@ class Sides:
         return f"{number('mse', min(errors))} to {number('mse', max(errors))}"
 
     def table(self) -> str:
-        """Every surrogate without and behind the front end."""
+        """Every surrogate without and with the front end."""
         measures = [title(name) for name in SHOWN]
         head = ["surrogate", *measures, *(f"{name}, front end" for name in measures), "times MSE", "times structure"]
         lines = [
@@ -77,7 +77,7 @@ class Sides:
 
 
 def sides(source: Source) -> Sides | None:
-    """The surrogates with a value at that accuracy on both sides; None if there are none."""
+    """The surrogates with a value at that accuracy, both without and with a front end; None if there are none."""
     arms = source.arms(CAMPAIGN)
     if not arms:
         return None
@@ -110,7 +110,7 @@ def figure(source: Source) -> bytes | None:
 
 
 def _draw(axes: Any, ink: Ink, arms: Sequence[Setting]) -> None:
-    """A line per surrogate through its weights, filled points behind a front end, and the front of the means."""
+    """A line per surrogate through its weights, filled points with a front end, and the front of the means."""
     surrogates = list(dict.fromkeys(arm.name.removeprefix(BEHIND) for arm in arms))
     best = undominated(Candidate(arm.label, arm.accuracy, arm.mean("mse")) for arm in arms)
     xs, ys = [100 * one.accuracy for one in best], [one.error for one in best]

@@ -118,7 +118,7 @@ class Row:
 
     @property
     def effects(self) -> dict[str, PairEffect]:
-        """Every measure, at equal accuracy where that is known and not extrapolated."""
+        """Every measure, at equal accuracy if that is known and not extrapolated."""
         pair = self.part, self.other
         return self.claim.measured[pair] if self.as_measured else self.claim.judged(*pair)
 
@@ -130,7 +130,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The answer of the tests on MSE and structure error; of too few seeds, which way their intervals point."""
+        """The result of the tests on MSE and structure error; with too few seeds, the direction of their intervals."""
         effects = [self.effects[name] for name in ("mse", "structure")]
         answers = {effect.answer for effect in effects}
         if "too_few_seeds" not in answers:
@@ -143,7 +143,7 @@ class Row:
 
 
 def headline(source: Source, claims: Claims, language: str, *, to_results: str, to_page: str | None) -> str:
-    """Two sentences, the table, what its numbers mean and which files they are from."""
+    """Two sentences, the table, the meaning of its numbers and their source files."""
     texts, rows = TEXTS[language], _rows(source, claims)
     gap = "" if language == "zh" else " "
     parts = [gap.join(filter(None, (_on_cifar(source, claims.claim, language), _elsewhere(rows, language))))]
@@ -171,7 +171,7 @@ def _rows(source: Source, claims: Claims) -> list[Row]:
 
 
 def _all_seeds(claim: ClaimResult) -> bool:
-    """Whether no run is missing of the arms that have one, arm b among them."""
+    """Whether arm b has runs, and no run of the measured arms is missing."""
     names = tuple(arm.name for arm in claim.arms.values())
     return "b" in claim.arms and not any(cell.startswith(names) for cell in claim.table.unfinished or ())
 
@@ -188,7 +188,7 @@ def _on_cifar(source: Source, claims: Claim, language: str) -> str:
 
 
 def _elsewhere(rows: list[Row], language: str) -> str:
-    """The sentence about Tiny-ImageNet, where attention was measured there."""
+    """The sentence about Tiny-ImageNet, if attention was measured there."""
     verdict = next((row.verdict for row in rows if (row.key, row.part) == ("claim-tiny-imagenet", "c")), None)
     directions = {"more_private": "better", "less_private": "worse", "no_difference_shown": "open"}
     return TEXTS[language][f"elsewhere_{directions.get(verdict, verdict)}"] if verdict else ""
@@ -205,7 +205,7 @@ def _cells(row: Row, language: str) -> list[str]:
 
 
 def _notes(rows: list[Row], language: str, to_results: str) -> str:
-    """What the numbers mean, and the files behind them by suite."""
+    """The meaning of the numbers, and their source files by suite."""
     files: dict[str, list[str]] = {}
     for campaign, claim in {row.claim.arms[row.part].campaign: row.claim for row in rows}.items():
         link = f"[{stem(campaign)}]({to_results}/{stem(campaign)}.json){_doubt(claim, campaign, language)}"
@@ -215,14 +215,14 @@ def _notes(rows: list[Row], language: str, to_results: str) -> str:
 
 
 def _doubt(claim: ClaimResult, campaign: str, language: str) -> str:
-    """In how many runs of a campaign the audit calls the strongest attack unreliable; empty where in none."""
+    """The number of runs of a campaign in which the audit calls the strongest attack unreliable; empty if none."""
     arms = [arm for arm in claim.arms.values() if arm.campaign == campaign]
     doubtful, runs = sum(arm.unreliable() for arm in arms), sum(len(arm.seeds) for arm in arms)
     return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
 
 
 def _suite(claim: ClaimResult, language: str) -> str:
-    """The suite of a claim's audits, and how many of its rows the campaign leaves out."""
+    """The suite of a claim's audits, and the number of its rows that the campaign leaves out."""
     audit = load_campaign(claim.claim.campaign).audits[0]
     count = len(load_suite(audit.suite).suite.rows) - len(audit.rows())
     omitted = TEXTS[language]["omitted"].format(count=count) if count else ""

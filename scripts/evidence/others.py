@@ -34,15 +34,15 @@ PUBLISHED = (
     ),
     ("source document 002", "CIFAR-10, CEM-main, λ = 16, 240 epochs (collapsed)", "24.45 %", "0.0436"),
 )
-"""Published figures of others: source, setting, accuracy, MSE."""
+"""Published figures of other work: source, setting, accuracy, MSE."""
 
 
-# how the arms were chosen
+# selection of the arms
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A campaign from which λ is chosen; its arm ``reference`` at `WEIGHT` is arm a of the claim."""
+    """A campaign for the choice of λ; its arm ``reference`` at `WEIGHT` is arm a of the claim."""
 
     campaign: str
     reference: str
@@ -70,7 +70,7 @@ def reference_accuracy(source: Source, selection: Selection = SELECTION) -> floa
 def choices(source: Source, selection: Selection = SELECTION, campaign: str = "") -> list[Choice]:
     """Every setting of a selection, or of another campaign, at the accuracy of its arm a.
 
-    Empty if that is not measured yet; settings of which every run collapsed are left out.
+    Empty if that is not measured yet; settings whose runs all collapsed are left out.
     """
     at = reference_accuracy(source, selection)
     if at is None:
@@ -84,7 +84,7 @@ def choices(source: Source, selection: Selection = SELECTION, campaign: str = ""
 
 
 def tried(arm: Setting) -> list[Tried]:
-    """Every run of an arm that did not collapse, in the form that the rule of choosing takes."""
+    """Every run of an arm that did not collapse, as input of the selection rule."""
     seeds = zip(arm.cells, *(arm.values(name) for name in (ACCURACY, "mse", "structure")), strict=True)
     return [
         Tried(arm.weight, accuracy, error_of({"mse": mse, "structure": structure}))
@@ -94,11 +94,11 @@ def tried(arm: Setting) -> list[Tried]:
 
 
 def chosen(source: Source) -> dict[str, Choice]:
-    """Parts b, c and d of the claim by the rule, as far as they are measured.
+    """Parts b, c and d of the claim by the selection rule, as far as they are measured.
 
-    c is the attention surrogate and front end with the largest error at the accuracy of a, among those that reach
-    this accuracy at a weight within the range tried. b is kmeans behind the same front end; d is c's front end and
-    surrogate with the thin client.
+    c is the attention surrogate and front end with the largest error at the accuracy of a, among those that reach this
+    accuracy at a weight within the range tried. b is kmeans with the same front end; d is c's front end and surrogate
+    with the thin client.
     """
     matched = choices(source)
     attention = [one for one in matched if one.config.surrogate.name in ATTENTION]
@@ -163,7 +163,7 @@ def over_base(base: Setting, others: Sequence[Setting]) -> list[tuple[Setting, d
 
 
 def farthest(base: Setting, others: Sequence[Setting]) -> float:
-    """The largest difference of an accuracy to that of the reference arm."""
+    """The largest difference between an accuracy and that of the reference arm."""
     return max(abs(arm.accuracy - base.accuracy) for arm in others)
 
 

@@ -44,21 +44,21 @@ def _draw(axes: Any, ink: Ink, result: ClaimResult) -> None:
 
 
 def _arm(axes: Any, arm: Setting, name: str, color: str, marker: str) -> None:
-    """Its seeds as small points, and their mean with its 95 % intervals."""
+    """The arm's seeds as small points, and their mean with its 95 % intervals."""
     seeds(axes, arm, color, marker)
     x, y = seed_summary([100 * value for value in arm.values(ACCURACY)]), seed_summary(arm.values("mse"))
     spread = {key: None if one.low is None else one.mean - one.low for key, one in (("xerr", x), ("yerr", y))}
     axes.errorbar([x.mean], [y.mean], color=color, marker=marker, linestyle="", markersize=6, label=name, **spread)
 
 
-# what all figures share
+# parts of all figures
 
 
 def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:
-    """The figure that `draw` puts on its axes, with axis labels and legend."""
+    """A figure with the content from `draw`, axis labels and legend."""
 
     def whole(axes: Any, ink: Ink) -> str:
-        axes.figure.set_facecolor("white")  # a page may be dark
+        axes.figure.set_facecolor("white")  # the page may have a dark background
         draw(axes, ink)
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_xlabel("accuracy %")

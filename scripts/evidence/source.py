@@ -1,4 +1,4 @@
-"""Committed results by the campaign that made them, and the configuration behind every arm."""
+"""Committed results by campaign, and the configuration behind every arm."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Setting(Arm[CellAudit]):
 
     @property
     def error(self) -> float:
-        """The mean error that the rule of choosing compares."""
+        """The mean error that the selection rule compares."""
         return error_of({name: self.mean(name) for name in ("mse", "structure")})
 
     @property
@@ -49,7 +49,7 @@ class Setting(Arm[CellAudit]):
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of result files; a campaign's is NAME.json with underscores."""
+    """A folder of result files; the file of a campaign is NAME.json with underscores."""
 
     folder: Path
 
@@ -64,9 +64,9 @@ class Source:
         return settings(table, balanced=balanced) if table else []
 
     def curves(self, campaign: str, like: RunConfig, *, balanced: bool = False) -> list[list[Setting]]:
-        """Every setting of a campaign with these data, network and channel that was measured at two weights or more.
+        """Every setting of a campaign with these data, network and channel that was measured at two or more weights.
 
-        Weights at which a run collapsed are left out.
+        Weights with a collapsed run are left out.
         """
         if not any(_place(config) == _place(like) for config in _configs(campaign).values()):
             return []
@@ -78,7 +78,7 @@ class Source:
 
 
 def settings(table: CampaignTable, *, balanced: bool = False) -> list[Setting]:
-    """The arms of a file of results; RunError where a run has no attack or no accuracy."""
+    """The arms of a result file; RunError if a run has no attack or no accuracy."""
     study = study_of_results(table, balanced=balanced)
     for cell in study.cells:
         for measure, needed in (("mse", "attack with a result"), (ACCURACY, "accuracy")):
@@ -108,12 +108,12 @@ def _cells(campaign: str) -> list[PlannedCell]:
 
 
 def _place(config: RunConfig) -> tuple[object, ...]:
-    """Data, network and channel: a slope holds for these."""
+    """Data, network and channel, for which one slope holds."""
     return config.data, config.model.name, config.channel
 
 
 def _but_for_the_weight(config: RunConfig) -> str:
-    """All options of a setting but the weight, as text."""
+    """All options of a setting except the weight, as text."""
     data = config.model_dump(mode="json", exclude={"name", "seed"})
     del data["training"]["penalty_weight"]
     return json.dumps(data, sort_keys=True)

@@ -39,7 +39,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, left: int = 1,
 
 
 def table_of(rows: Iterable[T], columns: Mapping[str, Callable[[T], str]], *, left: int = 1, last: int = 0) -> str:
-    """A table of columns: each has a title, and writes its cell of a row."""
+    """A table of columns: each has a title, and formats the cell of a row."""
     lines = [[write(row) for write in columns.values()] for row in rows]
     return table(list(columns), lines, left=left, last=last)
 
@@ -50,7 +50,7 @@ def number(measure: str, value: float) -> str:
 
 
 def over_images(measure: str, score: Ends | None) -> str:
-    """A measure of one run with its interval over images, where there is one."""
+    """A measure of one run with its interval over images, if there is one."""
     if score is None:
         return ""
     interval = f" ({number(measure, score.low)} to {number(measure, score.high)})" if score.low < score.high else ""
@@ -58,7 +58,7 @@ def over_images(measure: str, score: Ends | None) -> str:
 
 
 def spread(arm: Setting, measure: str, row: str = "") -> str:
-    """Mean ± standard deviation over seeds with Student's interval; of one seed the number alone."""
+    """Mean ± standard deviation over seeds with Student's interval; for one seed the number alone."""
     summary = seed_summary(arm.values(measure, row=row))
     if summary.sd is None or summary.low is None or summary.high is None:
         return number(measure, summary.mean)
@@ -80,7 +80,7 @@ def title(measure: str, *, balanced: bool = False) -> str:
 
 
 def ratio(effect: PairEffect | None) -> str:
-    """A ratio with its interval; a dash where it is not known."""
+    """A ratio with its interval; a dash if it is unknown."""
     if effect is None or effect.comparison.ratio is None:
         return "–"
     comparison = effect.comparison
@@ -90,7 +90,7 @@ def ratio(effect: PairEffect | None) -> str:
 
 
 def p_value(effect: PairEffect) -> str:
-    """The adjusted p; with too few seeds, the smallest p they could reach."""
+    """The adjusted p; with too few seeds, the smallest possible p."""
     comparison = effect.comparison
     if effect.answer == "too_few_seeds":
         return "–" if comparison.p is None else f"≥ {comparison.smallest_p:.2g}"
@@ -104,7 +104,7 @@ def front_end(config: RunConfig) -> str:
 
 
 def method(config: RunConfig) -> str:
-    """The surrogate, its variant where a source document defines it, and λ."""
+    """The surrogate, its variant if a source document defines it, and λ."""
     variant = getattr(config.surrogate, "variant", "ours")
     name = config.surrogate.name if variant == "ours" else f"{config.surrogate.name} {variant}"
     weight = config.training.penalty_weight
@@ -112,7 +112,7 @@ def method(config: RunConfig) -> str:
 
 
 def seeds_of(arms: Iterable[Setting]) -> str:
-    """How many seeds the arms have."""
+    """Number of seeds of the arms."""
     counts = sorted({len(arm.seeds) for arm in arms})
     if counts == [1]:
         return "one seed"
@@ -135,7 +135,7 @@ def files(arms: Iterable[Setting]) -> str:
 
 
 def missing_arms(results: CampaignTable) -> Counter[str]:
-    """How many runs of each arm have no result."""
+    """Number of runs of each arm without a result."""
     arms = arms_by_cell(results.campaign)
     return Counter(arms.get(cell, cell) for cell in results.unfinished)
 

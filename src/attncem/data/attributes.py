@@ -1,8 +1,8 @@
 """Further labels of images: attributes.csv in the folder of the data set. No torch.
 
 Its first line names the columns. Sets of image files have the column ``file``, a path relative to the set's folder; the
-others ``part`` (train or test) and ``index``, from 0. Every other column is an attribute with its values as text; an
-image without a line or with an empty cell has none.
+others have ``part`` (train or test) and ``index``, from 0. Every other column is an attribute with its values as text;
+an image without a line or with an empty cell has no value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Places = dict[tuple[str, ...], tuple[str, int]]
 """Part and position of an image, by its name in the table."""
 _PARTS = ("train", "test")
 MOST = 100
-"""Largest number of values of an attribute; a column with more is a number or a name."""
+"""Largest number of values of an attribute; a column with more holds numbers or names."""
 
 
 def attributes_file(options: DataOptions, file: str | None = None) -> Path:
@@ -52,9 +52,9 @@ def attributes_hash(options: DataOptions, file: str | None = None) -> str:
 def read_attributes(
     options: DataOptions, attribute: str, counts: tuple[int, int], file: str | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The attribute of each training and each test image, as the place of its value among all, sorted; -1: none.
+    """The attribute of each training and each test image, as the index of its value in sorted order; -1: none.
 
-    ``counts`` are how many of each there are; the order is that of the readers.
+    ``counts`` are the numbers of training and test images; the order is that of the readers.
     """
     path = attributes_file(options, file)
     keys = ("file",) if options.name in FOLDER_SETS else ("part", "index")
@@ -75,7 +75,7 @@ def read_attributes(
 
 
 def _rows(path: Path, keys: tuple[str, ...], attribute: str) -> Rows:
-    """The lines of the table, which has these columns and the attribute's."""
+    """The lines of the table, which must have these columns and the attribute's."""
     require_file(path)
     try:
         reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True)

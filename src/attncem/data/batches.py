@@ -73,7 +73,7 @@ class DeviceData:
         *,
         streamed: bool = False,
     ) -> DeviceData:
-        """The images and labels at `index`, copied to `device`, or the images to memory from which it can read."""
+        """The images and labels at `index`, copied to `device`, or the images to host memory that it can read."""
         chosen, targets = torch.from_numpy(images[index]), torch.from_numpy(labels[index]).to(device)
         if not streamed:
             return cls(chosen.to(device), targets)
@@ -92,7 +92,7 @@ class DeviceData:
 
     @property
     def in_parts(self) -> Images:
-        """The images alone, to ask for some of them at a time."""
+        """The images alone, for access in parts."""
         return Images(self.images, self.labels.device)
 
     def batches(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -105,14 +105,14 @@ class DeviceData:
             yield images, self.labels[index]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every image once, in index order, the last batch as short as it comes."""
+        """Every image once, in index order; the last batch may be shorter."""
         for start in range(0, len(self), batch_size):
             yield self.get(slice(start, start + batch_size))
 
     def epoch_order(self, batch_size: int, generator: torch.Generator, options: Batches) -> Tensor:
         """The indices of an epoch [steps, batch_size], drawn at once on the device; one row per call of `get`.
 
-        Both kinds have len // batch_size steps. The options describe the composition of a batch.
+        Both kinds of batch have len // batch_size steps. The options set the composition of a batch.
         """
         steps = len(self) // batch_size
         if isinstance(options, BalancedOptions):
@@ -132,7 +132,7 @@ def balanced_order(labels: Tensor, steps: int, batch_size: int, samples: int, ge
     order = order[labels[order].argsort(stable=True)]
     present, sizes = labels.unique(return_counts=True)
     drawn = _class_order(len(present), steps, batch_size // samples, generator).flatten()
-    # How often the class of each draw was drawn before: its place among its equals.
+    # Number of earlier draws of the same class: its rank among them.
     by_class = drawn.argsort(stable=True)
     times = drawn.bincount(minlength=len(present))
     before = torch.empty_like(drawn)
@@ -145,8 +145,8 @@ def balanced_order(labels: Tensor, steps: int, batch_size: int, samples: int, ge
 def _class_order(num_classes: int, steps: int, width: int, generator: torch.Generator) -> Tensor:
     """Classes [steps, width] of an epoch's batches, none twice in a row.
 
-    Rounds of all classes in a random order; where a round does not fill its last batch, classes of its first batch
-    come again, other ones in every round until all have.
+    Rounds of all classes in a random order; if a round does not fill its last batch, classes of its first batch repeat,
+    different ones in every round until all have repeated.
     """
     device = generator.device
     per_round = -(-num_classes // width)
@@ -161,7 +161,7 @@ def _class_order(num_classes: int, steps: int, width: int, generator: torch.Gene
 
 
 def _streamed(images: Tensor, order: Tensor, device: torch.device) -> Iterator[Tensor]:
-    """Rows of images on their way to the device: while it works on one, the next is gathered in pinned memory."""
+    """Rows of images on their way to the device: while it processes one, the next is gathered in pinned memory."""
     pinned = device.type == "cuda"
     shape = (order.shape[1], *images.shape[1:])
     buffers = [torch.empty(shape, dtype=images.dtype, pin_memory=pinned) for _ in range(2)]
@@ -169,7 +169,7 @@ def _streamed(images: Tensor, order: Tensor, device: torch.device) -> Iterator[T
     for number, index in enumerate(order):
         turn = number % len(buffers)
         if sent:
-            sent[turn].synchronize()  # the copy before last has left this buffer
+            sent[turn].synchronize()  # the copy before last no longer uses this buffer
         torch.index_select(images, 0, index, out=buffers[turn])
         batch = buffers[turn].to(device, non_blocking=True, copy=True)
         if sent:
@@ -188,7 +188,7 @@ def augment(x: Tensor, options: DataOptions, generator: torch.Generator) -> Tens
 
 
 def draw_moves(count: int, options: DataOptions, generator: torch.Generator) -> list[Tensor]:
-    """Uniform numbers in [-1, 1) for `move`: shifts along x and y, mirror and rotation; none if nothing is on."""
+    """Uniform numbers in [-1, 1) for `move`: shifts along x and y, mirror and rotation; empty if nothing is on."""
     if not (options.crop_padding or options.horizontal_flip or options.rotation_degrees):
         return []
 
@@ -201,9 +201,9 @@ def draw_moves(count: int, options: DataOptions, generator: torch.Generator) -> 
 
 
 def move(x: Tensor, moves: Sequence[Tensor], options: DataOptions) -> Tensor:
-    """Each image shifted, mirrored and rotated as drawn.
+    """Each image shifted, mirrored and rotated by the drawn numbers.
 
-    Pixels that come from outside are black; shifts are whole pixels, so without rotation nothing is blurred.
+    Pixels from outside the image are black; shifts are whole pixels, so without rotation nothing is blurred.
     """
     if not moves:
         return x

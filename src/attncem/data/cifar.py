@@ -1,4 +1,4 @@
-"""Readers of the CIFAR family: pickled batches, through an unpickler that can build nothing but data. No torch."""
+"""Readers of the CIFAR family: pickled batches, through an unpickler that can build only data. No torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30
 """Largest size of a file; train of CIFAR-100 has 155 million bytes."""
 MOST_STEPS = 10**7
-"""Largest number of pickle steps; about 200,000 are usual."""
+"""Largest number of pickle operations; about 200,000 are usual."""
 MOST_TUPLES = 1000
 """Largest number of tuples in a pickle; about ten are usual."""
 PLAIN = frozenset(
@@ -27,12 +27,12 @@ PLAIN = frozenset(
     SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 GLOBAL
     STACK_GLOBAL REDUCE""".split()  # noqa: SIM905  (a line each would be longer than its use)
 )
-"""Steps that produce text, a number or a stand-in below; a pickle may reuse these."""
+"""Operations that produce text, a number or a stand-in below; a pickle may reuse these."""
 KEEPING, ASKING = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
 
 
 def read_cifar10(folder: Path, spec: DatasetSpec) -> Arrays:
-    """The folder cifar-10-batches-py: five training batches and one of tests."""
+    """The folder cifar-10-batches-py: five training batches and one test batch."""
     count = _check_meta(folder / "batches.meta", "label_names", spec)
     batches = [_read_batch(folder / f"data_batch_{number}", "labels", spec, count) for number in range(1, 6)]
     train = tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -67,9 +67,9 @@ def load_data_pickle(path: Path) -> dict[str, Any]:
 
 
 def _check_steps(raw: bytes) -> None:
-    """Refuse a pickle that builds much out of little: without shared containers it is no larger than its file.
+    """Reject a pickle that builds much from few bytes: without shared containers it is no larger than its file.
 
-    A list that holds another twice, forty times over, has 2^40 ends; to hash or print it takes for ever.
+    A list that holds another twice, nested forty times, has 2^40 leaves; hashing or printing it never ends.
     """
     plain, before, tuples = dict[int, bool](), "", 0
     for step, (opcode, argument, _) in enumerate(pickletools.genops(raw)):
@@ -92,13 +92,13 @@ class _Name:
 
 
 class _ByteType(_Name):
-    """Stands for the type of an array; only bytes are known, and what a file adds to it is ignored."""
+    """A stand-in for the type of an array; only bytes are supported, and a file's further state is ignored."""
 
     def __setstate__(self, state: object) -> None: ...
 
 
 class _ByteArray:
-    """Stands for an array of bytes, whose shape and content come as its state."""
+    """A stand-in for an array of bytes, whose shape and content come as its state."""
 
     __slots__ = ("value",)
     value: NDArray[np.uint8]
@@ -146,7 +146,7 @@ class _DataUnpickler(pickle.Unpickler):
     """Builds arrays, lists, dictionaries, strings, bytes and numbers; every other name is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A stand-in for an allowed name. The real objects are never reached."""
+        """A stand-in for an allowed name. The real objects are never loaded."""
         allowed = _ALLOWED.get((module, name))
         if allowed is None:
             raise DataError(f"is refused: it asks for {module}.{name}, and a data file may hold only arrays and text")
@@ -160,7 +160,7 @@ def _text(value: object) -> str:
 
 
 def _check_meta(path: Path, key: str, spec: DatasetSpec) -> int | None:
-    """Compare the class names, where the file is there; the number of images in each batch, if it says so."""
+    """Compare the class names, if the file exists, and the number of images in each batch, if the file gives it."""
     if not path.is_file():
         return None
     meta = load_data_pickle(path)

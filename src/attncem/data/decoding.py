@@ -1,4 +1,4 @@
-"""One decoder for all pictures, those of a data set and those of a user: regular files, limited, upright. No torch."""
+"""One decoder for the pictures of data sets and users: regular files, limited size, EXIF applied. No torch."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TURNS: dict[object, Image.Transpose] = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What brings a picture upright, by its EXIF orientation."""
+"""The operation that makes a picture upright, by its EXIF orientation."""
 SIDEWAYS = (5, 6, 7, 8)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An upright picture, whether it had to be turned for that, and whether it is the first of several frames."""
+    """An upright picture, whether EXIF orientation rotated it, and whether it is the first of several frames."""
 
     image: Image.Image
     turned: bool
@@ -52,7 +52,7 @@ class Head:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences Pillow's warnings, which are checked here. Use it around threads, not inside them."""
+    """Silences Pillow's warnings, because their causes are checked here. Use it around threads, not inside them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -60,13 +60,13 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def open_picture(path: Path) -> Iterator[Opened]:
-    """A decoded, upright picture; DataError names a file that is no picture. A special file is not opened."""
+    """A decoded, upright picture; DataError names a file that is not a picture. A special file is not opened."""
     with _reading(path), Image.open(path, formats=FORMATS) as image:
         _check_pixels(path, image.size)
         animated = bool(getattr(image, "is_animated", False))
         stored = _orientation(image)
         image.load()
-        turn = TURNS.get(_orientation(image))  # after decoding: Pillow brings a TIFF upright by itself
+        turn = TURNS.get(_orientation(image))  # after decoding: Pillow applies the orientation of a TIFF itself
         yield Opened(image if turn is None else image.transpose(turn), stored in TURNS, animated)
 
 
@@ -85,7 +85,7 @@ def as_pixels(image: Image.Image, shape: tuple[int, int, int]) -> NDArray[np.uin
 
 
 def require_file(path: Path) -> None:
-    """DataError unless it is a regular file: a pipe or a device is never opened, it could wait for ever."""
+    """DataError unless it is a regular file: a pipe or a device is never opened, because it could block forever."""
     if path.is_file():
         return
     what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
@@ -122,7 +122,7 @@ def _orientation(image: Image.Image) -> object:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    """The error for a file that is no whole image."""
+    """The error for a file that is not a complete image."""
     if path.stat().st_size == 0:
         return DataError(f"{path} is empty; get it again or remove it")
     reason = str(error).replace(f" {str(path)!r}", "")

@@ -27,10 +27,10 @@ TEST_FOLDERS = {"facescrub": ("validate",), "lfw_people": ("val",)}
 ANY_TEST_FOLDER = ("test", "val", "validation", "validate")
 IGNORED = ("Thumbs.db", "desktop.ini")
 SAMPLE = 4096
-"""Largest number of evenly spread training images that determine mean and standard deviation."""
+"""Largest number of training images, evenly spread, for mean and standard deviation."""
 CHUNK = 128
 TEST_EVERY = 5
-"""Of undivided classes every fifth file, by name, is a test image; of smaller ones the last."""
+"""Classes without parts: every fifth file by name is a test image, in smaller classes the last."""
 NAMED = 100
 """Largest number of bad files in one error; reading stops after that."""
 
@@ -44,7 +44,7 @@ class Listing:
     test: list[tuple[Path, int]]
 
 
-# which files
+# files
 
 
 def list_images(name: str, folder: Path) -> Listing:
@@ -70,7 +70,7 @@ def _list_classes(name: str, folder: Path) -> Listing:
 
 
 def _list_undivided(folder: Path) -> Listing:
-    """CLASS/IMAGE: of each class every fifth file by name is a test image, or the last where there are fewer."""
+    """CLASS/IMAGE: every fifth file of a class by name is a test image, or the last if there are fewer."""
     classes, train, test = _folders(folder), list[tuple[Path, int]](), list[tuple[Path, int]]()
     for label, place in enumerate(classes):
         files = _entries(place)
@@ -94,7 +94,7 @@ def _list_flat(folder: Path) -> Listing:
 
 
 def listing_notes(name: str, folder: Path) -> list[str]:
-    """What a person should know of the files before training: how they were divided, and classes with hardly any."""
+    """Notes for the user about the files before training: how they were divided, and very small classes."""
     listing = list_images(name, folder)
     notes = []
     if name == "image_folder" and lies_in_classes(folder):
@@ -115,12 +115,12 @@ def listing_notes(name: str, folder: Path) -> list[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, and how many there are."""
+    """The first names, and their total number."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _list_tiny(folder: Path) -> Listing:
-    """Tiny-ImageNet: wnids.txt gives the classes (200, or fewer for a subset) and their order."""
+    """Tiny-ImageNet: wnids.txt lists the classes (200, or fewer for a subset) in order."""
     ids = _lines(folder / "wnids.txt")
     number = {name: label for label, name in enumerate(ids)}
     if len(number) < len(ids):
@@ -151,7 +151,7 @@ def _tiny_test(folder: Path, number: dict[str, int]) -> list[tuple[Path, int]]:
 
 
 def _tiny_names(folder: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """The first word for each class in words.txt, if that file is there."""
+    """The first word for each class in words.txt, if that file exists."""
     words = folder / "words.txt"
     rows = (line.partition("\t") for line in _lines(words)) if words.is_file() else ()
     names = {number: text.split(",")[0].strip() for number, _, text in rows}
@@ -214,7 +214,7 @@ def _found_shape(paths: Sequence[Path]) -> tuple[int, int, int]:
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel on [0, 1] pixels; exact, from histograms."""
+    """Mean and standard deviation of each channel for pixels in [0, 1]; exact, from histograms."""
     values = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[1]):
@@ -228,7 +228,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 
 
 def read_folders(folder: Path, spec: DatasetSpec, *, resize: bool = False) -> Arrays:
-    """Every image of the set, decoded; `turned` counts images with an EXIF rotation."""
+    """Every image of the set, decoded; `turned` counts the images that EXIF orientation rotated."""
     listing, turned = list_images(spec.name, folder), 0
     arrays: Arrays = {}
     for part, files in (("train", listing.train), ("test", listing.test)):
@@ -253,7 +253,7 @@ def _size_of(path: Path) -> tuple[int, int]:
 
 
 def _decode_all(paths: Sequence[Path], shape: tuple[int, int, int], *, resize: bool) -> tuple[NDArray[np.uint8], int]:
-    """Images [N, C, H, W], and how many of them were turned."""
+    """Images [N, C, H, W], and how many of them were rotated."""
     out = np.empty((len(paths), *shape), np.uint8)
     place = {path: position for position, path in enumerate(paths)}
 
@@ -265,7 +265,7 @@ def _decode_all(paths: Sequence[Path], shape: tuple[int, int, int], *, resize: b
 
 
 def _each(paths: Sequence[Path], read: Callable[[Path], T]) -> list[T]:
-    """What `read` gives for every file, by a few threads: Pillow works outside Python's lock. Names every bad file."""
+    """The result of `read` for every file, with a few threads: Pillow releases Python's lock. Names every bad file."""
     problems: list[DataError] = []
 
     def read_some(start: int) -> list[T]:
@@ -298,7 +298,7 @@ def _joined(problems: Sequence[DataError]) -> DataError:
 
 
 def decode_image(path: Path, shape: tuple[int, int, int], *, resize: bool = False) -> NDArray[np.uint8]:
-    """One image [C, H, W], upright. Another size or colour in a grey set is an error that names the file."""
+    """One image [C, H, W], upright. Another size, or colour in a grey set, is an error that names the file."""
     with quiet():
         return _decode(path, shape, resize=resize)[0]
 

@@ -1,4 +1,4 @@
-"""Groups of the classes of known data sets: an attribute without a table. No torch."""
+"""Groups of the classes of built-in data sets: an attribute without a table. No torch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GROUPS: dict[str, Groups] = {
     "fashion_mnist": _FASHION,
     "fashion_mnist_mini": _FASHION,
 }
-"""Groups of classes by data set: for CIFAR-100 its superclasses (Krizhevsky 2009), for the others ours."""
+"""Groups of classes by data set: the superclasses of CIFAR-100 (Krizhevsky 2009); ours for the other sets."""
 
 
 def group_of_each(groups: Groups, classes: Sequence[str]) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ def read_idx(path: Path, inner: tuple[int, ...]) -> NDArray[np.uint8]:
         expected = count * int(np.prod(inner, dtype=np.int64))
         if not 0 < expected <= MOST_BYTES:
             raise DataError(f"{path} is damaged: its header says {expected} bytes of data; get it again")
-        raw = stream.read(expected + 1)  # no more than the head says, however much is packed in it
+        raw = stream.read(expected + 1)  # read no more than the header declares, even if more is compressed
     if len(raw) != expected:
         got = f"{len(raw)} bytes" if len(raw) < expected else "more"
         raise DataError(f"{path} is damaged: {got} of data, its header says {expected}; get it again")
@@ -60,7 +60,7 @@ def read_idx(path: Path, inner: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def _check_head(path: Path, head: bytes, inner: tuple[int, ...]) -> int:
-    """The number of items that the head of an idx file gives."""
+    """The number of items in the header of an idx file."""
     if len(head) < 8 + 4 * len(inner) or head[:4] != bytes([0, 0, 8, 1 + len(inner)]):
         raise DataError(f"{path} is not an idx file of bytes in {1 + len(inner)} dimensions; get it again")
     count, *sizes = struct.unpack(f">{1 + len(inner)}I", head[4:])

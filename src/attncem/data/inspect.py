@@ -15,12 +15,12 @@ from attncem.data.specs import DATASETS
 NOTHING = "-"
 MIXED = "mixed"
 MIXED_SIZE = 32
-"""Pixels to which pictures of several sizes are scaled while they are checked."""
+"""Size in pixels to which pictures of several sizes are scaled for the check."""
 
 
 @dataclass(frozen=True)
 class DatasetState:
-    """One line of `attncem data`; `ok` is false only for a set that is there and damaged."""
+    """One line of `attncem data`; `ok` is false only for a set that exists and is damaged."""
 
     name: str
     shape: str
@@ -57,7 +57,7 @@ def _inspect(name: str, root: str | None, *, verify: bool) -> DatasetState:
 
 
 def _looked_in(name: str, root: str | None) -> list[Path]:
-    """The places; a given folder counts as the set's own only if its name says so, or for image_folder."""
+    """The places to search; a user's folder counts as the set's only if its name matches, or for image_folder."""
     looked = places(name, root)
     if root is None or name == "image_folder":
         return looked
@@ -66,7 +66,7 @@ def _looked_in(name: str, root: str | None) -> list[Path]:
 
 
 def _read(name: str, root: str | None) -> DatasetState:
-    """Read a set and compare it; one of pictures with several sizes is read scaled, for its other facts."""
+    """Read a set and compare it; pictures of several sizes are scaled, to check the other facts."""
     mixed, notes = "", list[str]()
     try:
         if name in FOLDER_SETS and root is not None:
@@ -82,7 +82,7 @@ def _read(name: str, root: str | None) -> DatasetState:
 
 
 def _mixed_sizes(name: str, folder: Path) -> str:
-    """Decode every file; a note where their sizes differ from one another, or from the set's usual one."""
+    """Decode every file; a note if their sizes differ from one another, or from the set's usual size."""
     smallest, largest = check_files(name, folder)
     usual = DATASETS[name].shape
     if smallest == largest and usual in ((0, 0, 0), (usual[0], *smallest[::-1])):
@@ -99,7 +99,7 @@ def _state(name: str, state: str, note: str, *, ok: bool = True) -> DatasetState
 
 
 def _verdict(raw: RawData, root: str | None) -> str:
-    """Where a set that was read lies and what it was compared with; DataError when it is not the published one."""
+    """The location of a set and the reference it matches; DataError if it differs from the published set."""
     name, source = raw.spec.name, SOURCES[raw.spec.name]
     where = root or "embedded in the package"
     counts = (len(raw.train_labels), len(raw.test_labels))

@@ -13,12 +13,12 @@ from attncem.base.types import DataError
 from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
-"""Modes of grey pictures with 16 bits; `I` may also contain larger numbers, which are refused."""
+"""Modes of grey pictures with 16 bits; `I` may also contain larger numbers, which are rejected."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Pixels uint8 [C, H, W], the conversions of the file's pixels, and its size in bytes."""
+    """Pixels uint8 [C, H, W], the conversions applied to the file's pixels, and its size in bytes."""
 
     pixels: NDArray[np.uint8]
     steps: list[str]
@@ -26,10 +26,10 @@ class Picture:
 
 
 def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = False) -> Picture:
-    """A picture file with this shape; DataError names an unusable file.
+    """A picture file in this shape; DataError names an unusable file.
 
     A file that the data readers accept gets the same pixels from the same decoder. ``squash`` scales the whole picture,
-    like `data.image_size`; otherwise its centre is cropped first.
+    like `data.image_size`; otherwise the picture is cropped to its centre first.
     """
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
@@ -42,7 +42,7 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
 
 
 def _coloured(image: Image.Image, channels: int, steps: list[str]) -> Image.Image:
-    """8 bits per channel, one channel or three."""
+    """Convert to 8 bits per channel, one channel or three."""
     mode = image.mode
     if mode in WIDE:
         steps.append("converted from 16 to 8 bits")
@@ -68,7 +68,7 @@ def _narrowed(image: Image.Image) -> Image.Image:
 
 
 def _sized(image: Image.Image, shape: tuple[int, int, int], steps: list[str], *, squash: bool) -> Image.Image:
-    """The middle of the picture in the right proportions, scaled."""
+    """The centre of the picture with the right aspect ratio, scaled."""
     _, height, width = shape
     if not squash and image.width * height != image.height * width:
         scale = min(image.width / width, image.height / height)

@@ -1,4 +1,4 @@
-"""Readers: from files to arrays of bytes and labels. Every damaged file is named. No torch."""
+"""Readers: from files to arrays of bytes and labels. Errors name every damaged file. No torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RawData:
-    """A data set as read: images uint8 [N, C, H, W], labels int64 [N], and the hash of all of it."""
+    """A data set in memory: images uint8 [N, C, H, W], labels int64 [N], and the hash of both."""
 
     spec: DatasetSpec
     train_images: NDArray[np.uint8]
@@ -55,11 +55,11 @@ class RawData:
     test_labels: NDArray[np.int64]
     sha256: str
     turned: int = 0
-    """Number of pictures with an EXIF rotation."""
+    """Number of pictures that EXIF orientation rotated."""
 
 
 def dataset_spec(options: DataOptions) -> DatasetSpec:
-    """The facts of the data set that the options name; for folders of images, as found in the folder."""
+    """The facts of the data set that the options name; for folders of images, from the folder."""
     row = DATASETS[known("data.name", options.name, DATASETS)]
     if row.name in FOLDER_SETS:
         return folder_spec(row, locate(row.name, options.root), options.image_size)
@@ -72,7 +72,7 @@ def dataset_spec(options: DataOptions) -> DatasetSpec:
 
 
 class _Kept:
-    """The data set that was read last, where that is wanted."""
+    """The last data set, if it should be kept in memory."""
 
     wanted = False
     key: object = None
@@ -94,13 +94,13 @@ def read_dataset(name: str, root: str | Path | None = None, image_size: int | No
     folder = locate(name, root)
     key = (name, folder.resolve(), image_size, _stamp(folder))
     if _Kept.data is None or _Kept.key != key:
-        _Kept.data = None  # not two of them at once
+        _Kept.data = None  # never two data sets in memory at once
         _Kept.key, _Kept.data = key, _read(name, root, image_size)
     return _Kept.data
 
 
 def _stamp(folder: Path) -> str:
-    """Changes when a file below the folder comes, goes, or is written."""
+    """A value that changes when a file below the folder is added, removed or written."""
     digest = hashlib.sha256()
     for path, folders, files in os.walk(folder):
         folders.sort()
@@ -131,7 +131,7 @@ def _read(name: str, root: str | Path | None, image_size: int | None) -> RawData
 
 
 def _where_else(root: str | Path | None) -> str:
-    """What to do where the embedded images are not: a root was probably meant for pictures of one's own."""
+    """Advice if the embedded images are missing in a folder: it probably holds the user's pictures."""
     if root is None:
         return "the embedded data comes with the package: reinstall attncem"
     if not Path(root).is_dir():
@@ -143,7 +143,7 @@ def _where_else(root: str | Path | None) -> str:
 
 
 def read_fashion_mnist_mini(root: str | Path | None = None) -> Arrays:
-    """The embedded Fashion-MNIST subset: 5,000 training and 1,000 test images, 28 px grey.
+    """The embedded Fashion-MNIST subset: 5,000 training and 1,000 test images, 28 px, grey.
 
     `root` may name a folder with another copy of fashion_mnist_mini.npz; its hash must be the same.
     """

@@ -1,4 +1,4 @@
-"""Where data sets are looked for, which files they need, and how to get them. No torch."""
+"""Where to search for data sets, which files they need, and how to get them. No torch."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 from attncem.base.types import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pbm", ".webp", ".tif", ".tiff", ".gif")
-"""How the names of pictures end."""
+"""Suffixes of picture files."""
 SYSTEM_PLACE = Path("/usr/share/datasets")
-"""Where Debian's packages put data sets."""
+"""Folder of the data sets in Debian's packages."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """How one data set comes to this machine."""
+    """How to find and get one data set."""
 
     folders: tuple[str, ...]
-    """Names its folder may have below a place that is searched; the first is the standard one."""
+    """Possible names of its folder below a searched place; the first is the standard one."""
     files: tuple[str, ...]
     """Required files: relative paths, `a|b` for either; a file may also be compressed as .gz."""
     how: str
-    """How to get it, in words."""
+    """How to get it, as a text."""
     train: int | None = None
     test: int | None = None
-    """Published numbers of images; None: any."""
+    """Published number of images; None: any."""
     sha256: str | None = None
     """Hash of pixels and labels as read; None: unknown."""
     md5: tuple[tuple[str, str], ...] = ()
@@ -72,7 +72,7 @@ SOURCES: dict[str, Source] = {
         "the Python version from the CIFAR page of the University of Toronto (Alex Krizhevsky), unpacked",
         50000,
         10000,
-        # of a lossless copy in the original order: files made anew from it have other MD5 sums
+        # of a lossless copy in the original order: files made from it have other MD5 sums
         sha256="9048fcbac9c08a64d57a7c5a5a66750a974ad4eab380914df129f7e223d823df",
         md5=CIFAR10_MD5,
     ),
@@ -112,7 +112,7 @@ SOURCES: dict[str, Source] = {
 
 
 def places(name: str, root: str | Path | None = None) -> list[Path]:
-    """The folders a data set is looked for in, the likeliest first."""
+    """The folders to search for a data set, the most likely first."""
     folders = SOURCES[name].folders
     if root is not None:
         return [*(Path(root) / folder for folder in folders), Path(root)]
@@ -122,7 +122,7 @@ def places(name: str, root: str | Path | None = None) -> list[Path]:
 
 
 def lies_in_classes(folder: Path) -> bool:
-    """Whether there are folders of pictures right in it, two or more, and none called as parts of a set are."""
+    """Whether it directly contains at least two folders of pictures, and none with the name of a part of a set."""
     parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
     if not folder.is_dir() or any((folder / part).exists() for part in parts):
         return False
@@ -131,7 +131,7 @@ def lies_in_classes(folder: Path) -> bool:
 
 
 def lies_flat(folder: Path) -> bool:
-    """Whether there are pictures right in it, and neither classes nor parts of a set."""
+    """Whether it directly contains pictures, and neither classes nor parts of a set."""
     parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
     if not folder.is_dir() or any((folder / part).is_dir() for part in parts) or lies_in_classes(folder):
         return False
@@ -148,7 +148,7 @@ def _is_picture(path: Path) -> bool:
 
 
 def missing_files(name: str, folder: Path) -> list[str]:
-    """What the data set needs and the folder does not have."""
+    """Files that the data set needs and the folder does not have."""
     if name == "image_folder" and (lies_in_classes(folder) or lies_flat(folder)):
         return []
     return [entry for entry in SOURCES[name].files if not any(_exists(folder / path) for path in entry.split("|"))]
@@ -159,13 +159,13 @@ def _exists(path: Path) -> bool:
 
 
 def find(name: str, root: str | Path | None = None) -> Path | None:
-    """The first place that has anything of the data set."""
+    """The first place that has any file of the data set."""
     needed = len(SOURCES[name].files)
     return next((place for place in places(name, root) if len(missing_files(name, place)) < needed), None)
 
 
 def locate(name: str, root: str | Path | None = None) -> Path:
-    """The folder of the data set with all its files; DataError names missing ones and how to get them."""
+    """The folder of the data set with all its files; DataError names the missing ones and how to get them."""
     folder = find(name, root)
     if folder is None:
         looked = ", ".join(str(place) for place in places(name, root)) or "no folder: data.root is not given"

@@ -41,7 +41,7 @@ def split_data(raw: RawData, options: DataOptions) -> Split:
     """Divide each class in the same proportions, shuffled by split_seed."""
     fractions = (options.validation_fraction, options.held_out_fraction)
     validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed)
-    if not len(validation):  # classes are so small that every share of them rounds to nothing
+    if not len(validation):  # classes are so small that each fraction rounds to zero
         validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed, least=1)
     infer_evaluation, infer_auxiliary = _stratified(raw.test_labels, (0.1,), options.split_seed)
     test = np.arange(len(raw.test_labels), dtype=np.int64)
@@ -53,9 +53,9 @@ def split_data(raw: RawData, options: DataOptions) -> Split:
 
 
 def _stratified(labels: NDArray[np.int64], fractions: tuple[float, ...], seed: int, least: int = 0) -> list[Index]:
-    """Parts of the given fractions and a last one with the rest, each sorted.
+    """Parts of the given fractions and a last part with the rest, each sorted.
 
-    The first part gets at least `least` of every class that has more than those.
+    The first part gets at least `least` images of every class that has more than `least`.
     """
     parts: list[list[Index]] = [[] for _ in range(len(fractions) + 1)]
     for label in np.unique(labels):

@@ -1,4 +1,4 @@
-"""What a network is to the code that cuts it: named stages, a head, and the kind of its features."""
+"""Interface between a network and the code that cuts it: named stages, a head, and the kind of its features."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Channels change z before it leaves the client. Training, accuracy, attack and server use one object.
 
-A channel works at inference as in training, with one difference: in training mode its draw is always fresh (a network
-trained on repeated noise would learn the noise); in evaluation mode `noise: keyed` derives it from a key and the input,
-so repeated releases of one input reveal nothing new. docs/channels.md compares the channels. Training and audits use
-torch's fast generators, which are weak; noise that leaves a device comes from `noise`, keyed or with the source SYSTEM.
+A channel works the same in training and at inference, with one difference: in training mode its draw is always fresh (a
+network trained on repeated noise would learn the noise); in evaluation mode `noise: keyed` derives it from a key and
+the input, so repeated releases of one input reveal nothing new. docs/channels.md compares the channels. Training and
+audits use torch's fast generators, which are not cryptographic; noise that leaves a device comes from `noise`, keyed or
+with the source SYSTEM.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from attncem.config.options.channels import (
 
 
 class Secrets:
-    """Noise that leaves a device: every sample of a batch has its own secret at every random stage."""
+    """Noise that leaves a device: every sample of a batch has a separate secret at every random stage."""
 
     def fresh(self) -> bytes:
         """The next 256-bit secret, from the operating system."""
@@ -53,7 +54,7 @@ _MAPS = 4
 
 @dataclass(frozen=True)
 class Binding:
-    """What keyed noise of one stage depends on, with the input: a secret key, the model's fingerprint, the position."""
+    """The inputs of keyed noise at one stage besides the image: a secret key, the model's fingerprint, the position."""
 
     key: bytes = field(repr=False)
     fingerprint: str
@@ -62,20 +63,20 @@ class Binding:
 
 
 class Channel(nn.Module):
-    """z [B, …] → released, of the same shape and type. `x` are the inputs behind z (needed for keyed noise)."""
+    """z [B, …] → released, of the same shape and type. `x` are the inputs of the encoder (for keyed noise)."""
 
     options_type: ClassVar[type[ChannelOptions]]
     takes_context: ClassVar[bool] = True
     """Whether `forward` also takes x and a generator; a foreign module does not."""
     options: Any
     noise_std: float = 0.0
-    """Standard deviation of the noise that is added to each feature."""
+    """Standard deviation of the noise on each feature."""
     bits_per_feature: int | None = None
-    """Largest number of bits per feature in one release; None: no such bound."""
+    """Largest number of bits per feature in one release; None: unbounded."""
     reads_input: bool = False
-    """Whether a release depends on x otherwise than through z, as keyed noise does."""
+    """Whether a release depends on x directly and not only through z, as with keyed noise."""
     draws_nothing: ClassVar[bool] = False
-    """Whether a release follows from z alone."""
+    """Whether z alone determines the release."""
     _binding: Binding | None = None
 
     def __init__(self, options: ChannelOptions | None = None) -> None:
@@ -85,7 +86,7 @@ class Channel(nn.Module):
             self.noise_std = options.added_noise_std
 
     def bind(self, key: bytes, fingerprint: str, scheme: int = noise.SCHEME) -> Self:
-        """Make `noise: keyed` follow this key in evaluation mode; before, it draws as `fresh` does.
+        """Make `noise: keyed` use this key in evaluation mode; without a key it draws like `fresh`.
 
         Scheme 0 is for reading old runs only: see `weak_draw`.
         """
@@ -98,7 +99,7 @@ class Channel(nn.Module):
         return self
 
     def unbind(self) -> Self:
-        """Forget the key: `noise: keyed` draws as `fresh` does again."""
+        """Forget the key: `noise: keyed` draws like `fresh` again."""
         for stage in self.single_stages():
             stage._binding = None
         return self
@@ -110,18 +111,18 @@ class Channel(nn.Module):
 
     @property
     def draws_weakly(self) -> bool:
-        """Whether a key of scheme 0 decides its draws, through one of 2³² seeds."""
+        """Whether a key of scheme 0 determines its draws, through one of 2³² seeds."""
         return self.reads_input and self._binding is not None and self._binding.scheme == 0
 
     def _binding_in_use(self) -> Binding | None:
         return self._binding if self.reads_input and not self.training else None
 
     def single_stages(self) -> Iterator[Channel]:
-        """The channels that z passes, in their order."""
+        """The channels that z passes, in order."""
         yield self
 
     def whitened(self, z: Tensor) -> Tensor:
-        """Features or releases in coordinates in which its noise is independent and of one strength."""
+        """Features or releases in coordinates in which the channel's noise is independent and of equal strength."""
         return z
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
@@ -130,7 +131,7 @@ class Channel(nn.Module):
 
 
 class IdentityChannel(Channel):
-    """Releases z unchanged, in training and at inference; gradient 1. One release contains everything."""
+    """Releases z unchanged, in training and at inference; gradient 1. One release contains all of z."""
 
     options_type = IdentityOptions
     draws_nothing = True
@@ -150,7 +151,7 @@ class RandomChannel(Channel):
         self.reads_input = options.noise == "keyed"
 
     def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
-        """Random float32 numbers shaped as z."""
+        """Random float32 numbers in the shape of z."""
         if (numbers := self.strong_draw(law, z, x, generator)) is not None:
             return numbers.float().to(z.device)
         binding = self._binding_in_use()
@@ -194,16 +195,15 @@ class GaussianChannel(RandomChannel):
 class ShapedChannel(GaussianChannel):
     """released = z + σ C⁻¹(g ∘ N(0, I)), C the cosine transform of each map, in training and at inference.
 
-    g ∝ (1 + f)^−tilt over the waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, the mean of k
-    fresh releases has σ/√k, and keyed, k releases of one input reveal no more than one. Tokens and vectors get white
-    noise.
+    g ∝ (1 + f)^−tilt for waves of f half periods, mean square 1. Gradient 1. As with `gaussian`, the mean of k fresh
+    releases has σ/√k; keyed, k releases of one input reveal no more than one. Tokens and vectors get white noise.
     """
 
     options_type = ShapedOptions
     options: ShapedOptions
 
     def draw(self, law: noise.Law, z: Tensor, x: Tensor | None, generator: Source) -> Tensor:
-        """Random float32 numbers of this colour, shaped as z; each sample's by itself where they leave a device."""
+        """Random float32 numbers of this colour in the shape of z; separate for each sample if they leave a device."""
         if z.ndim != _MAPS:
             return super().draw(law, z, x, generator)
         numbers = self.strong_draw(law, z, x, generator)
@@ -216,7 +216,7 @@ class ShapedChannel(GaussianChannel):
         return rows.T @ (gains * white) @ columns
 
     def whitened(self, z: Tensor) -> Tensor:
-        """The cosine transform of each map, over the strength of the noise on each wave."""
+        """The cosine transform of each map, divided by the strength of the noise on each wave."""
         if z.ndim != _MAPS:
             return z
         wide = z.to(torch.promote_types(z.dtype, torch.float32))
@@ -231,8 +231,8 @@ class ShapedChannel(GaussianChannel):
 class LaplaceChannel(RandomChannel):
     """released = z + Laplace(0, b), b = noise_std/√2, in training and at inference. Gradient 1.
 
-    The mean of k fresh releases has noise_std/√k, the median, a better estimate, about b/√k; keyed, k releases of one
-    input reveal no more than one.
+    The mean of k fresh releases has noise_std/√k; the median is a better estimate with about b/√k; keyed, k releases of
+    one input reveal no more than one.
     """
 
     options_type = LaplaceOptions
@@ -247,17 +247,17 @@ class LaplaceChannel(RandomChannel):
 class LocalDPChannel(GaussianChannel):
     """released = z min(1, C/‖z‖) + σ N(0, I), ‖·‖ over one sample, in training and at inference.
 
-    σ is the smallest for (ε, δ), less a slack, at sensitivity 2C (analytic Gaussian mechanism). On a device the release
-    is computed in float64 and rounded to a grid, so (ε, δ) hold for the drawn numbers. Gradient: that of the clipping.
-    k fresh releases spend the ε of one with σ/√k; keyed, k releases of one input reveal no more than one, but (ε, δ)
-    then holds only against adversaries without the key.
+    σ is the smallest for (ε, δ), each reduced by a slack, at sensitivity 2C (analytic Gaussian mechanism). On a device
+    the release is computed in float64 and rounded to a grid, so (ε, δ) holds for the actual draws. Gradient: that of
+    the clipping. k fresh releases spend the ε of one with σ/√k; keyed, k releases of one input reveal no more than one,
+    but (ε, δ) then holds only against adversaries without the key.
     """
 
     options_type = LocalDPOptions
     options: LocalDPOptions
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
-        """Release z clipped and with noise, in at least float32, so rounding comes after the noise."""
+        """Release z clipped and with noise, in at least float32, so that rounding follows the noise."""
         if problem := self.options.problem_with(z.shape[1:].numel()):
             raise ConfigError(f"channel local_dp: {problem}")
         clipped = clip_norm(z.to(torch.promote_types(z.dtype, torch.float32)), self.options.clip)
@@ -269,7 +269,7 @@ class LocalDPChannel(GaussianChannel):
         return released + (clipped - clipped.detach()).to(z.dtype) if follows else released
 
     def _on_grid(self, z: Tensor, numbers: Tensor) -> Tensor:
-        """What leaves a device, in float64; computed on the CPU, the same in every batch."""
+        """The release that leaves a device, in float64; computed on the CPU, the same in every batch."""
         wide = z.detach().to("cpu", torch.float64).flatten(1)
         settings = {"clip": self.options.clip, "noise_std": self.noise_std, "grid": self.options.grid}
         return torch.from_numpy(noise.noisy_on_grid(wide.numpy(), numbers.flatten(1).numpy(), **settings)).view(z.shape)
@@ -278,15 +278,15 @@ class LocalDPChannel(GaussianChannel):
 class DropoutChannel(RandomChannel):
     """released = z · mask, mask 0 with probability `rate`, else 1 (`rescale`: 1/(1 − rate)); at inference too.
 
-    Gradient: the mask. k fresh releases hide a feature in all of them with probability rate^k only, and show z itself
-    elsewhere; keyed, the mask of an input stays the same.
+    Gradient: the mask. A feature is hidden in all of k fresh releases only with probability rate^k, otherwise z itself
+    is visible; keyed, the mask of an input does not change.
     """
 
     options_type = DropoutOptions
     options: DropoutOptions
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
-        """Release z with zeros in it."""
+        """Release z with some features set to 0."""
         if self.options.rate == 0:
             return z
         kept = z.masked_fill(self.draw("uniform", z, x, generator) < self.options.rate, 0)
@@ -316,8 +316,8 @@ class TopKChannel(Channel):
 class QuantiseChannel(Channel):
     """released = low + s round((clamp(z, low, high) − low)/s), s = (high − low)/(2^bits − 1); no randomness.
 
-    The same in training and at inference. Gradient straight through: 1 inside the range, 0 outside. Nothing to average,
-    and one release holds at most bits · m · ln 2 nats; after fresh noise, k releases up to k times that.
+    The same in training and at inference. Gradient straight through: 1 inside the range, 0 outside. Averaging gains
+    nothing, and one release holds at most bits · m · ln 2 nats; after fresh noise, k releases hold up to k times that.
     """
 
     options_type = QuantiseOptions
@@ -340,7 +340,7 @@ class QuantiseChannel(Channel):
 
 
 class ChannelChain(Channel):
-    """Several channels in order, each with its own draw."""
+    """Several channels in order, each with a separate draw."""
 
     def __init__(self, stages: Sequence[Channel]) -> None:
         super().__init__()
@@ -350,7 +350,7 @@ class ChannelChain(Channel):
         self.bits_per_feature = _bits_of(stages)
 
     def single_stages(self) -> Iterator[Channel]:
-        """Those of every stage."""
+        """The single channels of every stage."""
         for stage in self.stages:
             assert isinstance(stage, Channel)
             yield from stage.single_stages()
@@ -363,7 +363,7 @@ class ChannelChain(Channel):
 
 
 def _bits_of(stages: Sequence[Channel]) -> int | None:
-    """The fewest bits of any stage; what follows cannot add information, unless it reads the input itself."""
+    """The smallest number of bits of any stage; later stages add no information, unless they read the input."""
     bits: int | None = None
     for stage in stages:
         known = [given for given in (None if stage.reads_input else bits, stage.bits_per_feature) if given is not None]
@@ -394,8 +394,8 @@ def build_channel(options: Sequence[ChannelOptions]) -> Channel:
 def waves(
     height: int, width: int, tilt: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The orthonormal cosine transforms of columns and rows, and the gain of each pair of waves, [height, width]."""
-    from scipy.fft import dct  # a fifth of a second, which other channels need not wait for
+    """Orthonormal cosine transforms of columns and rows, and the gain of each pair of waves, [height, width]."""
+    from scipy.fft import dct  # its import takes a fifth of a second, which other channels avoid
 
     lines = [dct(np.eye(size), axis=0, norm="ortho") for size in (height, width)]
     gains = (1 + np.hypot(*np.ogrid[:height, :width])) ** -tilt
@@ -405,7 +405,7 @@ def waves(
 
 
 def clip_norm(z: Tensor, limit: float) -> Tensor:
-    """Each sample, scaled down to the L2 norm `limit` if it is longer."""
+    """Each sample, scaled down to the L2 norm `limit` if its norm is larger."""
     norm = torch.linalg.vector_norm(z.flatten(1), dim=1)
     factor: Tensor = limit / norm.clamp_min(limit)
     return z * factor.view(-1, *[1] * (z.ndim - 1))
@@ -422,7 +422,7 @@ FILLS: dict[str, Callable[[Tensor, torch.Generator | None], object]] = {
     "laplace": fill_laplace,
     "uniform": lambda numbers, generator: numbers.uniform_(generator=generator),
 }
-"""How torch fills a float32 tensor with the numbers of each law, in place."""
+"""Torch's in-place function for the float32 numbers of each distribution."""
 
 
 def drawn(secrets: Sequence[bytes], law: noise.Law, shape: Sequence[int], stage: int) -> Tensor:
@@ -442,8 +442,8 @@ def pixels_of(x: Tensor) -> Iterator[bytes]:
 def weak_draw(binding: Binding, law: noise.Law, z: Tensor, x: Tensor) -> Tensor:
     """Keyed numbers of scheme 0, only for reading old runs: weak, and no differential privacy.
 
-    Their key follows from the run's public seed, torch uses 32 of the 63 bits of each seed
-    HMAC-SHA-256(SHA-256(key, position), pixels), and its normal numbers end at 5.77 standard deviations.
+    Their key follows from the run's public seed, torch uses 32 of the 63 bits of each seed HMAC-SHA-256(SHA-256(key,
+    position), pixels), and its normal numbers end at 5.77 standard deviations.
     """
     key = hashlib.sha256(binding.key + bytes([binding.position])).digest()
     numbers = torch.empty(z.shape, dtype=torch.float32)

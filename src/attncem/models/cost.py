@@ -1,4 +1,4 @@
-"""What one query costs: multiply-accumulates and parameters of client and server, bytes sent."""
+"""Cost of one query: multiply-accumulates and parameters of client and server, bytes sent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attncem.models.split import SplitModel, count_parameters, evaluation, passe
 from attncem.models.vit import SelfAttention
 
 BYTES_PER_VALUE = 4
-"""z travels as float32."""
+"""z is sent as float32."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one image. The server's numbers are 0 where the model has no server half.
+    """Cost of one image. The server's numbers are 0 if the model has no server half.
 
-    Those of a client that another library computes are None: they cannot be counted.
+    The numbers of a client that another library runs are None: they cannot be counted.
     """
 
     client_macs: int | None
@@ -36,9 +36,9 @@ class Cost:
 def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
     """Send one blank image through both halves in evaluation mode and count.
 
-    Multiply-accumulates of convolutions, linear layers, attention and the front end's filters; normalisation,
-    activations, pooling, biases and the channel's noise are left out, as is customary. Pruned channels of the client
-    count for nothing.
+    It counts multiply-accumulates of convolutions, linear layers, attention and the front end's filters; normalisation,
+    activations, pooling, biases and the channel's noise are left out, as is customary. Pruned channels of the client do
+    not count.
     """
     parameter = next(model.parameters(), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
@@ -77,7 +77,7 @@ def _count(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
 
 
 def _macs(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> int:
-    """Multiply-accumulates of a layer's own arithmetic; its children count for themselves."""
+    """Multiply-accumulates of the layer alone; its children are counted separately."""
     if isinstance(layer, _ConvTransposeNd):
         return int(inputs[0].numel()) // layer.in_channels * layer.weight.numel()
     if isinstance(layer, _ConvNd):

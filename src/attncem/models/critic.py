@@ -1,4 +1,4 @@
-"""A critic of images: a high number for real ones, a low one for a decoder's."""
+"""A critic of images: high values for real images, low values for a decoder's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WIDTHS = (64, 128, 256)
 
 
 class Critic(nn.Module):
-    """The baseline's DGWGAN32 for images of any size: 5x5 convolutions with stride 2, then one number an image.
+    """The baseline's DGWGAN32 for images of any size: 5x5 convolutions with stride 2, then one number per image.
 
-    Every image is normalised by itself, as the gradient penalty needs it.
+    Every image is normalised separately, as the gradient penalty requires.
     """
 
     def __init__(self, image_shape: ImageShape) -> None:
@@ -24,7 +24,7 @@ class Critic(nn.Module):
         for number, width in enumerate(WIDTHS):
             sides = [math.ceil(side / 2) for side in sides]
             layers.append(nn.Conv2d(channels, width, 5, stride=2, padding=2))
-            if number and math.prod(sides) > 1:  # a single position has nothing to be normalised by
+            if number and math.prod(sides) > 1:  # one position has no statistics to normalise by
                 layers.append(nn.InstanceNorm2d(width, affine=True))
             layers.append(nn.LeakyReLU(0.2))
             channels = width

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 ImageShape = tuple[int, int, int]
 LARGEST_VIEW = 8192
-"""Entries of a feature that a linear layer over all of it may see; larger features are averaged down to it."""
+"""Largest input of a linear layer over the whole feature; larger features are averaged down to it."""
 WHOLE_DROPOUT = 0.25
-"""Part of the whole feature that a linear layer over it does not see in a training step."""
+"""Dropout rate of the whole feature before a linear layer in training."""
 SMALL_SIDE = 8
 """Largest side of the image that a linear layer computes from the whole feature."""
 HALF, SECOND_WIDTH = 2, 48
-"""How much coarser than the image the second stage of an informed decoder works, and its channels."""
+"""Resolution reduction and channels of the second stage of an informed decoder."""
 
 
 class ToGrid(nn.Module):
@@ -47,12 +47,12 @@ class ToGrid(nn.Module):
 
 
 def group_norm(width: int) -> nn.Module:
-    """Statistics of each image alone, in training too."""
+    """Normalisation of each image separately, in training too."""
     return nn.GroupNorm(math.gcd(width, 8), width)
 
 
 class ResidualBlock(nn.Module):
-    """Pre-activation residual block; `norm` makes its normalisation."""
+    """Pre-activation residual block; `norm` creates its normalisation."""
 
     def __init__(self, width: int, norm: Callable[[int], nn.Module] = group_norm) -> None:
         super().__init__()
@@ -74,8 +74,8 @@ class ResidualBlock(nn.Module):
 class PixelShuffleDecoder(nn.Module):
     """Residual blocks with pixel-shuffle up-sampling between them.
 
-    `widths[i]` channels and `blocks` residual blocks on level i; a level ends by growing the grid by its
-    factor. The last level goes straight to pixels.
+    Level i has `widths[i]` channels and `blocks` residual blocks; at its end a level enlarges the grid by its factor.
+    The last level outputs pixels directly.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class WholeView(nn.Module):
     """The whole feature as one vector [B, `length`] of at most `largest` entries.
 
     Larger maps are averaged over neighbouring positions until they fit, other features over neighbouring entries, so
-    the following linear layer stays small; the grid branch gets the full map.
+    that the following linear layer stays small; the grid branch gets the full map.
     """
 
     def __init__(self, to_grid: ToGrid, feature_shape: tuple[int, ...], largest: int = LARGEST_VIEW) -> None:
@@ -129,16 +129,15 @@ class WholeView(nn.Module):
 
 
 class GlobalDecoder(nn.Module):
-    """Residual blocks on the feature's grid, and beside them a branch that sees the whole feature.
+    """Residual blocks on the feature's grid, and a parallel branch that sees the whole feature.
 
-    From the whole feature come a vector that is added to every position of the grid, and, by one linear layer, maps of
-    at most `SMALL_SIDE` pixels a side that are added to the result: mean colour, brightness and large shapes need no
-    long way through the grid. A pixel is level + strength · pattern, with one strength for all colours: a pattern can
-    be told apart from how strong it is, as after a front end that divides by the contrast.
+    The branch computes a vector that is added to every position of the grid, and, by one linear layer, maps of at most
+    `SMALL_SIDE` pixels per side that are added to the result: mean colour, brightness and large shapes need no long
+    path through the grid. A pixel is level + strength · pattern, with one strength for all colours: the pattern is
+    separate from its strength, as after a front end that divides by the contrast.
 
     Batch normalisation was stronger on CIFAR-10 than group normalisation, and faster; in evaluation mode it shares
-    nothing between images. Dropout keeps the linear layers, most of the weights, from learning images
-    by heart.
+    nothing between images. Dropout keeps the linear layers, which hold most of the weights, from memorising images.
     """
 
     rows: Tensor
@@ -182,7 +181,7 @@ class GlobalDecoder(nn.Module):
         return _fit_size(self.fine(grid).float(), self.image_shape) + self._enlarged(small), grid
 
     def _enlarged(self, small: Tensor) -> Tensor:
-        """Bilinear, as two small products: on a GPU many times as fast as torch's own, which leaves most of it idle."""
+        """Bilinear, as two small products: much faster on a GPU than torch's own, which leaves most of it idle."""
         with torch.autocast("cuda" if small.is_cuda else "cpu", enabled=False):
             return F.linear(F.linear(small.mT, self.rows).mT, self.columns)
 
@@ -205,7 +204,7 @@ class InformedDecoder(GlobalDecoder):
     ) -> None:
         super().__init__(feature_shape, image_shape, width=width, blocks=blocks)
         colours = image_shape[0]
-        # A copy, and fixed: what a client has learned is known to the decoder and not trained with it.
+        # A fixed copy: the decoder knows the client's learned weights and does not train them.
         self.front_end = copy.deepcopy(front_end).requires_grad_(False)
         self.to_picture = _to_pixels(width, colours, math.ceil(image_shape[1] / self.to_grid.grid[1]))
         half = HALF if image_shape[1] % HALF == image_shape[2] % HALF == 0 else 1
@@ -222,7 +221,7 @@ class InformedDecoder(GlobalDecoder):
         return images
 
     def both(self, released: Tensor) -> tuple[Tensor, Tensor]:
-        """Images, and the pictures that the encoder has seen of them."""
+        """Images, and the pictures that the encoder saw of them."""
         maps, grid = self.maps(released)
         seen, images = _fit_size(self.to_picture(grid).float(), self.image_shape), self.pixels(maps)
         again = self.front_end(images)
@@ -231,7 +230,7 @@ class InformedDecoder(GlobalDecoder):
 
 
 def _to_pixels(width: int, maps: int, factor: int) -> nn.Sequential:
-    """From a grid to maps that are finer by a factor."""
+    """From a grid to maps with a resolution higher by a factor."""
     return nn.Sequential(nn.SiLU(), nn.Conv2d(width, maps * factor**2, 3, padding=1), nn.PixelShuffle(factor))
 
 
@@ -267,7 +266,7 @@ class BatchNormBlock(nn.Module):
 class PublishedDecoder(nn.Module):
     """The baseline's `res_normN{blocks}C{width}`: 711,539 parameters from 8x8x8 to 3x32x32 (N8C64).
 
-    What comes before a ReLU is read by nothing else, so it is overwritten: the same numbers with fewer large maps.
+    Only the ReLU reads its input, so the input is overwritten: the same numbers with fewer large maps.
     """
 
     def __init__(
@@ -291,13 +290,13 @@ class PublishedDecoder(nn.Module):
 
 
 def _small(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
-    """All work at the feature's own resolution, one jump to pixels: fast on a CPU."""
+    """All work at the feature's resolution, then one step to pixels: fast on a CPU."""
     factor = math.ceil(image_shape[1] / ToGrid(feature_shape, image_shape).grid[1])
     return PixelShuffleDecoder(feature_shape, image_shape, widths=(40,), factors=(factor,), blocks=1)
 
 
 def _strong(feature_shape: tuple[int, ...], image_shape: ImageShape) -> nn.Module:
-    """Over 5 million parameters, doubling the resolution level by level; two levels at the least."""
+    """Over 5 million parameters, doubling the resolution level by level; at least two levels."""
     doublings = _doublings(feature_shape, image_shape)
     levels = max(2, doublings)
     widths = tuple((256, 192, 128)[min(level, 2)] for level in range(levels))
@@ -320,7 +319,7 @@ DECODERS: dict[str, Callable[[tuple[int, ...], ImageShape], nn.Module]] = {
 
 
 def _fit_size(images: Tensor, image_shape: ImageShape) -> Tensor:
-    """Resample to the image's size where doublings do not meet it."""
+    """Resample to the image's size where doublings do not reach it exactly."""
     if images.shape[-2:] == image_shape[1:]:
         return images
     return F.interpolate(images, size=image_shape[1:], mode="bilinear", align_corners=False, antialias=False)

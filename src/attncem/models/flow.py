@@ -1,4 +1,4 @@
-"""A conditional flow: images that may have been behind a release, and their mean in one step."""
+"""A conditional flow: samples of the images behind a release, and their mean in one step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from attncem.models.decoders import ImageShape, ToGrid, WholeView, group_norm
 
 FIRST_TIME = 1e-3
-"""Where sampling begins: at exactly 0 the field has learned the mean alone."""
+"""Start time of sampling: at exactly 0 the field has learned only the mean."""
 _WAVES = 16
-"""Sines and cosines of the time that the network sees."""
+"""Number of sines and cosines of the time in the network's input."""
 
 
 class FlowDecoder(nn.Module):
-    """p(x | released) around the mean M(z) of a decoder that is learned already, and stays as it is.
+    """p(x | released) around the mean M(z) of a trained decoder, which does not change.
 
-    r = (x − M(z)) / s is carried from noise ε along r_t = (1 − t) ε + t r, by the velocity E[r − ε | r_t, z]. With
-    q = t² + (1 − t)² the network F(r_t / √q, t, z) learns E[((1 − t) r − t ε) / √q | r_t, z], a target of about unit
-    variance at all times, and the velocity is (2t − 1) / q · r_t + F / √q. At t = 0 there is nothing of x in r_t: the
-    velocity is E[r | z] − ε, what F learns is E[r | z] whatever ε is, and the mean of all images that may have been
-    is M(z) + s F(0, 0, z), in one step. ``refined`` says whether that is used, or M(z) alone.
+    r = (x − M(z)) / s moves from noise ε along r_t = (1 − t) ε + t r, with the velocity E[r − ε | r_t, z]. With q = t²
+    + (1 − t)² the network F(r_t / √q, t, z) learns E[((1 − t) r − t ε) / √q | r_t, z], a target of about unit variance
+    at all times, and the velocity is (2t − 1) / q · r_t + F / √q. At t = 0 r_t contains nothing of x: the velocity is
+    E[r | z] − ε, F learns E[r | z] for any ε, and the mean of all possible images is M(z) + s F(0, 0, z), in one step.
+    ``refined`` says whether that mean is used, or M(z) alone.
     """
 
     scale: Tensor
@@ -38,13 +38,13 @@ class FlowDecoder(nn.Module):
         self.register_buffer("refined", torch.ones(()))
 
     def train(self, mode: bool = True) -> FlowDecoder:
-        """The mean is never in training."""
+        """The decoder of the mean never enters training mode."""
         super().train(mode)
         self.mean.eval()
         return self
 
     def forward(self, released: Tensor) -> Tensor:
-        """The mean of the images that may have been, in [0, 1]."""
+        """The mean of the possible images, in [0, 1]."""
         mean = self.mean(released)
         nothing, start = torch.zeros_like(mean), torch.zeros(len(mean), device=mean.device)
         images: Tensor = mean + self.refined * self.scale * self.network(nothing, start, released, mean)
@@ -78,10 +78,10 @@ class FlowDecoder(nn.Module):
 
 
 class FlowNetwork(nn.Module):
-    """F: residual blocks at half and at a quarter of the image's resolution, told the release and the time.
+    """F: residual blocks at half and at a quarter of the image's resolution, conditioned on the release and the time.
 
-    Four neighbouring pixels are one position, so that nothing is lost on the way. The release comes as a grid at every
-    position, and as a vector that moves and scales what each block has normalised, as the time does.
+    Four neighbouring pixels are one position, so that nothing is lost. The release enters as a grid at every position,
+    and as a vector that shifts and scales the normalised values of each block, as the time does.
     """
 
     def __init__(self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int, blocks: int) -> None:
@@ -130,7 +130,7 @@ class ToldBlock(nn.Module):
 
 
 def _silent(layer: nn.Conv2d) -> nn.Module:
-    """The layer, giving nothing before it has learned."""
+    """The layer with weights 0, so that its output is 0 before training."""
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
@@ -155,11 +155,11 @@ def _waves(time: Tensor) -> Tensor:
 
 
 def _folded(images: Tensor) -> Tensor:
-    """Four neighbouring pixels as one position; an odd side is filled up with zeros."""
+    """Four neighbouring pixels as one position; an odd side is padded with zeros."""
     height, width = images.shape[-2:]
     return F.pixel_unshuffle(F.pad(images, (0, width % 2, 0, height % 2)), 2)
 
 
 def _at_size(maps: Tensor, other: Tensor) -> Tensor:
-    """Maps at the resolution of others."""
+    """Maps resampled to the resolution of others."""
     return F.interpolate(maps, size=other.shape[-2:], mode="bilinear", align_corners=False)

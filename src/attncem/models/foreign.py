@@ -17,11 +17,11 @@ from attncem.models.architecture import Architecture
 from attncem.models.split import evaluation
 
 LIBRARIES = ("timm", "torchvision")
-"""What may stand before the / of a network's name."""
+"""Prefixes before the / of a network's name."""
 _OURS = ("num_classes", "in_chans")
 _LOADING = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "weights", "weights_backbone", "checkpoint_path")
 _SHOWN = 40
-"""So many names of modules stand in an error."""
+"""Largest number of module names in an error."""
 
 
 class RepeatChannel(nn.Module):
@@ -33,7 +33,7 @@ class RepeatChannel(nn.Module):
 
 
 class _Whole(nn.Module):
-    """The network called with the images alone: its further arguments keep their defaults."""
+    """Calls the network with the images alone: its other arguments keep their defaults."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -41,19 +41,19 @@ class _Whole(nn.Module):
         self.training = network.training
 
     def forward(self, x: Tensor) -> Any:
-        """Whatever the network returns."""
+        """The network's output."""
         return self.network(x)
 
 
 class _PathTracer(fx.Tracer):
-    """Looks only into the modules that hold the cut; every other one stays a single call."""
+    """Traces only the modules that contain the cut; every other module stays a single call."""
 
     def __init__(self, cut: str) -> None:
         super().__init__()
         self.cut = cut
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether the module stays whole."""
+        """Whether the module stays a single call."""
         return not self.cut.startswith(f"{module_qualified_name}.")
 
 
@@ -132,7 +132,7 @@ def _build(spec: DatasetSpec, options: ModelOptions) -> nn.Module:
 def _import(library: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(library)
-    except (ImportError, RuntimeError) as error:  # torchvision raises the latter beside a torch it was not built for
+    except (ImportError, RuntimeError) as error:  # torchvision raises the latter with an incompatible torch
         raise ConfigError(
             f"model.name={name} needs {library}, which cannot be imported ({error}): "
             'install the extra with pip install "attncem[vision]"'
@@ -147,7 +147,7 @@ def _check_name(full: str, found: bool, names: list[str]) -> None:
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Sizes are the data's, and nothing is downloaded or unpickled."""
+    """Reject arguments for sizes, which the data sets, and for weights: nothing is downloaded or unpickled."""
     for key in arguments:
         if key in _OURS:
             raise ConfigError(f"model.arguments.{key}: is set from the data")
@@ -156,11 +156,11 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def _trace(whole: nn.Module, cut: str, name: str) -> fx.Graph:
-    """The graph of the modules that hold the cut, the same in training and evaluation."""
+    """The graph of the modules that contain the cut, the same in training and evaluation."""
     try:
         with evaluation(whole):
             graphs = [_PathTracer(cut).trace(whole.train(training)) for training in (True, False)]
-    except Exception as error:  # a forward that cannot be traced fails in any way
+    except Exception as error:  # a forward that cannot be traced may fail in any way
         first_line = str(error).partition("\n")[0]
         shown = cut.removeprefix("network.")
         raise ConfigError(
@@ -174,7 +174,7 @@ def _trace(whole: nn.Module, cut: str, name: str) -> fx.Graph:
 
 
 def _needed(last: fx.Node, stop: fx.Node | None) -> set[fx.Node]:
-    """The nodes that `last` is computed from, it included; not looking past `stop`, which is left out."""
+    """The nodes that `last` is computed from, including itself; stops at `stop`, which is excluded."""
     found: set[fx.Node] = set()
     waiting = [last]
     while waiting:
@@ -196,7 +196,7 @@ def _client_graph(graph: fx.Graph, needed: set[fx.Node], cut: fx.Node) -> fx.Gra
 
 def _server_graph(graph: fx.Graph, needed: set[fx.Node], cut: fx.Node) -> fx.Graph:
     new = fx.Graph()
-    # A copy: the first layer may work in place, and z is not the server's.
+    # A copy: the first layer may work in place, and must not change z.
     copies = {cut: new.call_method("clone", (new.placeholder("z"),))}
     for node in graph.nodes:
         if node in needed:
@@ -205,7 +205,7 @@ def _server_graph(graph: fx.Graph, needed: set[fx.Node], cut: fx.Node) -> fx.Gra
 
 
 def _refuse_shared(client: nn.Module, server: nn.Module, cut: str, name: str) -> None:
-    """One weight in both halves would be trained twice and saved twice."""
+    """Reject a weight in both halves: it would be trained twice and saved twice."""
     of_client = {id(parameter): path for path, parameter in client.named_parameters()}
     shared = [of_client[id(parameter)] for parameter in server.parameters() if id(parameter) in of_client]
     if shared:
@@ -219,7 +219,7 @@ def _try(client: nn.Module, server: nn.Module, spec: DatasetSpec, options: Model
         with torch.no_grad(), evaluation(client), evaluation(server):
             z = client(torch.zeros(2, *spec.shape))
             logits = server(z)
-    except Exception as error:  # a network that does not take this size fails in any way
+    except Exception as error:  # a network that cannot take this size may fail in any way
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
             f"model.name={options.name} does not take images of shape {list(spec.shape)} ({first_line}); "

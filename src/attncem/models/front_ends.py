@@ -1,4 +1,4 @@
-"""Front ends: what the client removes from the picture before its first layer.
+"""Front ends: filters of the client that remove information from the picture before its first layer.
 
 Every client of ours begins with one. It normalises images in [0, 1] with the data's mean and standard deviation, then
 removes what the task hardly needs, always in float32. docs/front-ends.md shows the effect of each. `learned_contrast`
@@ -37,7 +37,7 @@ _IMAGE_FLOOR, _LOCAL_FLOOR = 0.01, 0.02
 
 
 class FrontEnd(nn.Module):
-    """Images [B, C, H, W] in [0, 1] → pictures of the same shape. A subclass writes `process` and `macs`."""
+    """Images [B, C, H, W] in [0, 1] → pictures of the same shape. A subclass implements `process` and `macs`."""
 
     options_type: ClassVar[type[Options]]
     mean: Tensor
@@ -50,13 +50,13 @@ class FrontEnd(nn.Module):
         self._keep("std", torch.tensor(spec.std).view(1, -1, 1, 1))
 
     def _keep(self, name: str, values: Tensor | NDArray[Any]) -> None:
-        """Constants travel with the module and are in no checkpoint: they follow from the options."""
+        """Constants move with the module and are in no checkpoint: they follow from the options."""
         tensor = values if isinstance(values, Tensor) else torch.tensor(values.astype(np.float32))
         self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise, then remove what the options select."""
-        with full_precision(x.device.type):  # a blur takes small differences of large values
+        """Normalise, then remove the information that the options select."""
+        with full_precision(x.device.type):  # a blur involves small differences of large values
             return self.process((x - self.mean) / self.std)
 
     def process(self, x: Tensor) -> Tensor:
@@ -65,12 +65,12 @@ class FrontEnd(nn.Module):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of its filters for one image; normalising is not counted, as in other layers."""
+        """Multiply-accumulates of its filters for one image; normalisation is not counted, as in other layers."""
         return 0
 
     @property
     def pixels(self) -> int:
-        """Values of one image."""
+        """Number of values in one image."""
         channels, height, width = self.shape
         return channels * height * width
 
@@ -81,7 +81,7 @@ class NoFrontEnd(FrontEnd):
     options_type = NoFrontEndOptions
 
     def process(self, x: Tensor) -> Tensor:
-        """Nothing."""
+        """Remove nothing."""
         return x
 
 
@@ -100,7 +100,7 @@ def _standardised(x: Tensor) -> Tensor:
 
 
 class Blurred(FrontEnd):
-    """What front ends with a Gaussian blur share. A blur is a product with a banded matrix on either side."""
+    """Base of front ends with a Gaussian blur. A blur is a product with a banded matrix on each side."""
 
     options: BlurOptions
     rows: Tensor
@@ -121,7 +121,7 @@ class Blurred(FrontEnd):
 
     @property
     def macs(self) -> int:
-        """The taps of the blur in both directions, for every value that is blurred."""
+        """Multiplications of the blur in both directions, for all blurred values."""
         return self.pixels * blur_taps(self.options.s)
 
 
@@ -161,11 +161,11 @@ class LocalContrast(Blurred):
 
 
 class LearnedContrast(FrontEnd):
-    """`local_contrast` whose two blurs are learned: the one that is subtracted, and the one of the mean square.
+    """`local_contrast` whose two blurs are learned: the subtracted blur, and the blur of the mean square.
 
-    Each has one weight for each distance, for all channels, directions and sides: softmax(log of the Gaussian's +
-    change). So weights are positive and sum to 1 whatever is learned, and a constant always goes. Changes begin at 0,
-    which is `local_contrast`, and weight decay draws them back there.
+    Each has one weight per distance, shared by all channels, directions and sides: softmax(log of the Gaussian's +
+    change). So weights are always positive and sum to 1, and a constant is always removed. Changes start at 0, which is
+    `local_contrast`, and weight decay pulls them back to 0.
     """
 
     options_type = LearnedContrastOptions
@@ -190,7 +190,7 @@ class LearnedContrast(FrontEnd):
         return _evened(h, lambda square: _blurred(square, down[1], across[1]))
 
     def _shares(self) -> Tensor:
-        """What all pixels at each distance weigh together [2, reach + 1]."""
+        """Total weight of all pixels at each distance [2, reach + 1]."""
         return torch.softmax(self.start + self.changes, 1)
 
     @torch.no_grad()
@@ -201,22 +201,22 @@ class LearnedContrast(FrontEnd):
 
     @property
     def macs(self) -> int:
-        """Those of `local_contrast`: the blurs' matrices are the same for every image."""
+        """As in `local_contrast`: the matrices of the blurs are the same for every image."""
         return _contrast_macs(self.shape, self.options.s)
 
 
 def _weighed(shares: Tensor, matrices: Tensor) -> Tensor:
-    """The sum of matrices [n, H, H] with each of the shares [k, n]."""
+    """The sum of matrices [n, H, H] weighted by each row of the shares [k, n]."""
     return product(shares, matrices.flatten(1).mT).view(-1, *matrices.shape[1:])
 
 
 def _blurred(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Every line of x times a matrix, first across and then down."""
+    """Every line of x times a matrix, first horizontally, then vertically."""
     return product(product(x, across).mT, down).mT
 
 
 def _evened(h: Tensor, blur: Callable[[Tensor], Tensor]) -> Tensor:
-    """H over the deviation around each pixel, the root of its blurred mean square over the channels."""
+    """H divided by the deviation around each pixel, the root of the blurred mean square over the channels."""
     return h * torch.rsqrt(blur(h.square().mean(1, keepdim=True)) + _LOCAL_FLOOR)
 
 
@@ -227,7 +227,7 @@ def _contrast_macs(shape: tuple[int, int, int], s: float) -> int:
 
 
 class BlockDCT(FrontEnd):
-    """The first n zig-zag coefficients of every 8×8 block times a; blocks at the border are filled by reflection."""
+    """The first n zig-zag coefficients of every 8×8 block times a; border blocks are padded by reflection."""
 
     options_type = BlockDCTOptions
     options: BlockDCTOptions
@@ -243,7 +243,7 @@ class BlockDCT(FrontEnd):
             self._keep(name, torch.tensor(_reflected(whole, size)))
 
     def process(self, x: Tensor) -> Tensor:
-        """X less the part that the named coefficients make."""
+        """X minus the part that the selected coefficients form."""
         filled = x[:, :, self.fill_rows][..., self.fill_columns]
         blocks = filled.unflatten(3, (-1, _BLOCK)).unflatten(2, (-1, _BLOCK)).transpose(3, 4)
         low = (blocks.flatten(4) @ self.basis.T) @ self.basis
@@ -253,7 +253,7 @@ class BlockDCT(FrontEnd):
 
     @property
     def macs(self) -> int:
-        """To the coefficients and back."""
+        """Transform to the coefficients and back."""
         return self.shape[0] * len(self.fill_rows) * len(self.fill_columns) * 2 * self.options.n
 
 
@@ -275,7 +275,7 @@ def build_front_end(options: Any, spec: DatasetSpec) -> FrontEnd:
 
 
 def front_end_of(encoder: nn.Module) -> FrontEnd | None:
-    """The front end of a client, if it removes something."""
+    """The front end of a client; None if it removes nothing."""
     first = next((module for module in encoder.modules() if isinstance(module, FrontEnd)), None)
     return None if isinstance(first, NoFrontEnd) else first
 
@@ -299,7 +299,7 @@ def from_description(facts: Mapping[str, Any]) -> FrontEnd:
 
 @torch.no_grad()
 def as_seen(encoder: nn.Module, x: Tensor) -> Tensor | None:
-    """Images x as the first layer sees them, grey where nothing is left, as pictures in [0, 1]; None: unchanged."""
+    """The first layer's view of images x as pictures in [0, 1], grey where nothing is left; None: unchanged."""
     front_end = front_end_of(encoder)
     if front_end is None:
         return None
@@ -309,19 +309,19 @@ def as_seen(encoder: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def blur_radius(s: float) -> int:
-    """How far a blur of s pixels reaches."""
+    """Reach in pixels of a blur of s pixels."""
     return int(2.5 * s + 0.5)
 
 
 def blur_taps(s: float) -> int:
-    """Multiplications for each value of a blur, in both directions."""
+    """Multiplications per value of a blur, in both directions."""
     return 2 * (2 * blur_radius(s) + 1)
 
 
 def blur_matrix(size: int, s: float) -> NDArray[np.float64]:
     """A blur along one line [size, size]: row i holds the weights for pixel i.
 
-    The line is reflected at both ends, without repeating the last pixel, as often as the blur reaches beyond.
+    The line is reflected at both ends, without repeating the last pixel, as many times as the blur requires.
     """
     radius = blur_radius(s)
     offsets = np.arange(-radius, radius + 1)
@@ -344,19 +344,19 @@ def distance_matrices(size: int, count: int) -> NDArray[np.float64]:
 
 
 def _pixels_at(distances: NDArray[Any]) -> NDArray[Any]:
-    """How many pixels of a line are at each distance from one."""
+    """Number of pixels of a line at each distance from a pixel."""
     return np.where(distances > 0, 2, 1)
 
 
 def _reflected(positions: NDArray[Any], size: int) -> NDArray[Any]:
-    """The pixels that stand for positions, those outside the line folded back at both ends: 2 1 | 0 1 2 3 | 2 1."""
+    """The pixels at these positions; positions outside the line are reflected at both ends: 2 1 | 0 1 2 3 | 2 1."""
     folded = positions % max(2 * size - 2, 1)
     return np.minimum(folded, 2 * size - 2 - folded) if size > 1 else np.zeros_like(positions)
 
 
 def dct_basis() -> NDArray[np.float64]:
     """The 64 patterns [64, 64] of the orthonormal 8×8 cosine transform, in zig-zag order."""
-    from scipy.fft import dct  # a fifth of a second, which other front ends need not wait for
+    from scipy.fft import dct  # its import takes a fifth of a second, which other front ends avoid
 
     line = dct(np.eye(_BLOCK), axis=0, norm="ortho")
     order = sorted(np.ndindex(_BLOCK, _BLOCK), key=_zig_zag)

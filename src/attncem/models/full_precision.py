@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _KNOWN = frozenset(kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind))
-"""Kinds of devices with other precisions. Asked once: some versions of torch cannot compile the question."""
+"""Kinds of devices with autocast. Read once: some versions of torch cannot compile the query."""
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:
-    """No bfloat16 inside, on a kind of device."""
+    """Context without bfloat16, on a kind of device."""
     return torch.autocast(device, enabled=False) if device in _KNOWN else nullcontext()
 
 
@@ -25,7 +25,7 @@ def product(x: Tensor, m: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """A compiler takes the gradients of torch's own product in the precision of the networks around it."""
+    """A product with float32 gradients: a compiler takes those of torch's product in the networks' precision."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, m: Tensor) -> Tensor:

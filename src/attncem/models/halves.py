@@ -1,6 +1,6 @@
-"""Halves of a run that was trained with a user's own modules, kept as ONNX: the command line has no classes of theirs.
+"""Halves of a run trained with a user's modules, stored as ONNX: the command line does not have their classes.
 
-onnx/epoch-00007/client.onnx, server.onnx   of the best and the last checkpoint; their hashes stand in the manifest
+onnx/epoch-00007/client.onnx, server.onnx   of the best and the last checkpoint; their hashes are in the manifest
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _FILES = ("client.onnx", "server.onnx")
 
 
 def keep_halves(run: RunDirectory, model: SplitModel, x: Tensor) -> str:
-    """Write both halves of the best and the last checkpoint as ONNX; why not, where that cannot be.
+    """Write both halves of the best and the last checkpoint as ONNX; returns the reason if that is impossible.
 
-    ``x`` are two images or more in [0, 1]. The run is whole without them: nothing that goes wrong here harms it.
+    ``x`` are at least two images in [0, 1]. The run is complete without them: a failure here does not harm it.
     """
     try:
         names = dict.fromkeys(run.checkpoint_name(which) for which in ("best", "last"))
@@ -47,7 +47,7 @@ def keep_halves(run: RunDirectory, model: SplitModel, x: Tensor) -> str:
 
 
 def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tensor) -> dict[str, str]:
-    """The halves of one checkpoint; the hash of each file by its name, and of the weights that they are made of."""
+    """The halves of one checkpoint; the hash of each file by its name, and the hash of their weights."""
     client, server = (copy.deepcopy(half).cpu().eval() for half in (model.encoder, model.server) if half is not None)
     checkpoint.restore("client", client)
     checkpoint.restore("server", server)
@@ -66,7 +66,7 @@ def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tenso
 
 
 def _parts(client: nn.Module, run: RunDirectory) -> tuple[nn.Module, nn.Module]:
-    """What `build_model` puts before a user's encoder, and that encoder."""
+    """The modules that `build_model` puts before a user's encoder, and that encoder."""
     if run.config.model.front_end.name == "none":
         return nn.Identity(), client
     assert isinstance(client, nn.Sequential)
@@ -74,7 +74,7 @@ def _parts(client: nn.Module, run: RunDirectory) -> tuple[nn.Module, nn.Module]:
 
 
 def restore_front_end(checkpoint: Checkpoint, client: nn.Module) -> None:
-    """Give the front end before a half that was kept as ONNX what it has learned, fixed: no gradient comes to it."""
+    """Load the learned weights of the front end before a half stored as ONNX, frozen: it gets no gradient."""
     front_end = front_end_of(client)
     if front_end is None:
         return

@@ -9,8 +9,8 @@ from attncem.config.options.model import ModelOptions
 from attncem.models.architecture import Architecture, Stage
 
 PLAN = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""(expansion, channels, blocks, stride of the first) as in Sandler et al., 2018, but for the strides: there
-the stem and the second row halve the image, here they keep its resolution, so that 32 px end at 4."""
+"""(expansion, channels, blocks, stride of the first) as in Sandler et al., 2018, except for the strides: there the stem
+and the second row halve the image, here they keep its resolution, so that 32 px end at 4."""
 STEM, LAST = 32, 1280
 
 

@@ -68,8 +68,8 @@ def architecture(spec: DatasetSpec, options: ModelOptions) -> Architecture:
 
 
 def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
-    """Refuse a network or a cut that does not exist; leaves the random state as it was."""
-    # Networks of other libraries are built for real: not all of them can be on the meta device.
+    """Reject an unknown network or cut; does not change the random state."""
+    # Networks of other libraries are built on the CPU: not all of them support the meta device.
     with torch.device("cpu" if "/" in options.name else "meta"), torch.random.fork_rng(devices=[]):
         resolve_cut(architecture(spec, options), options)
 
@@ -77,8 +77,8 @@ def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
 def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
     """Client and server half of the network, cut by the options.
 
-    client: front end, stages up to the cut, bottleneck, sparse coding, sigmoid; server: back to the width at the cut,
-    the other stages, the head.
+    client: front end, stages up to the cut, bottleneck, sparse coding, sigmoid; server: expansion to the width at the
+    cut, the other stages, the head.
     """
     if options.extra_layer and options.name != "vgg11_bn":
         raise ConfigError(f"model.extra_layer=true: {options.name} has none; vgg11_bn does")
@@ -107,7 +107,7 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
 
 
 def _bottleneck(network: Architecture, width: int, options: BottleneckOptions) -> tuple[nn.Module, nn.Module]:
-    """The layer that narrows a stage's output to z, and the server's that widens it again."""
+    """The layer that narrows a stage's output to z, and the server's layer that widens it again."""
     channels, kernel = options.channels, options.kernel
     if network.features == "tokens":
         return nn.Linear(width, channels), nn.Linear(channels, width)
@@ -116,7 +116,7 @@ def _bottleneck(network: Architecture, width: int, options: BottleneckOptions) -
 
 
 def resolve_cut(network: Architecture, options: ModelOptions) -> int:
-    """The cut as a number of stages; ConfigError when the network has no such cut."""
+    """The cut as a number of stages; ConfigError if the network has no such cut."""
     names = network.cut_names()
     number = names.index(str(options.cut)) + 1 if options.cut in names else options.cut
     if isinstance(number, str) and number.isdecimal():

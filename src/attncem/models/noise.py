@@ -1,8 +1,8 @@
 """Noise that leaves a device: a 256-bit secret → a SHAKE-256 stream → numbers in float64. numpy only, no torch.
 
 The secret comes from the operating system for every release (`fresh`), or by HMAC-SHA-256 from a key and the input
-(`keyed`). Nothing on the way is shorter than the secret, and a draw depends on no batch, device or library's generator.
-docs/channels.md says why it is done so, and what `local_dp` can claim of it.
+(`keyed`). No intermediate value is shorter than the secret, and a draw depends on no batch, device or library
+generator. docs/channels.md gives the reasons, and the claims of `local_dp` that depend on it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Numbers = NDArray[np.float64]
 Law = Literal["normal", "laplace", "uniform"]
 
 SCHEME = 1
-"""Number of this file's scheme: increase it if any draw changes."""
+"""Version of this file's scheme: increase it if any draw changes."""
 SECRET_BYTES = 32
 """Length of a secret and of a key."""
 LEAST = 2.0**-129
-"""The smallest p that can be drawn; the largest normal number is −Φ⁻¹ of it, 13.11."""
+"""Smallest possible p; the largest normal number is −Φ⁻¹ of it, 13.11."""
 _BYTES_PER_NUMBER = 16
 _AT_ONCE = 1 << 14
 """Numbers per block: they fit into a core's cache."""
@@ -67,8 +67,8 @@ def draw(secret: bytes, law: Law, count: int, stage: int = 0) -> Numbers:
 def halves(words: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], Numbers]:
     """Rows of two 64-bit words → a fair bit, and p uniform in (0, ½).
 
-    p = (m + ½) 2^-128 for the 127 bits m that are left, rounded to 53 significant bits: from 2^-129 on its relative
-    error is below 2^-52, so that the tails of a law are as fine as its middle.
+    p = (m + ½) 2^-128 for the remaining 127 bits m, rounded to 53 significant bits: from 2^-129 on its relative error
+    is below 2^-52, so that the tails of a distribution are as fine as its middle.
     """
     high = (words[:, 0] & np.uint64(2**63 - 1)).astype(np.float64)
     p = high * 2.0**-64 + (words[:, 1].astype(np.float64) + 0.5) * 2.0**-128
@@ -95,11 +95,11 @@ LAWS: dict[str, Callable[[NDArray[np.bool_], Numbers], Numbers]] = {
     "laplace": laplace,
     "uniform": uniform,
 }
-"""The number of each law from a fair bit and p in (0, ½)."""
+"""The number of each distribution from a fair bit and p in (0, ½)."""
 
 
 def normal_quantile(p: Numbers) -> Numbers:
-    """−Φ⁻¹(p) for p in (0, ½), right to 2^-50 of itself: Wichura's PPND16 (Algorithm AS 241, 1988)."""
+    """−Φ⁻¹(p) for p in (0, ½), with relative error 2^-50: Wichura's PPND16 (Algorithm AS 241, 1988)."""
     quantile = np.empty_like(p)
     middle = p > 0.075
     q = 0.5 - p[middle]
@@ -116,8 +116,8 @@ def normal_quantile(p: Numbers) -> Numbers:
 def noisy_on_grid(z: Numbers, numbers: Numbers, *, clip: float, noise_std: float, grid: float) -> Numbers:
     """Release z · min(1, clip/‖z‖) + noise_std · numbers to the nearest multiple of `grid`, a power of two; row by row.
 
-    The clipping leaves 2^-30 for its own rounding, so that no sample is longer than `clip`; what is not finite counts
-    as 0. Rounding comes after the noise, and −0 is released as 0: nothing is seen of z beyond the multiple.
+    The clipping leaves 2^-30 for its own rounding, so that no sample is longer than `clip`; values that are not finite
+    count as 0. Rounding follows the noise, and −0 is released as 0: the release shows nothing of z except the multiple.
     """
     finite = np.where(np.isfinite(z), z, 0.0)
     limit = clip * (1 - 2.0**-30)
@@ -133,7 +133,7 @@ def _signed(upper: NDArray[np.bool_], size: Numbers) -> Numbers:
 
 
 def _joined(*parts: bytes) -> bytes:
-    """The parts, each behind its length: no two lists of parts give the same bytes."""
+    """The parts, each after its length: different lists of parts never give the same bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -142,7 +142,7 @@ def _number(value: int) -> bytes:
 
 
 def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], r: Numbers) -> Numbers:
-    """A polynomial over another, coefficients from the constant on."""
+    """The ratio of two polynomials, coefficients from the constant on."""
     above, below = (_polynomial(row, r) for row in coefficients)
     above /= below
     return above

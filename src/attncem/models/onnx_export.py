@@ -1,4 +1,4 @@
-"""A module as one ONNX file, compared with the module itself before it is handed over. Needs the extra `onnx`."""
+"""A module as one ONNX file, compared with the module before it is returned. Needs the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from attncem.models.onnx_file import need, read_onnx
 from attncem.models.onnx_network import OnnxNetwork
 
 _ROUNDING = 1e-4
-"""How far the file's answers may be from the module's, in units of their size."""
+"""Largest difference between the outputs of file and module, relative to their size."""
 
 
 @torch.no_grad()
 def export_onnx(module: nn.Module, example: Tensor) -> bytes:
     """The module in evaluation mode as the bytes of an ONNX file that takes any number of examples.
 
-    ``example`` [B, …] holds two or more. RunError says why where torch cannot export it, or where the file answers
-    otherwise than the module.
+    ``example`` [B, …] holds at least two. RunError gives the reason if torch cannot export it, or if the outputs of the
+    file and the module differ.
     """
     for library in ("onnx", "onnxruntime", "onnxscript"):
         need(library)
@@ -40,7 +40,7 @@ def export_onnx(module: nn.Module, example: Tensor) -> bytes:
 
 
 def _write(module: nn.Module, x: Tensor, file: Path) -> None:
-    """Let torch write the file, all in one; RunError where it cannot."""
+    """Let torch write a single file; RunError if it cannot."""
     anyhow = ({0: torch.export.Dim("batch")},)
     try:
         with _quiet():
@@ -53,7 +53,7 @@ def _write(module: nn.Module, x: Tensor, file: Path) -> None:
 
 
 def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:
-    """RunError unless the file gives what the module gave, for the batch and for one of it alone."""
+    """RunError unless the file gives the module's output, for the batch and for a single example."""
     found, wanted = torch.cat([network(x), network(x[:1])]), torch.cat([expected, expected[:1]])
     apart = float((found - wanted).abs().max()) if found.shape == wanted.shape else float("inf")
     if not apart <= _ROUNDING * max(1.0, float(wanted.abs().max())):
@@ -62,7 +62,7 @@ def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Torch's exporter warns of its own insides, and of libraries that are not there."""
+    """Silence the exporter's warnings about its internals and about missing libraries."""
     said = logging.getLogger("torch.onnx")
     level = said.level
     said.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""ONNX files of others: read, checked and cut; nothing of them is executed here. Needs the extra `onnx`; no torch.
+"""ONNX files of users: read, checked and cut, but not executed here. Needs the extra `onnx`; no torch.
 
-What is run later are the very bytes that were checked: weights in files beside it are read here, by our own rules, and
-put inside, so that onnxruntime never opens a file.
+Exactly the checked bytes run later: weights in external files are read here, by our own rules, and embedded, so that
+onnxruntime never opens a file.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LARGEST = 2**31 - 1
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 """Accepted operator domains, without onnxruntime's own: one of its operators reads files."""
 _NAMED = 40
-"""Tensors that an error lists, evenly spread."""
+"""Number of tensors that an error lists, evenly spread."""
 
 
 @dataclass(frozen=True)
 class OnnxFile:
     """A checked graph with one input and one output, and its weights.
 
-    ``sha256`` covers the file, weights beside it and the output's name, ``file_sha256`` the file alone. ``shape`` are
-    the input's sizes, None where any will do; it is None itself where the file says nothing.
+    ``sha256`` covers the file, external weights and the output's name, ``file_sha256`` the file alone. ``shape`` holds
+    the input's sizes, None for a free size; it is None itself if the file gives no shape.
     """
 
     path: Path
@@ -65,16 +65,16 @@ def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
     kind, shape = _type_of(source)
     try:
         graph = model.SerializeToString()
-    except ValueError as error:  # protobuf's word for too large
+    except ValueError as error:  # protobuf's message for a file that is too large
         raise RunError(f"{path} is larger than 2 GiB with its weights, which cannot be run in one piece") from error
     return OnnxFile(path, graph, alone, mark, source.name, kind, shape, chosen)
 
 
-# what it holds
+# contents
 
 
 def _parsed(path: Path) -> tuple[Any, Any]:
-    """The file's message, and a hash that has begun with its bytes."""
+    """The parsed file, and a hash that already covers its bytes."""
     onnx = need("onnx")
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
@@ -84,7 +84,7 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     raw = path.read_bytes()
     try:
         model = onnx.load_model_from_string(raw)
-    except Exception as error:  # protobuf's errors have no common class of their own
+    except Exception as error:  # protobuf's errors have no common base class
         reason = str(error).strip().partition("\n")[0]
         raise RunError(f"{path} is not an ONNX file: {reason}") from error
     if not model.graph.node:
@@ -93,7 +93,7 @@ def _parsed(path: Path) -> tuple[Any, Any]:
 
 
 def _all_of(message: Any, kind: type) -> Iterator[Any]:
-    """Every message of a kind, however deep: what stands where nobody expects it is found as well."""
+    """Every message of a kind at any depth, also in unexpected places."""
     single = need("google.protobuf.message").Message
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -105,7 +105,7 @@ def _all_of(message: Any, kind: type) -> Iterator[Any]:
 
 
 def _refuse_custom(model: Any, path: Path) -> None:
-    """RunError for operators that are neither ONNX's own nor made of them in the file itself."""
+    """RunError for operators that are neither ONNX's own nor functions defined in the file."""
     onnx = need("onnx")
     own = {(function.domain, function.name) for function in model.functions}
     for node in _all_of(model, onnx.NodeProto):
@@ -116,11 +116,11 @@ def _refuse_custom(model: Any, path: Path) -> None:
             )
 
 
-# weights in files beside it
+# external weights
 
 
 def _take_weights_in(model: Any, path: Path, digest: Any) -> None:
-    """Put weights that lie in other files into the model; only files in its own folder are read."""
+    """Embed weights from other files into the model; only files in its own folder are read."""
     onnx = need("onnx")
     taken = 0
     for tensor in _all_of(model, onnx.TensorProto):
@@ -135,7 +135,7 @@ def _take_weights_in(model: Any, path: Path, digest: Any) -> None:
 
 
 def _external(path: Path, entries: Mapping[str, str], room: int) -> bytes:
-    """The bytes of one tensor; RunError for a place outside of the folder, and for a part that is not there."""
+    """The bytes of one tensor; RunError for a place outside the folder, and for a missing part."""
     location, folder = entries.get("location", ""), path.resolve().parent
     place = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not place.is_relative_to(folder):
@@ -161,7 +161,7 @@ def _external(path: Path, entries: Mapping[str, str], room: int) -> bytes:
 
 
 def _cut(model: Any, path: Path, output: str | None) -> str:
-    """Leave only what the chosen tensor needs; its name. RunError unless it depends on exactly one input."""
+    """Keep only the nodes for the chosen tensor; returns its name. RunError unless it depends on exactly one input."""
     onnx, graph = need("onnx"), model.graph
     chosen = output or _only_output(graph, path)
     stored = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
@@ -170,7 +170,7 @@ def _cut(model: Any, path: Path, output: str | None) -> str:
     if chosen not in candidates:
         raise RunError(f"{path} has no tensor {chosen} that depends on its input{_offer(chosen, list(candidates))}")
     needed, nodes = {chosen}, list[Any]()
-    for node in reversed(graph.node):  # nodes stand behind what they need
+    for node in reversed(graph.node):  # nodes follow the nodes that they depend on
         if needed.intersection(node.output):
             nodes.append(node)
             needed.update(_read_by(node))
@@ -195,7 +195,7 @@ def _only_output(graph: Any, path: Path) -> str:
 
 
 def _fed_by(inputs: Iterable[str], nodes: Iterable[Any]) -> dict[str, None]:
-    """The tensors that depend on the inputs, in the order in which they are made."""
+    """The tensors that depend on the inputs, in the order of computation."""
     fed, made = set(inputs), dict[str, None]()
     for node in nodes:
         if fed.intersection(_read_by(node)):
@@ -205,7 +205,7 @@ def _fed_by(inputs: Iterable[str], nodes: Iterable[Any]) -> dict[str, None]:
 
 
 def _read_by(node: Any) -> set[str]:
-    """The tensors that a node reads, also from inside of its branches and loops."""
+    """The tensors that a node reads, also inside its branches and loops."""
     onnx = need("onnx")
     inner = [name for part in _all_of(node, onnx.NodeProto) for name in part.input]
     given = [item.name for part in _all_of(node, onnx.GraphProto) for item in part.output]
@@ -213,7 +213,7 @@ def _read_by(node: Any) -> set[str]:
 
 
 def _keep(field: Any, items: Collection[Any]) -> None:
-    """Make a repeated field hold these of its items alone."""
+    """Keep only these items of a repeated field."""
     kept = [type(item).FromString(item.SerializeToString()) for item in items]
     del field[:]
     field.extend(kept)
@@ -226,7 +226,7 @@ def _offer(wrong: str, names: list[str]) -> str:
 
 
 def _type_of(source: Any) -> tuple[str, tuple[int | None, ...] | None]:
-    """The element type of an input, as numpy names it, and its sizes."""
+    """The element type of an input, by its numpy name, and its sizes."""
     onnx = need("onnx")
     tensor = source.type.tensor_type
     kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()

@@ -18,14 +18,14 @@ from attncem.models.onnx_file import OnnxFile, need
 _AT_ONCE = 2**22
 """Largest number of input values per call, if the file takes any number of images."""
 TYPES = {"float": torch.float32, "float16": torch.float16, "double": torch.float64, "uint8": torch.uint8}
-"""Types of images that a file may take; uint8 are the pixels themselves."""
+"""Image types that a file may take; uint8 means raw pixels."""
 
 
 class OnnxNetwork(nn.Module):
-    """Maps a tensor [B, …] to a tensor [B, …] of float32, on the device of what it is given.
+    """Maps a tensor [B, …] to a tensor [B, …] of float32, on the device of its input.
 
-    Copies share the session, which keeps nothing of what it runs. `identity` is the file's hash as a buffer: all that
-    names a model by its weights names this one too.
+    Copies share the session, which keeps no state. `identity` is the file's hash as a buffer, so that functions that
+    identify a model by its weights also identify this one.
     """
 
     passes_gradients = False
@@ -39,7 +39,7 @@ class OnnxNetwork(nn.Module):
         self.register_buffer("identity", torch.tensor(list(bytes.fromhex(file.sha256)), dtype=torch.uint8))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the file for x; NotApplicable if a gradient is required, which would silently be missing."""
+        """The output of the file for x; NotApplicable if a gradient is required, which would be silently missing."""
         if x.requires_grad and torch.is_grad_enabled():
             raise NotApplicable(written("subject.lacks.gradient"))
         given = np.ascontiguousarray(x.detach().cpu().numpy())
@@ -48,7 +48,7 @@ class OnnxNetwork(nn.Module):
         return torch.from_numpy(np.concatenate(parts)).to(x.device)
 
     def _run(self, given: NDArray[Any]) -> NDArray[np.float32]:
-        """One batch; where the file fixes its size, what lacks is filled up and left out again."""
+        """One batch; if the file fixes the batch size, the input is padded and the extra outputs are dropped."""
         lacking = 0 if self._batch is None else self._batch - len(given)
         filled = np.concatenate([given, np.repeat(given[-1:], lacking, 0)]) if lacking else given
         made = self._session(filled)
@@ -66,18 +66,18 @@ class OnnxNetwork(nn.Module):
 
 
 class _Session:
-    """A session of onnxruntime on the CPU; no library of operators is ever registered."""
+    """A session of onnxruntime on the CPU; no operator library is ever registered."""
 
     def __init__(self, file: OnnxFile, threads: int) -> None:
         runtime = need("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 4  # what matters comes as an error
+        options.log_severity_level = 4  # important messages come as errors
         self._file = file
         try:
             self._run = runtime.InferenceSession(file.graph, options, providers=["CPUExecutionProvider"]).run
-        except Exception as error:  # onnxruntime's errors have no common class of their own
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise RunError(f"{file.path} cannot be run by onnxruntime: {_said(error)}") from error
 
     def __call__(self, given: NDArray[Any]) -> NDArray[Any]:
@@ -92,7 +92,7 @@ class _Session:
 
 
 def _said(error: Exception) -> str:
-    """What onnxruntime says, in one line of reasonable length."""
+    """The message of onnxruntime, in one line of limited length."""
     return " ".join(str(error).split())[:400]
 
 
@@ -123,7 +123,7 @@ class ImageInput(nn.Module):
 def onnx_encoder(
     file: OnnxFile, options: EncoderOptions, image_shape: tuple[int, int, int], *, threads: int = 1
 ) -> nn.Sequential:
-    """The file as an encoder of images [B, C, H, W] in [0, 1]; refused if it cannot take them."""
+    """The file as an encoder of images [B, C, H, W] in [0, 1]; an error if it cannot take them."""
     channels, size = input_of(file, options)
     C, H, W = image_shape
     if channels not in (None, C) and (C, channels) != (1, 3):

@@ -1,7 +1,7 @@
-"""Structured pruning of the client: masks over channels, and the smaller client that they stand for.
+"""Structured pruning of the client: masks over channels, and the equivalent smaller client.
 
-A pruned channel is multiplied by zero after its activation, so nothing of it reaches z and no gradient reaches it;
-tensors keep their shapes. `compact` makes the client without these channels: the same function, fewer weights.
+A pruned channel is multiplied by zero after its activation, so it does not reach z and gets no gradient; tensors keep
+their shapes. `compact` makes the client without these channels: the same function, fewer weights.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ChannelMask(nn.Module):
 
 
 def add_masks(client: nn.Sequential, *, keep_up_to: int) -> None:
-    """Put a mask behind every convolution, normalisation and ReLU that feed another convolution of the client.
+    """Put a mask after every convolution, normalisation and ReLU that feed another convolution of the client.
 
-    Convolutions of at most `keep_up_to` outputs get none. Only a chain of layers can be pruned so.
+    Convolutions with at most `keep_up_to` outputs get none. Only a chain of layers can be pruned this way.
     """
     layers = _chain(client)
     other = next((layer for layer in layers if any(True for _ in layer.children())), None)
@@ -51,14 +51,14 @@ def add_masks(client: nn.Sequential, *, keep_up_to: int) -> None:
 
 
 def _chain(client: nn.Module) -> list[nn.Module]:
-    """The layers inside sequences, in the order of their use."""
+    """The layers inside sequences, in order of use."""
     if not isinstance(client, nn.Sequential):
         return [client]
     return [layer for part in client for layer in _chain(part)]
 
 
 def _ends(block: list[nn.Module]) -> tuple[nn.Conv2d | None, nn.Module]:
-    """Convolution and ReLU of three layers with a normalisation between them; no convolution: something else."""
+    """Convolution and ReLU of three layers with a normalisation between them; None as convolution for anything else."""
     first, *between, last = block
     fits = isinstance(last, nn.ReLU) and len(between) == 1 and isinstance(between[0], nn.BatchNorm2d)
     return (first if fits and isinstance(first, nn.Conv2d) else None), last
@@ -78,10 +78,10 @@ def masks_of(client: nn.Module) -> list[ChannelMask]:
 
 
 def channel_importance(client: nn.Module, losses: Iterable[Tensor]) -> list[Tensor]:
-    """How much each masked channel matters: the squared first-order change of the loss without it, over all `losses`.
+    """Importance of each masked channel: the squared first-order change of the loss without it, over all `losses`.
 
-    The change is the gradient with respect to the channel's mask (Molchanov et al., 2019). `losses` is read one by
-    one, each a scalar of a forward pass made after this call.
+    The change is the gradient with respect to the channel's mask (Molchanov et al., 2019). `losses` is read one by one;
+    each is a scalar of a forward pass made after this call.
     """
     gates = [mask.get_buffer("mask").requires_grad_() for mask in masks_of(client)]
     try:
@@ -97,9 +97,9 @@ def channel_importance(client: nn.Module, losses: Iterable[Tensor]) -> list[Tens
 
 @torch.no_grad()
 def prune(client: nn.Module, importance: list[Tensor], ratio: float, optimizer: Optimizer) -> None:
-    """Close the least important `ratio` of every masked layer's channels.
+    """Prune the least important `ratio` of every masked layer's channels.
 
-    Their weights become zero, and so does what the optimiser remembers of them; the others keep both.
+    Their weights and optimiser state become zero; the others do not change.
     """
     for mask, values in zip(masks_of(client), importance, strict=True):
         gate = mask.get_buffer("mask")
@@ -113,7 +113,7 @@ def prune(client: nn.Module, importance: list[Tensor], ratio: float, optimizer: 
 
 
 def _factors(client: nn.Module) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Each weight that belongs to masked channels, with 0 where a closed one uses it and 1 elsewhere."""
+    """Each weight of masked channels, with a mask: 0 where a pruned channel uses it, 1 elsewhere."""
     for layer, outputs, inputs in _with_gates(client):
         for parameter in layer.parameters(recurse=False):
             if outputs is not None:
@@ -123,7 +123,7 @@ def _factors(client: nn.Module) -> Iterator[tuple[nn.Parameter, Tensor]]:
 
 
 def _with_gates(client: nn.Module) -> Iterator[tuple[nn.Module, Tensor | None, Tensor | None]]:
-    """Convolutions and normalisations with the gates of their outputs and inputs; None: all open."""
+    """Convolutions and normalisations with the masks of their outputs and inputs; None: all channels are kept."""
     layers = _chain(client)
     gates: Tensor | None = None
     for number, layer in enumerate(layers):
@@ -153,7 +153,7 @@ def _open(gate: Tensor) -> Tensor:
 
 
 def _cut(layer: nn.Module, outputs: Tensor | None, inputs: Tensor | None) -> None:
-    """Keep the open channels of one layer's weights and statistics."""
+    """Keep the remaining channels of one layer's weights and statistics."""
     for name, tensor in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
         kept = tensor.detach()
         if outputs is not None and tensor.ndim:

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from attncem.base.types import ConfigError
 
 LARGEST = 4096
-"""Features of z beyond which the layer is refused: its dictionary has their square, here 16.8 million."""
+"""Largest number of features of z: the dictionary has its square as entries, here 16.8 million."""
 
 
 class SparseCoding(nn.Module):
     """Wᵀ soft(W z, threshold) on the whole of z, W square; soft(u, t) = sign(u) · max(|u| − t, 0).
 
-    The baseline's LCA layer with its one iteration from zero is this. Rows of W start with norm 1.
+    This equals the baseline's LCA layer with its one iteration from zero. Rows of W start with norm 1.
     """
 
     def __init__(self, feature_shape: tuple[int, ...], threshold: float) -> None:

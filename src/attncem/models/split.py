@@ -1,4 +1,4 @@
-"""SplitModel: the only definition of what leaves the client."""
+"""SplitModel: the only definition of the data that leaves the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class SplitModel(nn.Module):
     """Client encoder, channel and server half. `server` is None for a foreign encoder under audit.
 
-    The channel is one of ours, or any module from z to what is released.
+    The channel is one of ours, or any module from z to the release.
     """
 
     def __init__(self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None) -> None:
@@ -31,7 +31,7 @@ class SplitModel(nn.Module):
         return z
 
     def transmit(self, z: Tensor, x: Tensor | None = None, generator: Source = None) -> Tensor:
-        """What leaves the client for a clean feature: channel(z). `generator`: source of its noise."""
+        """The release of a clean feature: channel(z). `generator`: source of its noise."""
         if not getattr(self.channel, "takes_context", False):
             plain: Tensor = self.channel(z)
             return plain
@@ -39,7 +39,7 @@ class SplitModel(nn.Module):
         return released
 
     def release(self, x: Tensor, *, copies: int = 1, generator: Source = None) -> Tensor:
-        """What the adversary sees: [B, …], or [B, copies, …] for several releases of each input."""
+        """The adversary's observation: [B, …], or [B, copies, …] for several releases of each input."""
         if copies < 1:
             raise ValueError(f"copies must be at least 1, got {copies}")
         z = self.encode(x)
@@ -73,7 +73,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """Shape of z for one image, found by encoding a blank batch in evaluation mode."""
+    """Shape of z for one image, from a blank batch in evaluation mode."""
     was_training = encoder.training
     encoder.eval()
     try:
@@ -89,7 +89,7 @@ def feature_shape(encoder: nn.Module, image_shape: tuple[int, int, int]) -> tupl
 
 
 def passes_gradients(module: nn.Module) -> bool:
-    """Whether a gradient passes all modules; it does not pass other libraries."""
+    """Whether a gradient passes all modules; it does not pass modules of other libraries."""
     return all(getattr(part, "passes_gradients", True) for part in module.modules())
 
 

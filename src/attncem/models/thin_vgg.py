@@ -1,4 +1,4 @@
-"""VGG11-BN behind a thin, deep client: as many multiply-accumulates as the first four stages that it replaces."""
+"""VGG11-BN with a thin, deep client: as many multiply-accumulates as the first four stages that it replaces."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from attncem.models.vgg import Halve, vgg11_bn
 REPLACED = 4
 """Number of stages of VGG11-BN that the client replaces: two convolutions, two poolings."""
 BLOCKS = 17
-"""Residual blocks where no other number is asked for. For wide networks those stages and the bottleneck take
-4608 w² multiply-accumulates at 32 px and width w, the client 256 w² (1 + blocks)."""
+"""Default number of residual blocks. For wide networks, the replaced stages and the bottleneck take 4608 w²
+multiply-accumulates at 32 px and width w, the client 256 w² (1 + blocks)."""
 
 
 class Separable(nn.Module):
@@ -55,6 +55,6 @@ def thin_vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
 
 
 def _stem(inputs: int, outputs: int) -> nn.Sequential:
-    """A convolution of stride 2 in the place of the first pooling."""
+    """A convolution of stride 2 instead of the first pooling."""
     conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))

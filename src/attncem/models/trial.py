@@ -1,4 +1,4 @@
-"""Whether an encoder can be judged at all: it is tried on a few images."""
+"""Check on a few images whether an encoder can be audited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attncem.base.types import RunError
 
 TRIED = 6
-"""Images that it is tried on."""
+"""Number of images for the check."""
 LARGEST = 2**24
 """Largest number of values of a feature: 64 MiB per image."""
 _ROUNDING = 1e-3

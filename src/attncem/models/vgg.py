@@ -16,7 +16,7 @@ PLAN = (1, None, 2, None, 4, 4, None, 8, 8, None, 8, 8, None)
 
 
 class Halve(nn.Module):
-    """Max-pooling over 2x2 that leaves a map alone which has nothing left to pool: five halvings of 28 px."""
+    """Max-pooling over 2x2 that leaves a map unchanged if it is too small to pool: five halvings of 28 px."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] to [B, C, H // 2, W // 2]."""
@@ -24,7 +24,7 @@ class Halve(nn.Module):
 
 
 def vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
-    """Eight convolutions and five poolings, each of them a stage: the baseline's "cutlayer 4" is cut 4 here."""
+    """Eight convolutions and five poolings, each a stage: the baseline's "cutlayer 4" is cut 4 here."""
     width = options.width or 64
     stages: list[Stage] = []
     channels = spec.shape[0]
@@ -39,7 +39,7 @@ def vgg11_bn(spec: DatasetSpec, options: ModelOptions) -> Architecture:
 
 
 def _convolution(*widths: int) -> nn.Sequential:
-    """From the first width through the others, each by a convolution, normalised and rectified."""
+    """Convolutions from the first width through the others, each normalised and rectified."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
@@ -47,7 +47,7 @@ def _convolution(*widths: int) -> nn.Sequential:
 
 
 def _classifier(width: int, num_classes: int) -> nn.Sequential:
-    """Two hidden layers with dropout; the pooling before them does nothing to 32 px, whose map is 1x1 already."""
+    """Two hidden layers with dropout; for 32 px the pooling before them has no effect, as the map is already 1x1."""
     hidden: list[nn.Module] = []
     for _ in range(2):
         hidden += [nn.Dropout(0.5), nn.Linear(width, width), nn.ReLU(inplace=True)]
@@ -55,7 +55,7 @@ def _classifier(width: int, num_classes: int) -> nn.Sequential:
 
 
 def _xavier(module: nn.Module) -> None:
-    """Xavier-uniform weights and no bias, which the baseline gives to the client's convolutions alone."""
+    """Xavier-uniform weights and zero bias, which the baseline uses for the client's convolutions only."""
     if isinstance(module, nn.Conv2d):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:

@@ -72,7 +72,7 @@ class MeanToken(nn.Module):
 
 
 def vit_tiny(spec: DatasetSpec, options: ModelOptions) -> Architecture:
-    """Embedding and six blocks, each a stage; 192 dimensions, one head for every 64 of them."""
+    """Embedding and six blocks, each a stage; 192 dimensions, one head per 64 of them."""
     width = options.width or 192
     heads = max(1, width // HEAD_WIDTH)
     patch = _patch_size(spec)
@@ -89,7 +89,7 @@ def vit_tiny(spec: DatasetSpec, options: ModelOptions) -> Architecture:
 
 
 def _patch_size(spec: DatasetSpec) -> int:
-    """4 px up to 32, beyond that an eighth of the side, so that there are never more than 64 tokens."""
+    """4 px for images up to 32 px, above that an eighth of the side, so that there are never more than 64 tokens."""
     _, height, width = spec.shape
     patch = max(4, math.ceil(max(height, width) / 8))
     if height % patch or width % patch:

@@ -32,12 +32,12 @@ from attncem.training.risk import read_risk_audit
 from attncem.training.surrogates import Surrogate, construct
 
 Modules = tuple[nn.Module, nn.Module]
-"""A user's own encoder and server half."""
+"""Encoder and server half that the user supplies."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """A run's data on the device, part by part."""
+    """The parts of a run's data, on the device."""
 
     spec: DatasetSpec
     split: Split
@@ -50,7 +50,7 @@ class RunData:
 
 
 def check(config: RunConfig, *, custom_network: bool = False) -> None:
-    """Refuse what cannot work, before anything is read or trained: unknown names, cuts, batch sizes."""
+    """Reject impossible options before reading or training anything: unknown names, cuts, batch sizes."""
     spec = dataset_spec(config.data)
     if not spec.num_classes:
         raise ConfigError(
@@ -74,7 +74,7 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
 
 
 def _check_image_size(config: RunConfig, spec: DatasetSpec) -> None:
-    """Refuse images that the network pools away, and name the smallest that it takes."""
+    """Reject images that are too small for the network's pooling, and name the smallest possible size."""
     if _takes(config, spec):
         return
     network = f"model.name={config.model.name} with model.cut={config.model.cut}"
@@ -87,7 +87,7 @@ def _check_image_size(config: RunConfig, spec: DatasetSpec) -> None:
 
 
 def _takes(config: RunConfig, spec: DatasetSpec) -> bool:
-    """Whether an image of this size comes through; tried without memory, where networks can be built so."""
+    """Whether the network takes images of this size; tried on the meta device for our own networks."""
     ours = "/" not in config.model.name
     if not ours and min(spec.shape[1:]) >= 32:
         return True
@@ -101,7 +101,7 @@ def _takes(config: RunConfig, spec: DatasetSpec) -> bool:
 
 
 def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
-    """An audit that marks classes must be about the classes of this data set."""
+    """The classes that `risk_audit` marks must be classes of this data set."""
     if not isinstance(options, HybridOptions) or options.risk_audit is None:
         return
     audit = read_risk_audit(options.risk_audit).subject
@@ -114,7 +114,7 @@ def _check_risk_audit(options: SurrogateOptions, spec: DatasetSpec) -> None:
 
 
 def load_data(config: RunConfig, device: torch.device) -> RunData:
-    """The data to train on; refused where a batch cannot be filled."""
+    """The data to train on; ConfigError if it cannot fill a batch or has no validation images."""
     data = read_data(config, device)
     if not len(data.validation):
         raise ConfigError(
@@ -137,14 +137,14 @@ def read_data(config: RunConfig, device: torch.device) -> RunData:
 
 
 def data_notes(config: RunConfig) -> list[str]:
-    """What a person should know of the files before training; from their names alone."""
+    """Notes for the user about the files before training; from their names alone."""
     if config.data.name not in FOLDER_SETS:
         return []
     return listing_notes(config.data.name, locate(config.data.name, config.data.root))
 
 
 def _check_balance(options: TrainingOptions, num_classes: int) -> None:
-    """A balanced batch holds a class once, so it needs as many classes as it holds."""
+    """A balanced batch draws each class once, so the data must have batch_size / samples_per_class classes."""
     if not isinstance(options.batches, BalancedOptions):
         return
     samples = options.batches.samples_per_class
@@ -169,7 +169,7 @@ def _parts(raw: RawData, split: Split, device: torch.device, placement: str) -> 
 
 
 def _fits(raw: RawData, device: torch.device) -> bool:
-    """Whether the images fill at most half of the device's free memory; the test images lie there twice."""
+    """Whether the images fill at most half of the free device memory; test images are stored there twice."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -177,7 +177,7 @@ def _fits(raw: RawData, device: torch.device) -> bool:
 
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:
-    """Client, channel and server; `modules` replaces the two networks by a user's own, behind the front end."""
+    """Client, channel and server; `modules` replaces both networks by the user's, behind the front end."""
     encoder, server = modules if modules is not None else build_halves(spec, config.model)
     if modules is not None and config.model.front_end.name != "none":
         encoder = nn.Sequential(build_front_end(config.model.front_end, spec), encoder)
@@ -196,7 +196,7 @@ def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec)
 
 
 def build_penalties(config: RunConfig, model: SplitModel, spec: DatasetSpec, engine: Engine) -> dict[str, Penalty]:
-    """The penalties by name, on the engine's device; the first weights of each come from a stream of its own."""
+    """The penalties by name, on the engine's device; each draws its initial weights from a separate stream."""
     shape, built = feature_shape(model.encoder, spec.shape), dict[str, Penalty]()
     for options in config.penalties:
         with seeded(engine.device, config.seed, "penalty", options.name):
@@ -209,7 +209,7 @@ def build_penalties(config: RunConfig, model: SplitModel, spec: DatasetSpec, eng
 def restore_surrogate(
     config: RunConfig, model: SplitModel, spec: DatasetSpec, checkpoint: Checkpoint | None
 ) -> Surrogate:
-    """The surrogate of a run in the state of a checkpoint, in evaluation mode."""
+    """The surrogate of a run with the state of a checkpoint, in evaluation mode."""
     surrogate = build_surrogate_for(config, model, spec)
     if checkpoint is None:
         raise RunError("an encoder without a run has no surrogate to restore")
@@ -223,7 +223,7 @@ def data_facts(spec: DatasetSpec) -> dict[str, Any]:
 
 
 def spec_of(run: RunDirectory, config: RunConfig) -> DatasetSpec:
-    """Facts of the data a run was trained with, from its manifest; runs of attncem 0.1 read the data for them."""
+    """Facts of a run's training data, from its manifest; for runs of attncem 0.1 the data is read."""
     manifest = run.manifest
     if "data" not in manifest:
         return dataset_spec(config.data)
@@ -231,7 +231,7 @@ def spec_of(run: RunDirectory, config: RunConfig) -> DatasetSpec:
 
 
 def data_of(run: RunDirectory, config: RunConfig, spec: DatasetSpec, device: torch.device) -> RunData:
-    """The data of a trained run; refused when it is not what the run was trained on."""
+    """The data of a trained run; an error if it differs from the data that the run was trained on."""
     data = read_data(config, device)
     if run.manifest.get("split", {}).get("sha256", data.split.sha256) != data.split.sha256:
         raise RunError(f"the data or its split has changed since {run.path} was trained: parts of it would be mixed up")

@@ -1,8 +1,8 @@
 """One training step as a CUDA graph: recorded once, checked against the plain step, then replayed.
 
-A step is a function of tensors whose shapes never change. It reads rates and weights from the device and
-writes into the same tensors every time, so that replaying its kernels is the step itself, without the
-thousand launches that cost more than the arithmetic.
+A step is a function of tensors whose shapes never change. It reads rates and weights from the device and writes into
+the same tensors every time. Replaying its kernels is therefore the same step, without the thousand launches that cost
+more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ VARIABLE = "ATTNCEM_COMPILE_FROM"
 WARM_STEPS = 3
 """Plain steps before the recording: they create optimiser state and library handles."""
 TOLERANCE = {"32-true": 0.04, "bf16-mixed": 0.3}
-"""How far the recorded step's update may be from the plain one's, relative to its size, by precision.
+"""Largest relative difference between the updates of the recorded and the plain step, by precision.
 
-Convolutions in 32 bits round to 10 bits of mantissa on a GPU: 0.028 was seen for batches of 16. A step without its
-penalty differs there by 0.06, one with other noise by 0.4. In bf16 rounding alone made up to 0.22, VGG11-BN compiled
-on batches of 256; other noise makes 0.65 to 0.8 there, and the penalty of kmeans 0.35 where that of attention, 0.05, is
-lost in the rounding. Behind the thin, deep client rounding alone makes about 0.5: its steps in bf16 stay captured.
+Convolutions in 32 bits round to 10 bits of mantissa on a GPU: 0.028 was measured for batches of 16. There, a step
+without its penalty differs by 0.06, one with other noise by 0.4. In bf16, rounding alone caused up to 0.22 (VGG11-BN,
+compiled, batches of 256); other noise causes 0.65 to 0.8, a missing penalty of kmeans 0.35, and that of attention,
+0.05, is lost in the rounding. With the thin, deep client rounding alone causes about 0.5: its steps in bf16 stay
+captured.
 """
 
 
 class Step:
-    """A training step: run as it is written, or recorded after WARM_STEPS and replayed from then on.
+    """A training step: run as written, or recorded after WARM_STEPS and then replayed.
 
-    ``state`` gives every tensor that a step changes, ``watched`` those whose change is compared. ``faster`` are other
-    forms of the function by name, such as compiled, recorded in preference to it. A recording that fails, or does not
-    do what the plain step does, is dropped, and ``problems`` says why.
+    ``state`` returns every tensor that a step changes, ``watched`` the tensors whose change is compared. ``faster``
+    holds other forms of the function by name, such as compiled; they are tried first. A recording that fails, or
+    differs from the plain step, is dropped, and ``problems`` says why.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Step:
         """Why a faster form was rejected."""
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Take one step. What a replayed step returns is overwritten by the next."""
+        """Take one step. The next replayed step overwrites the returned tensors."""
         if self._graph is not None:
             for own, given in zip(self._inputs, inputs, strict=True):
                 own.copy_(given)
@@ -82,7 +83,7 @@ class Step:
         return self._both_ways(inputs) if self._record_after == -1 else self._function(*inputs)
 
     def _both_ways(self, inputs: Sequence[Tensor]) -> Any:
-        """The step plain and recorded, from the same state; the recorded one stays when it does the same."""
+        """Take the step plain and recorded, from the same state; keep the recording if both agree."""
         before, start = _Snapshot(self._state(), self._generators), _copies(self._watched)
         outputs = self._function(*inputs)
         after, expected = _Snapshot(self._state(), self._generators), _copies(self._watched)
@@ -104,13 +105,13 @@ class Step:
         expected: Sequence[Tensor],
         start: Sequence[Tensor],
     ) -> str:
-        """Record and take the step; returns what is wrong with it, or nothing."""
+        """Record and take the step; returns the problem, or an empty text."""
         try:
             self._record(function, inputs, before)
             assert self._graph is not None
             self._graph.replay()
             difference = _relative_difference(self._watched, expected, start)
-        except Exception as error:  # whatever a network does that cannot be compiled or recorded
+        except Exception as error:  # a network may do anything that cannot be compiled or recorded
             torch.cuda.synchronize()
             _end_recording(self._generators)
             return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
@@ -119,7 +120,7 @@ class Step:
         return f"its update differs by {difference:.2g} of its size from the plain step's"
 
     def _record(self, function: Function, inputs: Sequence[Tensor], before: _Snapshot) -> None:
-        """The graph of one step on tensors of its own; everything else is left as it was `before`."""
+        """The graph of one step with separate input tensors; restores everything else to `before`."""
         self._graph, self._inputs = None, [given.clone() for given in inputs]
         before.restore()
         self._warm_up(function)
@@ -132,11 +133,11 @@ class Step:
         self._graph = graph
 
     def _warm_up(self, function: Function) -> None:
-        """A few steps on a stream that is not the main one, as recording will be."""
+        """A few steps on a stream other than the main one, as for the recording."""
         main, side = torch.cuda.current_stream(), _stream("recording")
         side.wait_stream(main)
         with torch.cuda.stream(side), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the compiler's; those of the networks have been shown
+            warnings.simplefilter("ignore")  # warnings of the compiler; those of the networks were shown before
             for _ in range(WARM_STEPS):
                 function(*self._inputs)
             with no_host_reads():
@@ -146,10 +147,10 @@ class Step:
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """An error if the host waits for the device, before a recording starts."""
+    """Raise an error if the host waits for the device, before a recording starts."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it may miss some
+            warnings.simplefilter("ignore")  # a warning that it may miss some
             torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
@@ -157,7 +158,7 @@ def no_host_reads() -> Iterator[None]:
 
 
 def _end_recording(generators: Sequence[torch.Generator]) -> None:
-    """Free the generators from a recording that broke off: they wait for the end of one."""
+    """Release the generators after a recording that broke off: they wait for its end."""
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
@@ -182,25 +183,25 @@ def compile_function(function: Function) -> Function:
 
 
 def forget_compiled() -> None:
-    """Have what is compiled from here on compiled whatever was before: torch stops after eight of one function.
+    """Reset the compiler: torch stops compiling after eight versions of one function.
 
-    Every training has modules of its own, whose forwards are the same functions. From the ninth in a process on they
-    would run as they are written, without a word.
+    Every training has separate modules, whose forwards are the same functions. From the ninth in a process on they
+    would silently run uncompiled.
     """
     torch.compiler.reset()
 
 
 @cache
 def _stream(purpose: str) -> torch.cuda.Stream:
-    """The same stream every time: the libraries keep a workspace of tens of megabytes for each that they have seen."""
+    """The same stream every time: the libraries keep a workspace of tens of megabytes for each stream."""
     return torch.cuda.Stream()
 
 
 class SideStream:
-    """CUDA streams parallel to the main one: work inside ``with`` and in forks overlaps what follows, until ``join``.
+    """CUDA streams parallel to the main one: work inside ``with`` and in forks overlaps later work, until ``join``.
 
     Small kernels then fill the gaps that large ones leave. It works only while a step is recorded and warmed up: a
-    compiler keeps the nodes that gather the weights' gradients, each with the stream that it was made in.
+    compiler keeps the nodes that accumulate the weights' gradients, each with the stream of its creation.
     """
 
     def __enter__(self) -> SideStream:
@@ -233,13 +234,13 @@ class SideStream:
             torch.cuda.current_stream().wait_event(self._marks[name])
 
     def join(self) -> None:
-        """What comes after waits for everything."""
+        """Later work waits for all work before this call."""
         for stream in (self._streams or {}).values():
             torch.cuda.current_stream().wait_stream(stream)
 
 
 class _Snapshot:
-    """Copies of tensors and of the generators' states, to be put back."""
+    """Copies of tensors and generator states, for a later restore."""
 
     def __init__(self, tensors: Sequence[Tensor], generators: Sequence[torch.Generator]) -> None:
         self._tensors, self._values = tensors, _copies(tensors)
@@ -248,7 +249,7 @@ class _Snapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Everything as it was when the copies were made, and no gradients."""
+        """Restore everything from the copies, and clear the gradients."""
         for tensor, value in zip(self._tensors, self._values, strict=True):
             tensor.copy_(value)
             tensor.grad = None

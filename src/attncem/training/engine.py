@@ -54,7 +54,7 @@ def describe_device(device: torch.device) -> str:
 class Engine:
     """Fabric on one device: places modules, runs them in the chosen precision, takes gradient steps.
 
-    `world` are the processes that take the same steps, each with its part of the batch; alone by default.
+    `world` holds the processes that take the same steps, each with its part of the batch; one process by default.
     """
 
     def __init__(self, device: torch.device, precision: Precision = "32-true", world: World | None = None) -> None:
@@ -206,12 +206,12 @@ def fastest_convolutions(device: torch.device) -> Iterator[None]:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes at their most: on a GPU of this training's tensors, else of the process since it began (0: unknown)."""
+    """Peak memory in bytes: on a GPU of this training's tensors, else of the process since its start (0: unknown)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
         import resource
-    except ImportError:  # not on this platform
+    except ImportError:  # not available on this platform
         return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else 1024 * most
@@ -220,7 +220,7 @@ def peak_memory(device: torch.device) -> int:
 @contextmanager
 def memory_given_back(device: torch.device) -> Iterator[None]:
     """On a GPU, reset the memory counter, and free reference cycles at the end, such as captured steps."""
-    if device.type == "cuda" and torch.cuda.is_initialized():  # before that nothing was counted
+    if device.type == "cuda" and torch.cuda.is_initialized():  # before initialisation nothing was counted
         torch.cuda.reset_peak_memory_stats(device)
     try:
         yield
@@ -231,10 +231,10 @@ def memory_given_back(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def memory_kept(device: torch.device) -> Iterator[None]:
-    """On a CPU, keep what a step has freed for the next one; with glibc alone, elsewhere it does nothing.
+    """On a CPU, keep freed memory for the next step; glibc only, no effect elsewhere.
 
-    Else the system maps and clears every large tensor anew, page by page: a third of a step of a decoder's training.
-    Afterwards everything is given back, and the limits are those that glibc itself comes to where tensors are large.
+    Otherwise the system maps and clears the pages of every large tensor again: a third of a decoder's training step.
+    Afterwards all memory is returned, and the limits are those that glibc reaches by itself with large tensors.
     """
     libc = ctypes.CDLL(None) if device.type == "cpu" and platform.libc_ver()[0] == "glibc" else None
     if libc is None:
@@ -289,12 +289,12 @@ class Trainable:
             optimizer.load_state_dict(optimizer_state[name])
             for group, before in zip(optimizer.param_groups, own, strict=True):
                 group["lr"] = before["lr"].fill_(float(group["lr"]))
-                if "capturable" in before:  # the run may have been begun on another device
+                if "capturable" in before:  # the run may have started on another device
                     group["capturable"] = before["capturable"]
 
 
 @contextmanager
 def attacking(device: torch.device, threads: int) -> Iterator[None]:
-    """Everything under which attacks are trained: threads, the memory of their steps, the fastest convolutions."""
+    """The context in which attacks are trained: threads, memory of their steps, the fastest convolutions."""
     with memory_given_back(device), memory_kept(device), limited_threads(threads), fastest_convolutions(device):
         yield

@@ -1,6 +1,6 @@
-"""When a training's own numbers say that something went wrong: every limit in one place, no torch.
+"""Warnings from the numbers that a training logs: every limit in one place, no torch.
 
-Training asks a Watch about each line it logs; the report and the audit ask the log (``spans``).
+Training checks each logged line with a Watch; the report and the audit read the log (``spans``).
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ Record = Mapping[str, Any]
 SATURATED = 0.05
 """A gate this close to 0 or 1 counts as saturated."""
 OFF = 1e-6
-"""A class's penalty below this counts as switched off (a softplus never reaches 0)."""
+"""A class penalty below this counts as off (a softplus never reaches 0)."""
 REACHED = 0.05
-"""Penalty of the plain class variance, a mean over dimensions, from which on the target is not reached."""
+"""The target is not reached while the penalty of the plain class variance, a mean over dimensions, is above this."""
 REACHED_TOTAL = 1.0
-"""The same summed over the dimensions, in nats a sample: 0.05 a dimension would still be 26 nats in 512 of them, and
-less than one nat is less than half of what tells ten classes apart. Both must be below for nothing to be left."""
+"""The same limit for the sum over the dimensions, in nats per sample. With 512 dimensions, 0.05 per dimension would
+still be 26 nats; less than one nat is less than half of the information that separates ten classes. The target is
+reached when both are below their limits."""
 MOSTLY = 0.9
-"""A class whose penalty was off in more than this share of its batches was hardly ever penalised."""
+"""A class whose penalty was off in more than this share of its batches counts as hardly ever penalised."""
 KEPT_SPREAD = 0.9
-"""Where a surrogate logs no plain_loss: the part of its first intra_mse above which the spread counts as unchanged."""
+"""For a surrogate without plain_loss: the spread counts as unchanged above this part of its first intra_mse."""
 PATIENCE = 3
-"""Lines in a row that must agree before a warning begins or ends."""
+"""Consecutive lines that must agree before a warning starts or ends."""
 TARGETED = ("latched", "reported", "gradient_effect")
-"""Readings that mean nothing, and are not a number, once the target is reached."""
+"""Readings that have no meaning, and are NaN, once the target is reached."""
 SHOWN = {"active": "active", "effective_samples": "eff", "slot_entropy": "slots", "gradient_ratio": "grad"}
 """The health figures of the progress line, and their short names there."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One number with its limit. It is too high where ``clear`` lies below ``limit``, else too low.
+    """One number with its limit: an upper limit where ``clear`` is below ``limit``, else a lower one.
 
-    Between the two a warning stays as it is, so that it does not flicker.
+    Between the two a warning keeps its state, so that it does not flicker.
     """
 
     key: str
@@ -48,7 +49,7 @@ class Check:
     clear: float
 
     def is_bad(self, value: float) -> bool | None:
-        """Whether the value is beyond the limit; None between the limit and where it clears."""
+        """Whether the value is beyond the limit; None between ``limit`` and ``clear``."""
         if math.isnan(value):
             return False
         sign = 1 if self.clear < self.limit else -1
@@ -59,9 +60,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a warning is raised: any of its checks is bad in ``patience`` lines in a row that hold its number.
+    """Cause of a warning: one of its checks fails in ``patience`` consecutive lines that contain its number.
 
-    What it means and what to do stand in the catalogue under `health.NAME`.
+    Its meaning and remedy are in the catalogue under `health.NAME`.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Cause:
 
     @property
     def meaning(self) -> Sentence:
-        """What happened, in one line, as it is written down."""
+        """The meaning in one line, in the language of the files."""
         return written(f"health.{self.name}.meaning")
 
     @property
     def advice(self) -> Sentence:
-        """What to do about it, as it is written down."""
+        """The remedy, in the language of the files."""
         return written(f"health.{self.name}.advice")
 
 
@@ -107,13 +108,13 @@ CAUSES: dict[str, Cause] = {
 
 
 def readings(record: Record, first_spread: float | None = None) -> dict[str, float]:
-    """The numbers of a train line that can be judged: none while nothing is penalised.
+    """The numbers of a train line that can be checked; empty while nothing is penalised.
 
     ``reported`` is rob_loss over plain_loss; without plain_loss it is 0 where rob_loss is 0 and intra_mse has not
-    fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. A line in which the surrogate has shut itself
-    off in every step says nothing of what it reports (``latched`` tells where that lasts), one with some such steps
-    does; but the step whose gradient was measured may be one of them. Slots that no class was given to, as those of
-    `hybrid` in its first epoch, say nothing.
+    fallen from ``first_spread``. ``gradient_effect`` is gradient_ratio. A line whose steps were all shut off by the
+    surrogate gives no ``reported`` (``latched`` shows where that lasts); a line with some such steps does, but the step
+    with the measured gradient may be one of them. Slots without a class, as in the first epoch of `hybrid`, give no
+    number.
     """
     found = {key: number for key, value in record.items() if (number := finite(value)) is not None}
     if not found.get("penalty_weight", 1.0) or found.get("fitted", 1.0) < 1:
@@ -139,19 +140,19 @@ def _reported(found: Mapping[str, float], plain: float | None, first_spread: flo
 
 @dataclass
 class Watch:
-    """Judges the train and validation lines of a run one after the other.
+    """Checks the train and validation lines of a run in order.
 
-    Its state follows from the lines alone: fed the lines of a log again, it goes on as if never interrupted.
+    Its state depends on the lines alone: with the lines of a log it continues as if never interrupted.
     """
 
     num_classes: int = 0
-    """0: not known, so that accuracies are not judged."""
+    """0: unknown, accuracies are not checked."""
     begun: set[str] = field(default_factory=set)
     streaks: dict[str, int] = field(default_factory=dict)
     first_spread: float | None = None
 
     def update(self, record: Record) -> list[dict[str, Any]]:
-        """The warnings that begin or end with this line, as records for the log."""
+        """The warnings that start or end with this line, as records for the log."""
         found = self._readings(record)
         changed = []
         for name, cause in CAUSES.items():
@@ -172,7 +173,7 @@ class Watch:
         return found
 
     def _change(self, name: str, cause: Cause, found: Mapping[str, float]) -> str | None:
-        """The number that makes this warning begin or end now; None where it stays as it is."""
+        """The number that starts or ends this warning now; None if nothing changes."""
         verdicts = {check.key: check.is_bad(found[check.key]) for check in cause.checks if check.key in found}
         if not verdicts:
             return None
@@ -188,9 +189,9 @@ class Watch:
 
 
 def warning(name: str, key: str, value: float | None, *, begins: bool, step: int, epoch: float) -> dict[str, Any]:
-    """A record of kind "warning"; ``begins`` is false where it ends. No value: not finite, or the target is reached.
+    """A record of kind "warning"; ``begins`` is false at its end. No value: not finite, or the target is reached.
 
-    Its text is in English, as all that is written down.
+    Its text is in English, as in every file.
     """
     limit = next((check.limit for check in CAUSES[name].checks if check.key == key), None)
     place = {"kind": "warning", "step": step, "epoch": epoch, "cause": name, "begins": begins}
@@ -199,7 +200,7 @@ def warning(name: str, key: str, value: float | None, *, begins: bool, step: int
 
 
 def _sentence(record: Record) -> Sentence:
-    """What a record of kind "warning" says: the meaning of its cause, and the number that made it begin or end."""
+    """The text of a record of kind "warning": the meaning of its cause, and the number that started or ended it."""
     cause, begins, key = CAUSES[record["cause"]], record["begins"], str(record.get("key"))
     value, limit = finite(record.get("value")), finite(record.get("limit"))
     if value is None:
@@ -213,7 +214,7 @@ def _sentence(record: Record) -> Sentence:
 
 @dataclass(frozen=True)
 class Span:
-    """One warning from its beginning to its end, in epochs; ``ends`` is None where it still stood at the last line."""
+    """One warning from start to end, in epochs; ``ends`` is None if it was active at the last line."""
 
     cause: str
     text: Sentence
@@ -221,12 +222,12 @@ class Span:
     ends: float | None
 
     def holds_at(self, epoch: float) -> bool:
-        """Whether the warning stood at this epoch."""
+        """Whether the warning was active at this epoch."""
         return self.begins <= epoch and (self.ends is None or self.ends > epoch)
 
     @property
     def sentence(self) -> Sentence:
-        """The warning with its time and what to do, in one line, as it is written down."""
+        """The warning with its time and remedy in one line, in the language of the files."""
         until = written("health.until.on") if self.ends is None else written("health.until.end", epoch=self.ends)
         advice = CAUSES[self.cause].advice
         return written("health.span", begins=self.begins, until=until, said=self.text, advice=advice)
@@ -238,7 +239,7 @@ class Span:
 
 
 def spans(records: Iterable[Record]) -> list[Span]:
-    """The warnings of a log in the order of their beginnings; a log that holds none is judged anew."""
+    """The warnings of a log in order of their start; for a log without warning records, from its lines."""
     lines = list(records)
     told: Sequence[Record] = [line for line in lines if line.get("kind") == "warning" and line.get("cause") in CAUSES]
     found: list[Span] = []
@@ -259,7 +260,7 @@ def _judge(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def describe_limit(key: str) -> str:
-    """When a number raises a warning, in a few words; empty where it has no limit."""
+    """The limit of a number in a few words; empty without a limit."""
     check = next((check for cause in CAUSES.values() for check in cause.checks if check.key == key), None)
     if check is None:
         return ""

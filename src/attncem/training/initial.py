@@ -31,11 +31,11 @@ from attncem.records.runs import RunDirectory, free_path
 
 HALVES = ("client", "server")
 _SHOWN = 6
-"""So many mismatching names stand in an error; of the others the number."""
+"""Largest number of mismatching names in an error; the others are counted."""
 
 
 def refuse_empty(**paths: str | Path | RunDirectory | None) -> None:
-    """An empty path is a mistake, such as a variable that is not set, and not the folder one happens to be in."""
+    """Reject an empty path: it is a mistake, such as an unset variable, and does not mean the current folder."""
     for name, path in paths.items():
         if path is not None and not os.fspath(path):
             raise RunError(f"{name} is empty: give the path of a folder")
@@ -91,17 +91,17 @@ def start_line(run: RunDirectory, config: RunConfig, done: int) -> str:
 
 
 def time_left(run: RunDirectory, config: RunConfig, done: int) -> str:
-    """About how long the epochs to come will take, by those that were timed; empty before any was."""
+    """Estimated time of the remaining epochs, from the timed ones; empty before the first."""
     timed = [float(record["seconds"]) for record in run.records("timing.jsonl")]
     left = config.training.epochs - done
     return format_duration(left * median(timed)) if timed and left else ""
 
 
-# going on
+# resuming
 
 
 def check_modules(run: RunDirectory, *, given: bool) -> None:
-    """A resumed run must get the kind of network it was begun with."""
+    """A resumed run must get the same kind of network as at its start."""
     custom = run.manifest.get("custom_network", False)
     if custom and not given:
         raise RunError(f"{run.path} trains your own networks: pass them again as modules=(encoder, server)")
@@ -117,7 +117,7 @@ def check_same_start(run: RunDirectory, initial: Mapping[str, Any] | None) -> No
 
 
 def check_same_split(run: RunDirectory, sha256: str) -> None:
-    """A resumed run must see the images it saw before."""
+    """A resumed run must use the same images as before."""
     known = run.manifest.get("split") or {}
     if known.get("sha256", sha256) != sha256:
         raise RunError(
@@ -130,7 +130,7 @@ def check_same_split(run: RunDirectory, sha256: str) -> None:
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """Weights by half, and the SHA-256 of every file they lay in."""
+    """Weights by half, and the SHA-256 of every file that they come from."""
 
     halves: dict[str, dict[str, Tensor]]
     sha256: dict[str, str]
@@ -156,9 +156,9 @@ def start_from_given(model: SplitModel, options: ModelOptions) -> dict[str, Any]
 
 
 def read_weights(source: str, parts: tuple[str, ...]) -> InitialWeights:
-    """The halves named in `parts`: of a run's best checkpoint, or of one .safetensors file.
+    """The halves named in `parts`: from a run's best checkpoint, or from one .safetensors file.
 
-    A file's tensors are called client.… and server.…, or, for one half alone, as in that half.
+    Tensors in a file are named client.… and server.…, or, for a single half, as in that half.
     """
     path = Path(source).expanduser()
     try:
@@ -198,7 +198,7 @@ def _half(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
 
 
 def _differences(given: Mapping[str, Tensor], module: nn.Module) -> list[str]:
-    """What keeps the given weights from being the module's, one phrase a name."""
+    """Why the weights do not fit the module, one phrase per name."""
     own = module.state_dict()
     missing = [f"{name} is missing" for name in own if name not in given]
     unknown = [f"{name} is not in the network" for name in given if name not in own]
@@ -212,7 +212,7 @@ def _differences(given: Mapping[str, Tensor], module: nn.Module) -> list[str]:
 
 
 def _is_broken(given: Tensor, own: Tensor) -> bool:
-    """Whether weights are lost: not finite where those of a new network are."""
+    """Whether weights are lost: not finite where the weights of a new network are finite."""
     return bool(own.isfinite().all()) and not bool(given.isfinite().all())
 
 

@@ -19,13 +19,13 @@ from attncem.training.health import MOSTLY, OFF
 from attncem.training.surrogates import Surrogate
 
 _SMALLEST = 1e-12
-"""A gradient's norm below this divides as this."""
+"""Smallest divisor: a smaller norm of a gradient counts as this."""
 
 
 class Latch:
-    """In how many batches each class was seen and penalised since the last read; in place, so a step can be captured.
+    """In how many batches each class was present and penalised since the last read; updated in place for capture.
 
-    A class penalised in one batch of a hundred is as good as never: it counts as off like one never penalised.
+    A class penalised in one batch of a hundred counts as off, like one that is never penalised.
     """
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
@@ -43,8 +43,8 @@ class Latch:
         self._penalised.add_((per_class > OFF) & (loss.detach().abs() > OFF))
 
     def read(self) -> dict[str, float]:
-        """Share of the classes seen that were hardly ever penalised since the last read; nothing when none was seen."""
-        off_share = 1 - self._penalised / self._seen  # nan where a class was not seen
+        """Share of the present classes that were hardly ever penalised since the last read; empty without any."""
+        off_share = 1 - self._penalised / self._seen  # nan where a class was not present
         seen, off = torch.stack([(self._seen > 0).sum(), (off_share > MOSTLY).sum()]).tolist()
         self.clear()
         return {"latched": off / seen} if seen else {}
@@ -58,8 +58,8 @@ class Latch:
 class GradientRatio:
     """‖∇ weight · penalty‖ / ‖∇ cross entropy‖ over the encoder's weights, on one batch.
 
-    It works on copies of the networks and the surrogate, with random numbers of its own: weights, buffers (batch
-    norm, running gates), gradients and generators of the run stay as they are, bit for bit.
+    It works on copies of the networks and the surrogate, with separate random numbers: weights, buffers (batch norm,
+    running gates), gradients and generators of the run do not change, bit for bit.
     """
 
     def __init__(self, engine: Engine, model: SplitModel, surrogate: Surrogate, seed: int) -> None:
@@ -76,7 +76,7 @@ class GradientRatio:
         return model.train(self._model.training), copy.deepcopy(self._surrogate)
 
     def measure(self, x: Tensor, y: Tensor, weight: Tensor, step: int) -> Tensor:
-        """The ratio as a scalar on the device; ``weight`` is the penalty's at this step."""
+        """The ratio as a scalar on the device; ``weight`` is the penalty weight of this step."""
         device = self._engine.device
         with seeded(device, self._seed, "gradient ratio", step):
             model, surrogate = self._copies()
@@ -89,7 +89,7 @@ class GradientRatio:
 
 
 def _gradient_norm(loss: Tensor, module: nn.Module) -> Tensor:
-    """Length of the loss's gradient for all weights of the module; the graph is kept."""
+    """Norm of the loss's gradient over all weights of the module; the graph is kept."""
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
     norms = [gradient.float().norm() for gradient in found if gradient is not None]

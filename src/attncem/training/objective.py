@@ -1,4 +1,4 @@
-"""One training step of a run: what is minimised, by which optimisers, and the numbers that it sums on the device."""
+"""One training step of a run: its loss, its optimisers, and the numbers that it sums on the device."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Functions:
     fit: Callable[[Batch], Tensor | None]
 
     def compiled(self) -> Functions:
-        """The same, compiled when they are first called."""
+        """All parts compiled, each on its first call."""
         networks = {name: compile_function(getattr(self, name)) for name in ("prepare", "encode", "predict")}
         return replace(self.with_compiled_surrogate(), **networks)
 
     def with_compiled_surrogate(self) -> Functions:
-        """The same, only what is the surrogate's compiled."""
+        """Only the surrogate's parts compiled."""
         return replace(self, **{name: compile_function(getattr(self, name)) for name in ("share", "penalise", "fit")})
 
 
 class Objective:
-    """CE + weight · loss + fit_loss + penalties, and one step down it.
+    """CE + weight · loss + fit_loss + penalties, and one gradient step on it.
 
-    ``num_steps`` are those of the whole run. Rates and weights lie on the device and every tensor that a step
-    changes stays where it is, so that the step can be captured.
+    ``num_steps`` is the number of steps of the whole run. Rates and weights are on the device, and every tensor that a
+    step changes keeps its address, so that the step can be captured.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Objective:
         self.step = self._build_step()
         self.gradient_ratio = self._build_gradient_ratio()
 
-    # what it is made of
+    # its parts
 
     def _server(self) -> nn.Module:
         if self.model.server is None:
@@ -97,14 +97,14 @@ class Objective:
         optimizers = {"model": sgd(self.model.parameters(), options.optimizer, self.device)}
         own = [p for p in self.surrogate.parameters() if p.requires_grad]
         if own and self.config.surrogate.in_main_optimizer:
-            # The same as in one object with the model's: SGD of a tensor knows no other.
+            # Equals one optimiser together with the model: SGD treats every tensor separately.
             optimizers["surrogate"] = sgd(iter(own), options.optimizer, self.device)
         elif own:
             optimizers["surrogate"] = adam(iter(own), options.surrogate_lr, self.device)
         return optimizers
 
     def _build_trainable(self) -> Trainable:
-        """Everything that a checkpoint must hold: penalties with what they train themselves."""
+        """Everything that a checkpoint must hold, including the penalties' trained parts."""
         modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
         optimizers = dict(self.optimizers)
         for name, penalty in self.penalties.items():
@@ -113,7 +113,7 @@ class Objective:
         return Trainable(modules, optimizers)
 
     def _build_step(self) -> Step:
-        """The step, to be captured and compiled as `training.fast` says."""
+        """The step, captured and compiled as `training.fast` says."""
         options = self.config.training
         fast, obstacle = self.device.type == "cuda" and options.fast != "off", self._obstacle_to_recording()
         record = fast and not obstacle
@@ -134,7 +134,7 @@ class Objective:
         return step
 
     def _compiled_functions(self) -> dict[str, Functions]:
-        """The step's parts compiled, where that was asked for or the run is long enough to gain by it."""
+        """The compiled parts of the step, if the options require them or the run is long enough to gain from them."""
         fast = self.config.training.fast
         if fast == "compile" or (fast == "auto" and worth_compiling(self.num_steps)):
             return {"compiled": self.functions.compiled()}
@@ -143,20 +143,20 @@ class Objective:
         return {}
 
     def _obstacle_to_recording(self) -> str:
-        """Why steps cannot be replayed; nothing if they can."""
+        """Why steps cannot be replayed; empty if they can."""
         if self.world.size > 1:
-            # Those that did not agree on how steps are taken would wait for each other.
+            # Processes that take their steps in different ways would wait for each other.
             return "several processes take them together"
         changing = [name for name, penalty in self.penalties.items() if not penalty.static]
         return f"the penalty {changing[0]} does not do the same in every step" if changing else ""
 
     def _build_gradient_ratio(self) -> GradientRatio | None:
-        """What measures the gradients, where there is a penalty and an encoder that learns."""
+        """The gradient measurement, if there is a penalty and an encoder that learns."""
         options = self.config.training
         given = options.gradient_ratio_every
         self.gradient_ratio_every = _RATIO_EVERY[self.device.type] if given is None else given
         learns = any(weight.requires_grad for weight in self.model.encoder.parameters())
-        alone = self.world.size == 1  # of several processes each sees a part of the batch
+        alone = self.world.size == 1  # with several processes, each sees only a part of the batch
         if not (self.gradient_ratio_every and options.penalty_weight and learns and alone):
             return None
         return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
@@ -164,15 +164,15 @@ class Objective:
     # an epoch and its steps
 
     def stream(self, name: str, epoch: int) -> tuple[str | int, ...]:
-        """Name of a random stream of this epoch: of several processes each has its own."""
+        """Name of a random stream of this epoch; with several processes, each has its own."""
         return (name, epoch) if self.world.size == 1 else (name, epoch, "process", self.world.rank)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Seed what an epoch draws, and let penalties know."""
+        """Seed the random numbers of an epoch, and start the epoch in the penalties."""
         seed = self.config.seed
         self.order.manual_seed(derive_seed(seed, "data", epoch))
         self.noise.manual_seed(derive_seed(seed, *self.stream("noise", epoch)))
-        if self.surrogate.generator is not None:  # the same draws in every process: those of a single one
+        if self.surrogate.generator is not None:  # the same draws in every process as in a single one
             self.surrogate.generator.manual_seed(derive_seed(seed, "epoch", epoch))
         self.latch.clear()
         for penalty in self.penalties.values():
@@ -193,7 +193,7 @@ class Objective:
             fine_tuning=self.config.model.init_from is not None,
         )
         if self.config.surrogate.in_main_optimizer and "surrogate" in self.optimizers:
-            set_rate(self.optimizers["surrogate"], lr if weight > 0 else 0.0)  # else weight decay in the warm-up
+            set_rate(self.optimizers["surrogate"], lr if weight > 0 else 0.0)  # no weight decay in the warm-up
         self.weight.fill_(weight)
         self.fitting.fill_(float(weight > 0))
         self.surrogate.set_epoch(now - self.config.warmup_epochs)
@@ -201,14 +201,14 @@ class Objective:
         return lr, weight
 
     def measure_gradients(self, images: Tensor, y: Tensor, weight: float, step: int) -> None:
-        """Now and then, how the penalty's gradient compares with that of the cross entropy on this batch."""
+        """At fixed intervals, compare the gradients of penalty and cross entropy on this batch."""
         if self.gradient_ratio is None or weight == 0 or step % self.gradient_ratio_every:
             return
         ratio = self.gradient_ratio.measure(as_floats(images), y, self.weight, step)
         self.rare.add({"gradient_ratio": ratio})
 
     def read(self, *, epoch_ends: bool) -> dict[str, float]:
-        """Means since the last read; at the end of an epoch also which classes were hardly ever penalised in it."""
+        """Means since the last read; at an epoch's end also the share of classes that were hardly ever penalised."""
         numbers = self.world.average(self.monitor.read(), self.device) | self.rare.read()
         if "plain_loss" in numbers:
             numbers["plain_total"] = numbers["plain_loss"] * self.surrogate.num_variances
@@ -219,23 +219,23 @@ class Objective:
     # the step itself
 
     def _step(self, functions: Functions, images: Tensor, y: Tensor) -> Tensor:
-        """One step on a batch of images as they are stored; returns the clean z of all processes.
+        """One step on a batch of stored images; returns the clean z of all processes.
 
-        Moves are drawn for the images of all, so that an image's do not depend on the number of processes.
+        Augmentations are drawn for the images of all processes, so that they do not depend on the number of processes.
         """
         total = len(images) * self.world.size
         moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
         return self.descend(functions, functions.prepare(images, moves), y)
 
     def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
-        """Images in [0, 1] from bytes, augmented as drawn."""
+        """Images in [0, 1] from bytes, augmented with the drawn numbers."""
         return move(as_floats(images), moves, self.config.data)
 
     def descend(self, functions: Functions, x: Tensor, y: Tensor) -> Tensor:
-        """Up to three backwards (penalty, the surrogate's own loss, the rest) and one step of every optimiser.
+        """Up to three backward passes (penalty, the surrogate's own loss, the rest) and one step of every optimiser.
 
         Returns the clean z. Nothing here waits for the host: the scalars are summed on the device. The surrogate's two
-        backwards run at the same time as the server's half; the last backward adds the penalty's gradient at z.
+        backward passes run in parallel with the server's half; the last backward pass adds the penalty's gradient at z.
         """
         with self.engine.autocast():
             z = functions.encode(x)
@@ -247,7 +247,7 @@ class Objective:
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y)
         terms, told = self._further_terms(StepView(x, y, z, released, logits))
-        if seen.grad is not None:  # from here on: penalties may ask for gradients of z themselves
+        if seen.grad is not None:  # from here on: penalties may require gradients of z themselves
             z.register_hook(partial(_added, seen.grad, side))
         self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
         side.join()
@@ -258,11 +258,11 @@ class Objective:
     def _surrogate_step(
         self, functions: Functions, z: Tensor, y: Tensor, side: SideStream
     ) -> tuple[Tensor, SurrogateOutput]:
-        """The penalty and its gradient of z, a step of the own weights; returns the z of all processes and the penalty.
+        """The penalty, its gradient at z, and a step of the surrogate; returns z of all processes and the penalty.
 
-        The surrogate sees the batch of all processes. Its own loss shares no gradient with the penalty and is computed
-        beside it; only the update waits until the penalty has read the weights. While the penalty is off (warm-up),
-        they do not learn either.
+        The surrogate sees the batch of all processes. Its own loss shares no gradient with the penalty and runs in
+        parallel; only the update waits until the penalty has read the weights. While the penalty is off (warm-up),
+        these weights do not learn either.
         """
         whole_z, whole_y = self.world.gather(z, y)
         batch = functions.share(self.surrogate.prepare(whole_z, whole_y))
@@ -283,21 +283,21 @@ class Objective:
         return whole_z, penalty
 
     def _update_own(self) -> None:
-        """A step of the own weights; while nothing is fitted they stay, and their optimiser gathers nothing.
+        """A step of the surrogate's weights; without a fit, the weights and the optimiser state do not change.
 
-        Zero gradients would count as Adam's steps: when the warm-up ends its bias correction would be spent and its
-        first updates up to three times too long. SGD's momentum would hold the weight decay of the warm-up.
+        Zero gradients would count as steps of Adam: after the warm-up its bias correction would be used up, and its
+        first updates up to three times too long. SGD's momentum would accumulate the weight decay of the warm-up.
         """
         optimizer = self.optimizers.get("surrogate")
         if optimizer is None:
             return
         self.engine.update([optimizer])
         held = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
-        if held:  # nothing before a first gradient
+        if held:  # empty before the first gradient
             torch._foreach_mul_(held, self.fitting)
 
     def _further_terms(self, step: StepView) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """What the penalties add to the loss, each after its own inner step, and their diagnostics."""
+        """The penalties' terms of the loss, each after its own inner step, and their diagnostics."""
         terms: list[Tensor] = []
         told: dict[str, Tensor] = {}
         for penalty in self.penalties.values():
@@ -309,6 +309,6 @@ class Objective:
 
 
 def _added(penalty: Tensor, side: SideStream, gradient: Tensor) -> Tensor:
-    """The gradient of z with the penalty's, waited for here and not before."""
+    """The gradient of z plus the penalty's; waits for the latter only here."""
     side.wait_for("penalty")
     return gradient + penalty

@@ -1,7 +1,7 @@
-"""Several processes that train one model: how they meet, what they exchange, how they end together.
+"""Several processes that train one model: how they connect, exchange tensors and end together.
 
-The process that calls `train` is the first; it starts the others, or `torchrun` starts all of them. Nothing here
-acts when there is one process.
+The process that calls `train` is the first; it starts the others, or `torchrun` starts all of them. With one process
+nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from attncem.base.types import AttncemError, ConfigError, TrainingError
 from attncem.base.working import WorkerEnded, Workers
 
 PATIENCE = timedelta(minutes=30)
-"""How long a process waits for the others: the first validates, refits and saves meanwhile."""
+"""How long a process waits for the others; meanwhile the first may validate, refit and save."""
 START_SECONDS = 120.0
-"""How long the first process waits for the others to begin."""
+"""How long the first process waits for the others to start."""
 END_SECONDS = 5.0
-"""How long the other processes may take to end after the first, or to give the reason of a failure."""
+"""How long the other processes may take to end after the first, or to report a failure."""
 
 LOST = "lost contact with the others"
 Value = TypeVar("Value")
 Work = Callable[..., object]
-"""work(world, *arguments): what the other processes do."""
+"""work(world, *arguments): the function that the other processes run."""
 
 
 class World:
-    """The processes of one run, seen from the one of this `rank`. With one process, every method does nothing."""
+    """The processes of one run, seen from the process with this `rank`. With one process, every method does nothing."""
 
     def __init__(self, rank: int = 0, size: int = 1, helpers: Sequence[Helper] = ()) -> None:
         self.rank, self.size = rank, size
@@ -54,12 +54,12 @@ class World:
         return self.rank == 0
 
     def part(self, batch_size: int) -> slice:
-        """The share of a global batch that this process takes: as many neighbours as every other."""
+        """The part of a global batch for this process: consecutive rows, the same number for every process."""
         share = batch_size // self.size
         return slice(self.rank * share, (self.rank + 1) * share)
 
     def gather(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The global batch from every process's part, in its order; the gradient comes back to the own part of z."""
+        """The global batch from all processes' parts, in order; the gradient returns to this process's part of z."""
         if self.size == 1:
             return z, y
         with self._explained():
@@ -67,7 +67,7 @@ class World:
             return gathered, _concatenated(y, self.size)
 
     def average_gradients(self, optimizers: Sequence[Optimizer]) -> None:
-        """Replace the gradients of all that is optimised by their mean over the processes."""
+        """Replace the gradients of all optimised weights by their mean over the processes."""
         if self.size == 1:
             return
         parameters = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
@@ -95,7 +95,7 @@ class World:
 
     @torch.no_grad()
     def align(self, *modules: nn.Module) -> None:
-        """Give every process the first one's weights and buffers."""
+        """Copy the weights and buffers of the first process to every process."""
         if self.size == 1:
             return
         tensors = [tensor for module in modules for tensor in module.state_dict().values()]
@@ -105,7 +105,7 @@ class World:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn a broken connection into an error that says which process was lost."""
+        """Turn a broken connection into an error that names the lost process."""
         try:
             yield
         except RuntimeError as error:
@@ -114,10 +114,10 @@ class World:
 
 
 class _Gather(torch.autograd.Function):
-    """All parts of z; backward: the own part's gradient times the number of processes.
+    """All parts of z; backward: the gradient of this process's part times the number of processes.
 
-    Every process computes the same loss of all parts, so its gradient with respect to the own part is already
-    whole; the mean over processes that follows the backward divides it by their number once too often.
+    Every process computes the same loss of all parts, so its gradient for its own part is already complete; the mean
+    over processes after the backward pass divides it by their number once too often.
     """
 
     @staticmethod
@@ -139,7 +139,7 @@ def _concatenated(own: Tensor, size: int) -> Tensor:
 
 @contextmanager
 def _as_one(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Tensors as one flat one; what is done to it is done to them."""
+    """Tensors as one flat tensor; changes to it are copied back to them."""
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     yield flat
     for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
@@ -150,13 +150,13 @@ def _as_one(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def launched_processes() -> int:
-    """How many processes torchrun started for this run; 1 without it."""
+    """Number of processes that torchrun started for this run; 1 without it."""
     return int(os.environ["WORLD_SIZE"]) if dist.is_available() and dist.is_torchelastic_launched() else 1
 
 
 @contextmanager
 def joined(processes: int, device: torch.device, work: Work, arguments: tuple[Any, ...]) -> Iterator[World]:
-    """A world of so many processes: those of torchrun, or this one and helpers that carry out `work`."""
+    """A world of that many `processes`: those of torchrun, or this one and helpers that run `work`."""
     if processes == 1:
         yield World()
         return
@@ -183,7 +183,7 @@ def joined(processes: int, device: torch.device, work: Work, arguments: tuple[An
 
 
 def _check_machine(processes: int, device: torch.device) -> None:
-    """Refuse more processes than this machine can carry."""
+    """Reject more processes than this machine can run."""
     if not dist.is_available():
         raise ConfigError(f"processes={processes}, but this build of torch has no torch.distributed; use processes=1")
     if device.type == "cuda" and torch.cuda.device_count() < processes:
@@ -195,7 +195,7 @@ def _check_machine(processes: int, device: torch.device) -> None:
 
 @contextmanager
 def _group(device: torch.device, local: int, rank: int, size: int, store: str | None) -> Iterator[None]:
-    """Membership in torch's process group, each process on a GPU of its own; the store is a file, or torchrun's."""
+    """Join torch's process group, each process with a separate GPU; the store is a file, or torchrun's."""
     if dist.is_initialized():
         if store is not None:
             raise ConfigError(f"processes={size}, but this process belongs to a process group already")
@@ -217,7 +217,7 @@ def _group(device: torch.device, local: int, rank: int, size: int, store: str | 
 
 @contextmanager
 def _loopback_only() -> Iterator[None]:
-    """Let gloo listen on the loopback interface, unless the user has named another."""
+    """Let gloo listen on the loopback interface, unless the user has chosen another."""
     name, key = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None), "GLOO_SOCKET_IFNAME"
     if name is None or key in os.environ:
         yield
@@ -239,14 +239,14 @@ class Helper:
         self.work.add_done_callback(lambda _: self._ready.set())
 
     def await_ready(self) -> None:
-        """Until it has imported what it needs; a signal can interrupt this, unlike a collective."""
+        """Wait until its imports are done; a signal can interrupt this wait, but not a collective."""
         if not self._ready.wait(START_SECONDS):
             raise TrainingError(f"{self._name} did not start within {START_SECONDS:g} s")
         if (reason := self.failure()) is not None:
             raise TrainingError(reason)
 
     def failure(self) -> str | None:
-        """Why it failed or how it died; None: it did not."""
+        """Why the helper failed or how it died; None if it did not."""
         error = self.work.exception() if self.work.done() else None
         if isinstance(error, WorkerEnded):
             return f"{self._name} ended unexpectedly ({error.how})"
@@ -255,15 +255,15 @@ class Helper:
 
 
 def _failure(helpers: Sequence[Helper]) -> str | None:
-    """Why a helper ended, in words; None when all are at work."""
+    """Why a helper ended; None if all are running."""
     wait([helper.work for helper in helpers], END_SECONDS)
     reasons = [reason for helper in helpers if (reason := helper.failure())]
-    # Who was lost says more than who missed it.
+    # The lost process says more than those that missed it.
     return min(reasons, key=lambda reason: LOST in reason, default=None)
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes:
-    """The arguments as bytes: copies, where multiprocessing would share the memory of tensors."""
+    """The arguments as bytes: copies, because multiprocessing would share the memory of tensors."""
     buffer = io.BytesIO()
     try:
         torch.save(arguments, buffer)
@@ -278,8 +278,8 @@ def _packed(arguments: tuple[Any, ...]) -> bytes:
 def _help(
     size: int, device: torch.device, store: str, work: Work, packed: bytes, rank: int, progress: Progress
 ) -> None:
-    """What a helper does: it reports that it is ready, joins, and works."""
-    # What the first process packed in memory, the user's modules included; never a file.
+    """The main function of a helper: report that it is ready, join, and work."""
+    # Packed in memory by the first process, including the user's modules; never a file.
     arguments = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
     progress("ready", rank, size, {})
     with _group(device, rank, rank, size, store):

@@ -1,4 +1,4 @@
-"""How exposed each class is, read from an earlier audit: what a surrogate that guards some classes is given."""
+"""Risk of each class from an earlier audit, for a surrogate that protects some classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attncem.records.ledger import ledgers, read_audit
 
 
 def read_risk_audit(source: str | Path) -> AuditResult:
-    """The audit in a folder, or the only one of a run folder; ConfigError says what is wrong with it."""
+    """The audit in a folder, or the only one of a run folder; ConfigError names the problem."""
     path = Path(source)
     try:
         audit = read_audit(_only_audit(path) if (path / "config.yaml").is_file() else path)
@@ -31,7 +31,7 @@ def _only_audit(run: Path) -> Path:
 
 
 def class_risks(audit: AuditResult, num_classes: int, by: str) -> list[float]:
-    """Minus the strongest attack's MSE of every class; −inf where no image of the class was attacked."""
+    """Minus the strongest attack's MSE for each class; −inf where no image of the class was attacked."""
     risk, subject = audit.risk, audit.subject
     assert risk is not None, "an audit without a result was refused"
     errors = risk.per_class if by == "mean" else risk.per_class_p05

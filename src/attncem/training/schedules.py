@@ -1,4 +1,4 @@
-"""Learning rate and penalty weight over time: pure functions of how far training has come."""
+"""Learning rate and penalty weight over time: pure functions of the training's progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attncem.config.options.training import (
 
 
 def rate_factor(schedule: RateSchedule, progress: float) -> float:
-    """Learning rate as a part of the highest, at `progress` in [0, 1) of the training."""
+    """Learning rate as a fraction of the maximum, at `progress` in [0, 1) of the training."""
     if isinstance(schedule, OneCycleOptions):
         return _one_cycle(schedule, progress)
     if isinstance(schedule, MultiStepOptions):
@@ -35,7 +35,7 @@ def _one_cycle(schedule: OneCycleOptions, progress: float) -> float:
 def weight_factor(
     schedule: WeightSchedule, *, epochs_since_warmup: float, lr: float, fine_tuning: bool = False
 ) -> float:
-    """Penalty weight as a part of λ; `w_lr` of the documents is the schedule cem_lr."""
+    """Penalty weight as a fraction of λ; `w_lr` of the documents is the schedule cem_lr."""
     if isinstance(schedule, ConstantWeightOptions):
         return 1.0
     if isinstance(schedule, LinearRampOptions):

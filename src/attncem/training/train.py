@@ -1,4 +1,4 @@
-"""train(): from a configuration to a run folder. One loop, readable top to bottom."""
+"""train(): from a configuration to a run folder. One loop, readable from top to bottom."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ from attncem.training.tracking import check_tracker, tracked
 
 _EVALUATION_BATCH = 500
 _COMPARED = 4
-"""Images on which halves that are kept as ONNX are compared with the modules themselves."""
+"""Number of images on which exported ONNX halves are compared with the original modules."""
 
 
 def train(
@@ -94,10 +94,10 @@ def train(
 ) -> RunDirectory:
     """Train a split model and return its run folder.
 
-    `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig;
-    `overrides` are dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; by default
-    runs/NAME-001, -002 … `resume` goes on with an interrupted run instead. `init_from` (a run or a
-    .safetensors file) sets model.init_from. `modules` replaces the network by your own (encoder, server).
+    `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig; `overrides` are
+    dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; the default is runs/NAME-001, -002 … `resume`
+    continues an interrupted run instead. `init_from` (a run or a .safetensors file) sets model.init_from. `modules`
+    replaces the network by your own (encoder, server).
     """
     refuse_empty(out=out, resume=resume, init_from=init_from)
     if resume is not None:
@@ -123,11 +123,11 @@ def train(
     with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
         if run is None and world.first:
             _say([text("command.note", said=note) for note in (*notes, *data_notes(resolved))], progress)
-        # All that can be refused is refused here, before a folder is made.
+        # All checks run here, before a folder is made.
         trainer = _Trainer(resolved, modules, world)
         if not world.first:
             return _follow(trainer)
-        # A run that has a checkpoint goes on from that.
+        # A run with a checkpoint continues from it.
         if run is None or not run.checkpoints():
             initial = start_from_given(trainer.model, resolved.model)
             run = run or _new_run(trainer, out, modules, initial)
@@ -141,7 +141,7 @@ def train(
 
 
 def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
-    """The configuration with the number of processes that torchrun started, if it did."""
+    """The configuration with the number of processes that torchrun started, if any."""
     launched = launched_processes()
     if launched in (1, config.processes):
         return config
@@ -151,7 +151,7 @@ def _for_launch(config: RunConfig, *, begun: bool) -> RunConfig:
 
 
 def _help_to_train(world: World, config: RunConfig, modules: Modules | None) -> None:
-    """What the processes do that the first one started."""
+    """The work of the processes that the first one started."""
     with limited_threads(config.threads), fastest_convolutions(resolve_device(config.device)):
         _follow(_Trainer(config, modules, world))
 
@@ -170,7 +170,7 @@ def _new_run(
 
 
 def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
-    """Train to the end, telling `progress`, or else the terminal; the manifest says how it ended."""
+    """Train to the end and report to `progress`, or else to the terminal; the manifest records how it ended."""
     try:
         _say([f"caution: {caution}" for caution in trainer.cautions], progress)
         with shown(progress) as told, tracked(run, trainer.config) as followed:
@@ -179,20 +179,20 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
         run.update_manifest(status="stopped")
         error.add_note(str(run.path))
         raise
-    except (TrainingError, MemoryError, RuntimeError):  # torch tells of memory by a RuntimeError
+    except (TrainingError, MemoryError, RuntimeError):  # torch reports lack of memory as a RuntimeError
         run.update_manifest(status="failed")
         raise
 
 
 def _keep_modules(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
-    """Keep a user's own halves as ONNX, or tell why not: the run is finished either way."""
+    """Store the user's halves as ONNX, or report why not: the run is finished either way."""
     problem = keep_halves(run, trainer.model, trainer.data.train.get(slice(0, _COMPARED))[0])
     if problem:
         _say([text("command.note", said=text("command.no_onnx", path=run.path, said=problem))], progress)
 
 
 def _say(lines: Iterable[str], progress: Progress | None) -> None:
-    """What a person should know first: told to `progress`, or else on the terminal."""
+    """Send notes for the user to `progress`, or else to the terminal."""
     for line in lines:
         if progress is None:
             show_line(line)
@@ -202,7 +202,7 @@ def _say(lines: Iterable[str], progress: Progress | None) -> None:
 
 @dataclass
 class _Progress:
-    """How far the run has come: epochs and steps done, and the best checkpoint so far."""
+    """Progress of the run: epochs and steps done, and the best checkpoint so far."""
 
     epoch: int
     step: int
@@ -210,7 +210,7 @@ class _Progress:
 
 
 class _Trainer:
-    """Everything one run needs while it trains; the folder comes with `run_all`."""
+    """Everything that one run needs during training; `run_all` sets the folder."""
 
     run: RunDirectory
     told: Progress
@@ -236,11 +236,11 @@ class _Trainer:
 
     @property
     def cautions(self) -> list[str]:
-        """What a person should know about the chosen options before the run is used."""
+        """Warnings about the chosen options, for the user."""
         return [self.surrogate.caution] if self.surrogate.caution else []
 
     def run_all(self, run: RunDirectory, told: Progress, *, alone: bool = False) -> None:
-        """Every epoch that is still to do; one that is ``alone`` says first what it is and how long it will take."""
+        """Train the remaining epochs; ``alone`` also shows a summary first and a time estimate after epoch 1."""
         self.run, self.told, self.watch = run, told, Watch(self.data.spec.num_classes)
         self.latest: dict[str, float] = {}
         check_same_split(run, self.data.split.sha256)
@@ -264,15 +264,15 @@ class _Trainer:
             if alone and epoch == 0 and (left := time_left(run, self.config, progress.epoch)):
                 tell(told, text("command.left", run=self.config.name, left=text("progress.left", time=left)))
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
-        # A run killed between its last checkpoint and this file has an older one.
+        # A run killed between its last checkpoint and this write has an older file.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
-        cost = asdict(count_cost(self.model, self.data.spec.shape))  # less than at the start after pruning
+        cost = asdict(count_cost(self.model, self.data.spec.shape))  # after pruning less than at the start
         took = {"training_seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
         self.run.update_manifest(status="finished", best=progress.best, **took, **cost)
-        self.run.path = self.world.from_first(self.run.path)  # and nobody leaves before the run is whole
+        self.run.path = self.world.from_first(self.run.path)  # no process leaves before the run is complete
 
     def _say_how_steps_are_taken(self) -> None:
-        """Into the manifest, once it is known or has changed."""
+        """Record the kind of step in the manifest, once it is known or has changed."""
         step = self.objective.step
         if self.run.manifest.get("steps") != step.mode:
             self.run.update_manifest(steps=step.mode, step_problems=step.problems)
@@ -280,7 +280,7 @@ class _Trainer:
                 tell(self.told, f"{self.config.name}: {problem}")
 
     def _start(self) -> _Progress:
-        """Begin, or go on where the newest intact checkpoint stands."""
+        """Start, or resume from the newest intact checkpoint."""
         checkpoint = self._newest_intact()
         shape = feature_shape(self.model.encoder, self.data.spec.shape)
         self.run.update_manifest(
@@ -300,7 +300,7 @@ class _Trainer:
         return self._go_on(checkpoint)
 
     def _newest_intact(self) -> Checkpoint | None:
-        """The checkpoint to go on from; what was wrong with newer ones is told."""
+        """The checkpoint to resume from; problems of newer ones are reported."""
         notes = self.run.clear_leftovers()
         checkpoint, problems = self.run.load_newest_intact(self.endless)
         if checkpoint is not None:
@@ -311,13 +311,13 @@ class _Trainer:
         return checkpoint
 
     def _note(self, *problems: str) -> None:
-        """Write problems down beside the run, and tell them."""
+        """Write problems to problems.jsonl of the run, and report them."""
         for problem in problems:
             self.run.log({"problem": problem}, "problems.jsonl")
             tell(self.told, f"{self.config.name}: {problem}")
 
     def _go_on(self, checkpoint: Checkpoint) -> _Progress:
-        """Take everything up where a checkpoint stands."""
+        """Restore everything from a checkpoint."""
         facts, file = checkpoint.facts, self.run.path / "checkpoints" / checkpoint.name
         with fitting(f"{file} does not fit the run"):
             check_optimizers(self.trainable.optimizers, checkpoint.optimizer)
@@ -332,7 +332,7 @@ class _Trainer:
         return progress
 
     def _prune_when_due(self, progress: _Progress) -> None:
-        """Close the client's least important channels, judged by CE on training batches in evaluation mode."""
+        """Prune the client's least important channels, ranked by CE on training batches in evaluation mode."""
         options, seed = self.config.model.pruning, self.config.seed
         if options is None or progress.epoch != self.config.pruning_epoch:
             return
@@ -388,7 +388,7 @@ class _Trainer:
         )
 
     def _log(self, record: Mapping[str, Any]) -> None:
-        """Write a line, and each warning that begins or ends with it."""
+        """Write a line, and each warning that starts or ends with it."""
         self.run.log(record)
         for change in self.watch.update(record):
             self.run.log(change)
@@ -396,26 +396,26 @@ class _Trainer:
             tell(self.told, text("health.training", run=self.config.name, **said))
 
     def _shown(self, numbers: dict[str, float], weight: float) -> dict[str, float]:
-        """What the progress line says; the gradient ratio is the last one measured."""
+        """The values of the progress line; the gradient ratio is the last one measured."""
         self.latest |= numbers
         named = {"ce": "ce", "rob_loss": "rob_loss", "train_accuracy": "train_accuracy", **(SHOWN if weight else {})}
         return {short: self.latest[name] for name, short in named.items() if name in self.latest}
 
     def _stop_unless_finite(self, record: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
-        """End the run with its diagnostics saved when a number became NaN or infinite."""
+        """End the run and save its diagnostics when a number is NaN or infinite."""
         broken = first_not_finite(numbers)
         if broken is None:
             return
         self._stop(record, Broken(broken, str(numbers[broken])))
 
     def _stop(self, record: Mapping[str, Any], broken: Broken) -> NoReturn:
-        """End the run: what broke it is written down, and the error says where one can go back to."""
+        """End the run: the cause is saved, and the error names the checkpoint to return to."""
         readable = {
             key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in record.items()
         }
         self.run.write("failure.json", {**readable, "broken": broken.name, "value": broken.value})
         self.run.log(warning("not_finite", broken.name, None, begins=True, step=record["step"], epoch=record["epoch"]))
-        # The other processes of a run know of no checkpoints.
+        # Other processes of a run have no checkpoints.
         left = last_finite(self.run.path / "checkpoints", self.endless) if self.world.first else "see the first process"
         raise TrainingError(
             f"{broken.name} became {broken.value} by step {record['step']}: training stopped. "
@@ -424,7 +424,7 @@ class _Trainer:
 
     @torch.no_grad()
     def _second_pass(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features of all training images, augmented, in evaluation mode: what the baseline refits on."""
+        """Features of all training images, augmented, in evaluation mode: the baseline refits on these."""
         self.model.eval()
         for images, labels in self.data.train.in_order(_EVALUATION_BATCH):
             yield self.model.encode(augment(images, self.config.data, self.objective.order)), labels
@@ -447,7 +447,7 @@ class _Trainer:
         return value
 
     def _refresh(self, features: Iterable[tuple[Tensor, Tensor]], progress: _Progress) -> None:
-        """Let the surrogate renew its stored state and say what came of it."""
+        """Refit the surrogate's stored state and log the result."""
         self.surrogate.refresh(features)
         record = self.surrogate.epoch_record()
         if record:
@@ -467,7 +467,7 @@ class _Trainer:
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
         weights, state = self.trainable.weights(), self.trainable.optimizer_state()
-        # A batch norm's infinite variance makes every output 0: the losses stay finite, and the model is lost.
+        # Infinite batch norm variance makes every output 0: the losses stay finite, but the model is lost.
         if self.world.first and (broken := broken_tensor(weights, state, self.endless)):
             self._stop({"kind": "checkpoint", "epoch": progress.epoch, "step": progress.step}, broken)
         self.run.save(weights, state, facts)

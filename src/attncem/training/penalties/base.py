@@ -63,6 +63,6 @@ class Penalty(nn.Module, abc.ABC):
         return self.get_buffer("weight") * value, told
 
     def feature(self, step: StepView) -> Tensor:
-        """What the penalty looks at, in float32 or float64."""
+        """The tensor that the penalty reads, in float32 or float64."""
         seen = step.z if self.options.reads == "clean" else step.released
         return seen.to(torch.promote_types(seen.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Surrogates: estimates of the spread of z inside a class, by name."""
+"""Surrogates by name: estimates of the spread of z inside a class."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "slot": SlotCrossAttentionCEM,
     "hybrid": HybridCEM,
 }
-"""Every surrogate by the name it has in a configuration."""
+"""Every surrogate by its name in a configuration."""
 
 
 def build_surrogate(
@@ -38,8 +38,8 @@ def build_surrogate(
 ) -> Surrogate:
     """A surrogate by name: ``feature_shape`` is z's shape without the batch, ``options`` those of its options class.
 
-    Raises ConfigError (a ValueError) for an unknown name, an unknown or invalid option, and noise_std=0 where a
-    floor is measured in units of the noise: the same words as for a whole configuration.
+    Raises ConfigError (a ValueError) for an unknown name, an unknown or invalid option, and for noise_std=0 where the
+    floor is in units of the noise. The messages are those of a whole configuration.
     """
     data = {"surrogate": {"name": name, **options}, "channel": {"name": "gaussian", "noise_std": noise_std}}
     parsed = load_config(data).config.surrogate
@@ -49,7 +49,7 @@ def build_surrogate(
 def construct(
     name: str, options: SurrogateOptions, *, feature_shape: Sequence[int], num_classes: int, noise_std: float
 ) -> Surrogate:
-    """The surrogate of these options; one whose classes an earlier audit marks gets their risks from it."""
+    """The surrogate of these options; with `risk_audit`, it gets the risks of the classes from that audit."""
     surrogate = SURROGATES[name](options, feature_shape=feature_shape, num_classes=num_classes, noise_std=noise_std)
     if isinstance(surrogate, HybridCEM) and surrogate.options.risk_audit is not None:
         audit = read_risk_audit(surrogate.options.risk_audit)

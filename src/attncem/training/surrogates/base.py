@@ -1,4 +1,4 @@
-"""What every surrogate is: a module from clean features and labels to a penalty."""
+"""Base of all surrogates: a module from clean features and labels to a penalty."""
 
 from __future__ import annotations
 
@@ -35,22 +35,21 @@ class Batch(NamedTuple):
 class Surrogate(nn.Module, abc.ABC):
     """An estimate of the spread of z inside a class, H(z | y), as a differentiable penalty.
 
-    ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all
-    state is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its
-    sample counts as skipped. A subclass writes ``_evaluate`` and, if it has weights that learn, ``_fit``. With a
-    ``memory`` the batch that they see is followed by what is stored of its classes: samples without a gradient,
-    which count in no share.
+    ``forward(z, y)`` takes z [B, *feature_shape] and y [B] and never waits for the host: shapes are static, all state
+    is in buffers, no loop runs over classes. A label outside 0 … num_classes − 1 belongs to no class; its sample counts
+    as skipped. A subclass implements ``_evaluate`` and, if it has weights that learn, ``_fit``. With a ``memory``, the
+    stored samples of the batch's classes follow the batch: they have no gradient and count in no share.
     """
 
     options_type: ClassVar[type[SurrogateOptions]] = SurrogateOptions
     needs_refresh: ClassVar[bool] = False
-    """Whether ``refresh`` must run once before the penalty means anything."""
+    """Whether ``refresh`` must run once before the penalty has a meaning."""
     part: ClassVar[str] = ""
     """The parts of a class: slot, cluster, component; empty if there are none."""
     caution: str = ""
     """One sentence about a measured failure of these options; empty if none is known."""
     generator: torch.Generator | None = None
-    """What a surrogate draws from; None: torch's global generator."""
+    """Source of a surrogate's random draws; None: torch's global generator."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Surrogate(nn.Module, abc.ABC):
         """The penalty of one checked batch: z [B, *feature_shape] in float32 or float64, y [B] int64."""
 
     def _fit(self, z: Tensor, y: Tensor, noise: Any) -> Tensor | None:
-        """Loss of the own weights on the same batch, z detached; None where they do not learn or there are none."""
+        """Loss of the surrogate's weights on the same batch, z detached; None if it has none, or they do not learn."""
         return None
 
     @property
@@ -103,13 +102,13 @@ class Surrogate(nn.Module, abc.ABC):
         return Batch(rows, joined, self._draw(noise, rows, joined))
 
     def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> Any:
-        """What ``_evaluate`` and ``_fit`` get as noise: what was given, or what a surrogate draws."""
+        """The noise for ``_evaluate`` and ``_fit``: the argument, or the surrogate's draw."""
         return noise
 
     def share(self, batch: Batch) -> Batch:
-        """The batch with what ``penalise`` and ``fit`` would both compute, each for itself; it too may be compiled.
+        """Add to the batch the values that both ``penalise`` and ``fit`` need; may be compiled too.
 
-        It makes a new ``Batch``: compiled by torch 2.11, ``_replace`` gives one without its fields.
+        It makes a new ``Batch``: compiled by torch 2.11, ``_replace`` returns one without its fields.
         """
         return batch
 
@@ -119,34 +118,34 @@ class Surrogate(nn.Module, abc.ABC):
             return self._evaluate(batch.z, batch.y, batch.noise)
 
     def fit(self, batch: Batch) -> Tensor | None:
-        """The loss of the own weights alone."""
+        """The loss of the surrogate's weights alone."""
         with exact_arithmetic(batch.z):
             return self._fit(batch.z.detach(), batch.y, batch.noise)
 
     def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:
-        """Groups of the labels given to ``_evaluate`` and ``_fit``; a class of one sample has no spread."""
+        """Groups of the labels for ``_evaluate`` and ``_fit``; a class with one sample has no spread."""
         num_own = None if self.memory is None else self.memory.num_own(len(y))
         return moments.group_by_class(y, self.num_classes, dtype, num_own=num_own, smallest=PAIR)
 
     def set_epoch(self, epoch: float) -> None:
-        """Move scheduled options to where they stand so many (fractional) epochs after the warm-up."""
+        """Set scheduled options to their values ``epoch`` (fractional) epochs after the warm-up."""
         for module in self.modules():
             if isinstance(module, VarianceFloor):
                 module.set_epoch(epoch)
 
     def set_penalised(self, on: bool) -> None:
-        """Say whether the penalty has weight in the steps that follow; only what counts such steps needs to know."""
+        """Set whether the penalty has weight in the next steps; only counters of such steps need it."""
 
     @property
     def num_variances(self) -> int:
-        """Variances of a class over which ``plain_loss`` is a mean: times this it is the total of a sample."""
+        """Number of variances per class in the mean ``plain_loss``; their product is the total per sample."""
         return self.num_features
 
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Refit stored state on (z, y) pairs of the whole training set; most surrogates have none."""
 
     def epoch_record(self) -> dict[str, Any]:
-        """What a run logs of the stored state after ``refresh``, for people; most surrogates have nothing to say."""
+        """Facts about the stored state after ``refresh``, for the log; empty for most surrogates."""
         return {}
 
     def _checked(self, features: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -157,11 +156,11 @@ class Surrogate(nn.Module, abc.ABC):
 
     @torch.no_grad()
     def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """What the penalty makes of each sample of a batch, row by row; empty where it treats all of a class alike.
+        """The treatment of each sample of a batch, row by row; empty where all samples of a class are treated alike.
 
-        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: how much of it each part of its class takes,
-        all 0 where its class is not divided; ``gate_…`` [B, …]: the gates of its class; ``slot_gate_…`` [B, …]: those
-        of its slots, apart where there are both, and all 0 where its class is not divided.
+        ``attention`` [B]: weight inside its class; ``shares`` [B, K]: its share in each part of its class, all 0 where
+        its class is not divided; ``gate_…`` [B, …]: the gates of its class; ``slot_gate_…`` [B, …]: the gates of its
+        slots, separate where both exist, and all 0 where its class is not divided.
         """
         self._check_batch(z, y)
         with exact_arithmetic(z):
@@ -179,7 +178,7 @@ class Surrogate(nn.Module, abc.ABC):
         *,
         extra: Mapping[str, Tensor] | None = None,
     ) -> SurrogateOutput:
-        """Σ p_c L_c over the groups kept, with p_c = m_c / B, and the diagnostics every surrogate has."""
+        """Σ p_c L_c over the groups kept, with p_c = m_c / B, and the diagnostics of every surrogate."""
         loss = moments.share_weighted_sum(per_group, keep, groups)
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
 
@@ -193,7 +192,7 @@ class Surrogate(nn.Module, abc.ABC):
         *,
         extra: Mapping[str, Tensor] | None = None,
     ) -> SurrogateOutput:
-        """Wrap a loss with the per-class values and the diagnostics every surrogate has.
+        """Wrap a loss with the per-class values and the diagnostics of every surrogate.
 
         ``plain_variance`` is the unweighted variance [G, D] of raw z; its mean over D is MSE_c.
         """
@@ -211,7 +210,7 @@ class Surrogate(nn.Module, abc.ABC):
         return SurrogateOutput(loss, None, per_class, diagnostics)
 
     def _scheduled(self) -> dict[str, Tensor]:
-        """Where a scheduled floor stands."""
+        """Current value of a scheduled floor."""
         floor = getattr(self, "floor", None)
         if not isinstance(floor, VarianceFloor) or floor.schedule is None:
             return {}
@@ -246,19 +245,19 @@ class Surrogate(nn.Module, abc.ABC):
 
 
 def in_statistics_precision(z: Tensor) -> Tensor:
-    """The features in float32, or float64 if they are: lower precisions lose the variance of a compact class."""
+    """The features in float32, or float64 if they already are: lower precision loses a compact class's variance."""
     return z if z.dtype == torch.float64 else z.float()
 
 
 def own_weight(parameter: Tensor, *, live: bool, like: Tensor) -> Tensor:
-    """A weight of the surrogate in the precision of ``like``: with its gradient, or as a constant."""
+    """A weight of the surrogate in the precision of ``like``: with a gradient, or as a constant."""
     return (parameter if live else parameter.detach()).to(like.dtype)
 
 
 def own_linear(layer: nn.Linear, x: Tensor, *, live: bool, scale: Tensor | None = None) -> Tensor:
-    """A surrogate's own linear layer, times ``scale``, with or without a gradient for its weights.
+    """A surrogate's linear layer, times ``scale``, with or without a gradient for its weights.
 
-    The weights take the scale in, so that its gradient needs them and not what the layer gave.
+    The scale is part of the weights, so that its gradient needs the weights and not the layer's output.
     """
     own = [own_weight(parameter, live=live, like=x) for parameter in layer.parameters()]
     return linear(x, *(own if scale is None else [scale * weight for weight in own]))
@@ -266,9 +265,9 @@ def own_linear(layer: nn.Linear, x: Tensor, *, live: bool, scale: Tensor | None 
 
 @contextmanager
 def exact_arithmetic(z: Tensor) -> Iterator[None]:
-    """Autocast off, and TF32 off on CUDA: it rounds to 10 bits, which the log of a small variance shows.
+    """Autocast off, and TF32 off on CUDA: it rounds to 10 bits, which is visible in the log of a small variance.
 
-    A compiled graph takes the precision set when it was compiled.
+    A compiled graph keeps the precision of its compilation.
     """
     with torch.autocast(z.device.type, enabled=False):
         if not z.is_cuda or torch.compiler.is_compiling():

@@ -10,19 +10,19 @@ from attncem.training.surrogates import moments
 from attncem.training.surrogates.base import Surrogate
 
 ACTIVE_SHARE = 0.1
-"""A dimension counts as active when its variance is above this part of the noise's."""
+"""A dimension counts as active when its variance is above this fraction of the noise variance."""
 
 
 def gaussian_capacity(variance: Tensor, noise_std: float) -> Tensor:
-    """½ log(1 + variance/σ²): nats that a channel of noise σ carries about a Gaussian of that variance."""
+    """½ log(1 + variance/σ²): nats that a channel with noise σ carries about a Gaussian of that variance."""
     return 0.5 * (variance / noise_std**2).log1p()
 
 
 class CapacityPenalty(Surrogate):
     """L_c = mean_d ½ log(1 + var_{c,d}/σ²) with the unbiased variance of raw z inside the class.
 
-    No weights, no threshold. With the law's variances D·L + H(y) bounds I(x; released) in nats; the batch value
-    is an estimate of it. ``per_dimension=False``: dimensions are averaged before the log.
+    No weights, no threshold. With the true variances of the distribution, D·L + H(y) bounds I(x; released) in nats; the
+    batch value estimates it. ``per_dimension=False`` averages the dimensions before the log.
     """
 
     options_type = CapacityOptions

@@ -1,6 +1,6 @@
-"""Clusters of every class at once: what the refits of ``kmeans`` and ``gmm`` share.
+"""Clusters of all classes at once, for the refits of ``kmeans`` and ``gmm``.
 
-The samples of R classes lie in a padded table x [R, M, D]; mask [R, M] marks the real ones.
+The samples of R classes are in a padded table x [R, M, D]; mask [R, M] marks the real ones.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ ROUNDING = 1e-5
 SEED = 0
 """Seed of the first centres: the same features give the same centres on every device."""
 CHECK_EVERY = 5
-"""Lloyd iterations between two questions to a GPU whether a label has changed."""
+"""Lloyd iterations between two reads from a GPU of whether a label has changed."""
 CHUNK_ELEMENTS = 2**27
 """Padded feature values that one refit step holds at most (512 MB in float32)."""
 PIECES = 8
-"""A sum over many samples of a class is taken in so many parts: one product would leave most of a GPU idle."""
+"""Number of parts of a sum over many samples of a class: one product would leave most of a GPU idle."""
 MANY_SAMPLES = 1024
-"""Samples of a class from which on its sums are taken in parts."""
+"""Smallest number of samples of a class whose sums are taken in parts."""
 
 
 def shrinkage(hits: Tensor, share: Tensor, class_counts: Tensor) -> Tensor:
     """The baseline's a [G, K]: hits and share π [G, K], features N of the class [G]."""
     expected = fitted_samples(share, class_counts)
     ratio = SHRINKAGE_FACTOR * hits / expected.clamp_min(torch.finfo(share.dtype).tiny)
-    # π N is a count stored as a share: rounding must not decide on which side of 1 the ratio falls.
+    # π N is a count stored as a share: rounding must not move the ratio across 1.
     return torch.where(ratio >= 1 - ROUNDING, SHRINKAGE_LIMIT, ratio)
 
 
 def pooled_variance(within: Tensor, around_mean: Tensor, hits: Tensor) -> Tensor:
-    """Variance of a class's samples around the means of their clusters' laws, [R, …].
+    """Variance of a class's samples around the true means of their clusters, [R, …].
 
     From the squares of the class's N samples around K fitted centres (``within`` [R, …]), which have N − K degrees of
-    freedom, and around its own mean. One more degree is the whole class's: so there is a value, the class's, also
-    where every cluster has a single sample. ``hits`` [R, K].
+    freedom, and around the class mean. The whole class adds one more degree: so there is a value, that of the class,
+    even where every cluster has a single sample. ``hits`` [R, K].
     """
     counts, used = (number.view(-1, *[1] * (within.dim() - 1)) for number in (hits.sum(1), hits.clamp_max(1).sum(1)))
     return (within + around_mean / (counts - 1).clamp_min(1)) / (counts - used + 1)
 
 
 def missing_variance(pooled: Tensor, samples: Tensor) -> Tensor:
-    """What n samples around their own centre show too little, pooled / n: pooled [G, …], samples [G].
+    """The variance that n samples around their own centre lack, pooled / n: pooled [G, …], samples [G].
 
-    Two samples show half of the variance, one nothing. Exact on one Gaussian that was cut into clusters.
+    Two samples show half of the variance, one shows none. Exact for one Gaussian that was cut into clusters.
     """
     return pooled / samples.clamp_min(1).view(-1, *[1] * (pooled.dim() - 1))
 
 
 def fitted_samples(share: Tensor, class_counts: Tensor) -> Tensor:
-    """Samples that each cluster was fitted to, [G, K]: share π [G, K], features N of the class [G]."""
+    """Number of samples that each cluster was fitted to, [G, K]: share π [G, K], features N of the class [G]."""
     return share * class_counts.unsqueeze(1).to(share.dtype)
 
 
 def add_pooled(state: dict[str, Any], prefix: str, like: Tensor) -> None:
-    """Give the state of a run from before the correction what it has not: 0, so that nothing is corrected."""
+    """Add the missing state of a run from before the correction: 0, so that nothing is corrected."""
     state.setdefault(f"{prefix}pooled", torch.zeros_like(like))
 
 
@@ -81,7 +81,7 @@ def collect(pairs: Iterable[tuple[Tensor, Tensor]], num_classes: int, like: Tens
 
 
 def padded_classes(x: Tensor, y: Tensor, counts: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Chunks of classes as (rows [R], x [R, M, D], mask [R, M]); ``counts`` [num_classes] features a class."""
+    """Chunks of classes as (rows [R], x [R, M, D], mask [R, M]); ``counts`` [num_classes] features per class."""
     order = y.argsort(stable=True)
     first = counts.cumsum(0) - counts
     longest = int(counts.max())
@@ -106,7 +106,7 @@ def centred(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def around_class_means(x: Tensor, y: Tensor, counts: Tensor) -> Tensor:
-    """The features [N, D] minus the mean of their class; ``counts`` [num_classes] features a class."""
+    """The features [N, D] minus the mean of their class; ``counts`` [num_classes] features per class."""
     means = x.new_zeros(len(counts), x.shape[1])
     for rows, padded, mask in padded_classes(x, y, counts):
         means[rows] = centred(padded, mask)[1].squeeze(1)
@@ -114,13 +114,13 @@ def around_class_means(x: Tensor, y: Tensor, counts: Tensor) -> Tensor:
 
 
 def store(buffer: Tensor, rows: Tensor, present: Tensor, value: Tensor) -> None:
-    """Write the rows of the classes that are present, [R]; the others keep what they have."""
+    """Write the rows of the classes that are present, [R]; the others do not change."""
     present = present.view(-1, *[1] * (buffer.dim() - 1))
     buffer[rows] = torch.where(present, value.to(buffer.dtype), buffer[rows])
 
 
 def first_centres(x: Tensor, mask: Tensor, stored: Tensor, known: Tensor) -> Tensor:
-    """Where Lloyd's iterations begin: at the stored centres [R, K, D] of the classes known [R], the others' seeded."""
+    """Initial centres of Lloyd's iterations: stored ones [R, K, D] of the classes known [R], seeds for the others."""
     if bool(known.all()):
         return stored
     return torch.where(known.view(-1, 1, 1), stored, seed_centres(x, mask, stored.shape[1]))
@@ -149,8 +149,8 @@ def seed_centres(x: Tensor, mask: Tensor, num_clusters: int) -> Tensor:
 def lloyd(x: Tensor, mask: Tensor, centres: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Lloyd's iterations in all classes at once, until no label changes: centres [R, K, D], labels [R, M].
 
-    A cluster without samples keeps its centre. Once no label changes nothing does, so a GPU is asked only now and
-    then.
+    A cluster without samples keeps its centre. Further iterations without a label change have no effect, so a GPU is
+    read only now and then.
     """
     every = CHECK_EVERY if x.is_cuda else 1
     labels = _nearest_centre(x, centres)
@@ -171,7 +171,7 @@ def _nearest_centre(x: Tensor, centres: Tensor) -> Tensor:
 
 
 def sums(weights: Tensor, x: Tensor) -> Tensor:
-    """Sums of x [R, M, D] over the samples under each column of the weights [R, M, K], [R, K, D]."""
+    """Sums of x [R, M, D] over the samples, weighted by each column of the weights [R, M, K]: [R, K, D]."""
     pieces = math.gcd(x.shape[1], _num_pieces(x.shape[1]))
     weights, x = (table.unflatten(1, (pieces, -1)) for table in (weights, x))
     return (weights.transpose(2, 3) @ x).sum(1)
@@ -182,6 +182,6 @@ def _num_pieces(samples: int) -> int:
 
 
 def one_hot(labels: Tensor, mask: Tensor, centres: Tensor) -> Tensor:
-    """Which of the centres [R, K, D] each sample belongs to, [R, M, K]; zeros where it is padding."""
+    """The nearest of the centres [R, K, D] to each sample as one-hot [R, M, K]; zeros for padding."""
     members = mask.unsqueeze(2).to(centres.dtype)
     return centres.new_zeros(*labels.shape, centres.shape[1]).scatter_(2, labels.unsqueeze(2), members)

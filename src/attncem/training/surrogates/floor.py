@@ -11,9 +11,9 @@ from attncem.config.options.surrogate_base import ScheduledFloorOptions, Varianc
 
 
 class VarianceFloor(nn.Module):
-    """τ, the variance below which a class is compact enough: as ``given``, else ``default``.
+    """τ, the variance below which a class is compact enough: ``given``, else ``default``.
 
-    A scheduled floor lies in a buffer that ``set_epoch`` fills from the host, so a captured step reads it there.
+    A scheduled floor is in a buffer that ``set_epoch`` fills from the host, so a captured step reads it there.
     """
 
     current: Tensor
@@ -33,7 +33,7 @@ class VarianceFloor(nn.Module):
 
     @property
     def value(self) -> float | Tensor:
-        """τ now."""
+        """Current τ."""
         return self.fixed if self.schedule is None else self.current
 
     def log(self, added: float = 0.0) -> float | Tensor:

@@ -90,9 +90,9 @@ class DimensionGate(nn.Module):
 
 @dataclass(frozen=True)
 class ClassPenalty:
-    """L_c of every group [G], which of its variances are above the floor [G, ·], the gates' values.
+    """L_c of every group [G], which of its variances are above the floor [G, ·], and the values of the gates.
 
-    ``snr_passed`` [G]: the share of the statistic that the SNR gate lets through, 1 without one.
+    ``snr_passed`` [G]: the share of the statistic that the SNR gate passes, 1 without one.
     """
 
     per_group: Tensor
@@ -105,16 +105,15 @@ class GatedAttentionCEM(Surrogate):
     """Penalty on the attention-weighted variance inside a class.
 
     a = softmax over the class of the scores, μ = Σ a_m x_m, σ² = Σ a_m (x_m − μ)², with ``small_sample_correction``
-    times m / (m − 1). With
-    τ = var_threshold σ_n² (or ``variance_floor``) and e = log(σ² + γ) − log(τ + γ) the statistic is
-    hinge relu(e), softplus(β(e − m))/β, difference max(e, bound), or capacity ½ log(1 + σ²/σ_n²).
-    L_c = gate_c · mean_d(gate_d ⊙ hard ⊙ statistic), each gate only where it is switched on;
-    rob_loss = Σ p_c L_c over classes with two samples or more.
+    times m / (m − 1). With τ = var_threshold σ_n² (or ``variance_floor``) and e = log(σ² + γ) − log(τ + γ) the
+    statistic is hinge relu(e), softplus(β(e − m))/β, difference max(e, bound), or capacity ½ log(1 + σ²/σ_n²). L_c =
+    gate_c · mean_d(gate_d ⊙ hard ⊙ statistic), each gate only where it is switched on; rob_loss = Σ p_c L_c over
+    classes with at least two samples.
 
-    ``fit_loss`` trains the own weights on detached z: ``penalty`` attention_loss_scale · rob_loss (000, 002);
-    ``fit`` minus the likelihood of the class's samples, each counted once; ``worst_case`` −rob_loss, with the
-    attention mixed with uniform weights. Under the last two only attention and projection learn: ascent would
-    run away through the gates.
+    ``fit_loss`` trains the surrogate's weights on detached z: ``penalty`` attention_loss_scale · rob_loss (000, 002);
+    ``fit`` minus the likelihood of the class's samples, each counted once; ``worst_case`` −rob_loss, with the attention
+    mixed with uniform weights. Under the last two only attention and projection learn: with gates, the ascent would
+    diverge.
     """
 
     options_type = GatedOptions
@@ -165,12 +164,12 @@ class GatedAttentionCEM(Surrogate):
         return weights
 
     def _space(self, z: Tensor) -> Tensor:
-        """The features [B, D] whose variance is taken."""
+        """The features [B, D] whose variance is computed."""
         x = z.flatten(1)
         return layer_norm(x, x.shape[1:]) if self.options.variance_space == "layernorm" else x
 
     def _penalty(self, x: Tensor, weights: Tensor, groups: Groups, *, live: bool) -> ClassPenalty:
-        """L_c of every group; ``live`` lets a gradient into the gates' own weights."""
+        """L_c of every group; ``live`` passes a gradient to the weights of the gates."""
         mean, variance = moments.weighted_moments(x, weights, groups)
         variance = self._corrected(variance, groups)
         entries = self._statistic(variance)
@@ -184,13 +183,13 @@ class GatedAttentionCEM(Surrogate):
         return ClassPenalty(per_group, above, gates, snr_passed(entries, gates))
 
     def _corrected(self, variance: Tensor, groups: Groups) -> Tensor:
-        """The variances that the statistic is taken of, [G, D], or [G, 1] where the dimensions are summed (004)."""
+        """The input variances of the statistic, [G, D], or [G, 1] where the dimensions are summed (004)."""
         if self.options.small_sample_correction:
             variance = moments.unbiased(variance, groups)
         return variance.sum(1, keepdim=True) if self.options.scalar_variance else variance
 
     def _statistic(self, variance: Tensor) -> Tensor:
-        """From variance to penalty, entry by entry."""
+        """From variance to penalty, elementwise."""
         options = self.options
         return variance_statistic(
             variance,
@@ -202,7 +201,7 @@ class GatedAttentionCEM(Surrogate):
         )
 
     def _gates(self, mean: Tensor, variance: Tensor, groups: Groups, *, live: bool) -> dict[str, Tensor]:
-        """The gates switched on: per dimension [G, D], per signal-to-noise ratio [G, D], per class [G] (002)."""
+        """The active gates: per dimension [G, D], per signal-to-noise ratio [G, D], per class [G] (002)."""
         options = self.options
         gates: dict[str, Tensor] = {}
         if self.dimension_gate is not None:
@@ -236,11 +235,11 @@ class GatedAttentionCEM(Surrogate):
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
     def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups) -> Tensor:
-        """Per dimension and released sample, under N(μ_a, σ²_a + σ_n²), averaged over the channel's noise, [G].
+        """NLL per dimension and released sample under N(μ_a, σ²_a + σ_n²), mean over the channel's noise, [G].
 
-        Each sample counts once: a likelihood weighted by the attention would collapse with it. The samples are
-        the released ones, z + noise: for clean z the best σ²_a is the variance minus σ_n², so that the attention
-        would learn to report too little (measured: 0.78 of the capacity at variance = noise, 0.32 at a tenth).
+        Each sample counts once: a likelihood weighted by the attention would collapse with it. The samples are the
+        released ones, z + noise: for clean z the best σ²_a is the variance minus σ_n², so that the attention would
+        learn to report too little (measured: 0.78 of the capacity at variance = noise, 0.32 at a tenth).
         """
         mean, variance = moments.weighted_moments(x, weights, groups)
         distance = moments.second_moment(x, mean, moments.uniform_weights(groups), groups)
@@ -249,9 +248,9 @@ class GatedAttentionCEM(Surrogate):
         return 0.5 * ((2 * math.pi * total).log() + (distance + noise) / total).mean(1)
 
     def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
-        """The penalty of the unweighted class variance, gates left out: what there is to report.
+        """The penalty of the unweighted class variance without gates: the amount to report.
 
-        LayerNorm enlarges what the noise hides: classes whose raw spread is far below the noise's count 0.
+        LayerNorm amplifies spread that the noise hides: classes whose raw spread is far below the noise's count as 0.
         """
         if self.options.variance_space == "layernorm":
             keep = keep & above_noise(variance, self.noise_std)
@@ -278,14 +277,14 @@ class GatedAttentionCEM(Surrogate):
 
 
 def through_gates(entries: Tensor, gates: Mapping[str, Tensor]) -> Tensor:
-    """The statistic's entries times the gates of each."""
+    """The statistic's entries times their gates."""
     for name in ("gate_dimension", "gate_snr"):
         entries = entries * gates[name] if name in gates else entries
     return entries
 
 
 def snr_passed(entries: Tensor, gates: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
-    """Share [G] of the statistic that the SNR gate lets through; entries [G, D], or [G·S, D] with weights [G, S]."""
+    """Share [G] of the statistic that the SNR gate passes; entries [G, D], or [G·S, D] with weights [G, S]."""
     weights = entries.new_ones(len(entries), 1) if weights is None else weights.detach()
     if "gate_snr" not in gates:
         return weights.new_ones(len(weights))
@@ -297,7 +296,7 @@ def snr_passed(entries: Tensor, gates: Mapping[str, Tensor], weights: Tensor | N
 def removed_by_layer_norm(x: Tensor, mean: Tensor, variance: Tensor, groups: Groups) -> Tensor:
     """Share [G] of the raw variance inside a class that LayerNorm cannot see; its moments are [G, D].
 
-    Around a class's mean LayerNorm takes two directions away: that in which all dimensions move alike, and that of the
+    Around a class mean LayerNorm removes two directions: the one in which all dimensions move alike, and that of the
     mean itself, in which the scale changes.
     """
     scale = mean - mean.mean(1, keepdim=True)
@@ -310,19 +309,19 @@ def removed_by_layer_norm(x: Tensor, mean: Tensor, variance: Tensor, groups: Gro
 
 
 def _along(x: Tensor, directions: Tensor, groups: Groups) -> Tensor:
-    """Length [B] of each row in the direction [G, D] of its class."""
+    """Component [B] of each row along the direction [G, D] of its class."""
     return (x * moments.rows_of_samples(directions, groups)).sum(1)
 
 
 def passed_values(penalty: ClassPenalty, options: GatedOptions | SlotOptions, keep: Tensor) -> dict[str, Tensor]:
-    """What an SNR gate lets through; nothing without one, nor under learn=penalty, whose report is no estimate."""
+    """The share that an SNR gate passes; empty without one, and under learn=penalty, whose report is no estimate."""
     if not options.snr_gate or options.learn == "penalty":
         return {}
     return {"snr_passed": moments.mean_over_kept(penalty.snr_passed, keep)}
 
 
 def gate_values(gates: Mapping[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
-    """Means of the gates, and how many of the per-dimension ones are saturated."""
+    """Means of the gates, and the share of saturated per-dimension gates."""
     values = {name: moments.mean_over_kept(gate, keep) for name, gate in gates.items()}
     for name, key in (("gate_dimension", "gate_saturation"), ("gate_snr", "gate_snr_saturation")):
         if name in gates:

@@ -15,10 +15,10 @@ from attncem.training.surrogates.base import Surrogate, exact_arithmetic
 from attncem.training.surrogates.floor import VarianceFloor
 
 MAX_FULL_DIMENSIONS = 256
-"""Largest dimension of a full covariance: one of 256 × 256 takes 0.5 MB per component in a step."""
+"""Largest dimension of a full covariance: 256 × 256 takes 0.5 MB per component in a step."""
 OVERSAMPLING = 10
 POWER_ROUNDS = 8
-"""Further directions and rounds of the subspace iteration that finds the principal ones."""
+"""Extra directions and iterations of the subspace iteration for the principal directions."""
 SINGULAR = (
     "covariance=full needs more samples per component than dimensions: with fewer the determinant is too small and "
     "the penalty is close to 0 (diagnostic singular: share of such components)"
@@ -33,7 +33,7 @@ class Mixture(NamedTuple):
     """Mixtures of R classes: weights [R, K], means [R, K, d], factors of the covariances.
 
     A factor is the Cholesky factor [R, K, d, d] of a full covariance, or the standard deviations [R, K, d] of a
-    diagonal one: rounded to float32 it is still that of a covariance.
+    diagonal one: rounded to float32, it still belongs to a covariance.
     """
 
     weights: Tensor
@@ -42,18 +42,17 @@ class Mixture(NamedTuple):
 
 
 class GaussianMixtureCEM(Surrogate):
-    """What 002 describes as the baseline's penalty, made differentiable.
+    """The baseline's penalty as described in 002, made differentiable.
 
-    ``refresh`` fits K Gaussians a class: KMeans (from the stored means, at first from seeds), then ``em_iterations``
-    steps of expectation maximisation. A batch then gives, with responsibilities r of each sample's own class taken
-    as constants, the scatter S_k = Σ_m r_mk (z_m − μ_k)(z_m − μ_k)ᵀ / n_k around the stored means, n_k = Σ_m r_mk,
-    Σ̂_k = a S_k + (1 − a) Σ_k with the a of ``kmeans``, and L_c = Σ_k π_k max(0, logdet Σ̂_k / D − log τ),
-    τ = var_threshold σ² + γ or ``variance_floor``; ``per_dimension_log=False``: without /D. Classes that were never
-    fitted are skipped, so before the first ``refresh`` the loss is 0. With ``pca_dim`` all this happens in the
-    leading principal directions of the last refit's features around their classes' means; what lies outside them is
-    not penalised (diagnostic ``kept_variance``: the share inside). ``small_sample_correction`` adds pooled_c / n_k to
-    the Σ_k and S_k of a component fitted to n_k samples, which lie closer to their own mean than to their
-    law's.
+    ``refresh`` fits K Gaussians per class: KMeans (from the stored means, at first from seeds), then ``em_iterations``
+    steps of expectation maximisation. For a batch, the responsibilities r in each sample's own class are constants. The
+    scatter around the stored means is S_k = Σ_m r_mk (z_m − μ_k)(z_m − μ_k)ᵀ / n_k, n_k = Σ_m r_mk. With the a of
+    ``kmeans``, Σ̂_k = a S_k + (1 − a) Σ_k and L_c = Σ_k π_k max(0, logdet Σ̂_k / D − log τ), τ = var_threshold σ² + γ
+    or ``variance_floor``; ``per_dimension_log=False``: without /D. Classes that were never fitted are skipped, so
+    before the first ``refresh`` the loss is 0. With ``pca_dim`` all this happens in the leading principal directions of
+    the last refit's features around their class means; variance outside them is not penalised (diagnostic
+    ``kept_variance``: the share inside). ``small_sample_correction`` adds pooled_c / n_k to the Σ_k and S_k of a
+    component fitted to n_k samples, which lie closer to their own mean than to the true one.
     """
 
     options_type = GMMOptions
@@ -80,7 +79,7 @@ class GaussianMixtureCEM(Surrogate):
         cautions = {WHOLE_DETERMINANT: not options.per_dimension_log, SINGULAR: self.is_full}
         self.caution = "; ".join(text for text, applies in cautions.items() if applies)
         sizes = (num_classes, options.num_clusters, self.num_dimensions)
-        # Unit covariances until the first fit: a class that is skipped still has finite gradients.
+        # Unit covariances before the first fit: a skipped class still has finite gradients.
         units = torch.eye(self.num_dimensions).expand(*sizes, -1).clone() if self.is_full else torch.ones(sizes)
         self.register_buffer("means", torch.zeros(sizes))
         self.register_buffer("factors", units)
@@ -164,13 +163,13 @@ class GaussianMixtureCEM(Surrogate):
         return (x - self.origin.to(x.dtype)) @ self.axes.to(x.dtype).T
 
     def _responsibilities(self, x: Tensor, label: Tensor, groups: moments.Groups, row: Tensor) -> Tensor:
-        """Share [B, K] of each component of its own class's mixture in a sample."""
+        """Responsibility [B, K] of each component of the sample's class for the sample."""
         logits = self.weights[label].to(x.dtype).log()
         means, factors = self.means.to(x.dtype), self.factors.to(x.dtype)
         columns = []
         for k in range(self.options.num_clusters):
             if self.is_full:
-                # Every sample under every group, then its own: smaller than one [d, d] factor a sample.
+                # Every sample under every group, then its own: smaller than one [d, d] factor per sample.
                 table = log_density(x.expand(len(row), -1, -1), means[row, k], factors[row, k])
                 columns.append(torch.where(groups.members.T, table, 0).sum(0))
             else:
@@ -234,9 +233,9 @@ class GaussianMixtureCEM(Surrogate):
         self.fitted.fill_(True)
 
     def _renew_axes(self, x: Tensor, y: Tensor, counts: Tensor) -> Tensor:
-        """The features in new principal directions of the spread in classes, to which the stored means are moved too.
+        """The features in new principal directions of the spread inside classes; the stored means are converted too.
 
-        Those of all features would be the directions in which the classes lie apart: there is little spread in them.
+        The principal directions of all features would be those that separate the classes: they contain little spread.
         """
         restored = self.means @ self.axes + self.origin
         self.origin.copy_(x.mean(0))
@@ -273,7 +272,7 @@ def fit_mixtures(x: Tensor, mask: Tensor, start: Mixture, steps: int, *, reg_cov
 
 
 def corrected(mixture: Mixture, x: Tensor, mask: Tensor) -> tuple[Mixture, Tensor]:
-    """Mixtures fitted to x [R, M, d], centred, with what few samples miss; the pooled (co)variances [R, d(, d)]."""
+    """Mixtures fitted to centred x [R, M, d] with the small-sample correction; pooled (co)variances [R, d(, d)]."""
     hits = clusters.fitted_samples(mixture.weights, mask.sum(1))
     full = mixture.factors.dim() > mixture.means.dim()
     covariances = mixture.factors @ mixture.factors.mT if full else mixture.factors.square()
@@ -313,7 +312,7 @@ def maximise(x: Tensor, responsibility: Tensor, means: Tensor, *, reg_covar: flo
 
 
 def log_density(x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
-    """Log density [R, M] of x [R, M, d] under R Gaussians, less its constant −(d/2) log 2π."""
+    """Log density [R, M] of x [R, M, d] under R Gaussians, without its constant −(d/2) log 2π."""
     deviation = x - mean.unsqueeze(1)
     if factor.dim() > mean.dim():
         white: Tensor = torch.linalg.solve_triangular(factor, deviation.transpose(1, 2), upper=False)
@@ -322,7 +321,7 @@ def log_density(x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
 
 
 def share_of(part: Tensor, whole: Tensor) -> Tensor:
-    """How much of a class's variance [G, D] lies in some directions, whose variances are ``part`` [G, d]: [G]."""
+    """Share [G] of a class's variance [G, D] that lies in some directions, whose variances are ``part`` [G, d]."""
     total = whole.sum(1)
     return torch.where(total > 0, part.sum(1).to(total.dtype) / total, 1).clamp_max(1)
 

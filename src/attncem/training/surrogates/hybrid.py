@@ -1,4 +1,4 @@
-"""Gated pooling on every class, slots on the classes at high risk (planned in 000, built here)."""
+"""Gated pooling on every class, and slots on the classes at high risk (planned in 000, implemented here)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ CAUTION_TEST_IMAGES = (
 
 
 class HybridCEM(Surrogate):
-    """L_c = gated_c, and on the marked classes gated_c + slot_weight · slot_c; rob_loss = Σ p_c L_c.
+    """L_c = gated_c, and for the marked classes gated_c + slot_weight · slot_c; rob_loss = Σ p_c L_c.
 
-    The marked set has a fixed size. Its classes are those of highest risk, the running mean of their gated penalty
-    (while training), chosen again by ``refresh``; before the first one none is marked. With ``risk_audit`` they are
-    the classes that an earlier audit reconstructed best, for good (``mark_for_good``). The slot part is built for as
-    many classes as are marked and sees the samples of the others as members of no class: its tables do not grow with
-    the classes.
+    The number of marked classes is fixed. ``refresh`` marks the classes of highest risk, the running mean of their
+    gated penalty during training; before the first ``refresh`` no class is marked. With ``risk_audit`` the marked
+    classes are those that an earlier audit reconstructed best, for the whole training (``mark_for_good``). The slot
+    part is built for the marked classes only and treats the samples of other classes as members of no class: its tables
+    do not grow with the number of classes.
 
-    Diagnostics are those of the gated part; the slot part's carry ``slot_`` where both have one. ``noise`` is the
-    slots', [num_classes, num_slots, slot_dim].
+    Diagnostics are those of the gated part; the slot part's have the prefix ``slot_`` where both have one. ``noise`` is
+    that of the slots, [num_classes, num_slots, slot_dim].
     """
 
     options_type = HybridOptions
@@ -64,12 +64,12 @@ class HybridCEM(Surrogate):
         return size
 
     def _draw(self, noise: Tensor | None, z: Tensor, y: Tensor) -> tuple[Batch, Batch]:
-        """What each part looks at."""
+        """The prepared batch of each part."""
         own = None if noise is None else self._noise_of_marked(noise)
         return self.gated.prepare(z, y), self.slot.prepare(z, self._place_of(y), noise=own)
 
     def share(self, batch: Batch) -> Batch:
-        """As each part does."""
+        """Shared values of each part."""
         gated, slot = batch.noise
         return Batch(batch.z, batch.y, (self.gated.share(gated), self.slot.share(slot)))
 
@@ -93,18 +93,18 @@ class HybridCEM(Surrogate):
         )
 
     def set_penalised(self, on: bool) -> None:
-        """Both parts are told."""
+        """Set it in both parts."""
         self.gated.set_penalised(on)
         self.slot.set_penalised(on)
 
     @property
     def num_variances(self) -> int:
-        """As the part that sees every class."""
+        """That of the gated part, which sees every class."""
         return self.gated.num_variances
 
     @property
     def fit_reads_penalty(self) -> bool:
-        """As the slot part's."""
+        """That of the slot part."""
         return self.slot.fit_reads_penalty
 
     def _fit(self, z: Tensor, y: Tensor, noise: tuple[Batch, Batch]) -> Tensor | None:
@@ -112,7 +112,7 @@ class HybridCEM(Surrogate):
         return sum(losses[1:], losses[0]) if losses else None
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Attention and gates of the gated part; of the marked classes the slots and, under ``slot_``, their gates."""
+        """Attention and gates of the gated part; of marked classes also the slots and, as ``slot_…``, their gates."""
         place = self._place_of(y)
         marked = (place >= 0).unsqueeze(1)
         slots = {name: torch.where(marked, values, 0) for name, values in self.slot._explain(z, place).items()}
@@ -121,7 +121,7 @@ class HybridCEM(Surrogate):
         return {**self.gated._explain(z, y), "shares": shares, **gates}
 
     def _place_of(self, y: Tensor) -> Tensor:
-        """A sample's place in the marked set, [B]; −1 outside it."""
+        """Index [B] of each sample's class among the marked ones; −1 for other classes."""
         in_range = (y >= 0) & (y < self.num_classes)
         return torch.where(in_range, self.places[y.clamp(0, self.num_classes - 1)], -1)
 
@@ -132,7 +132,7 @@ class HybridCEM(Surrogate):
         return noise[self.risk_classes]
 
     def _track(self, per_class: Tensor) -> None:
-        """Running mean of every class's penalty, started at its first value; classes not in the batch keep theirs."""
+        """Running mean of every class's penalty, started at its first value; classes not in the batch do not change."""
         momentum = self.options.risk_momentum
         value = per_class.to(self.risk.dtype)
         moved = torch.where(self.risk.isfinite(), momentum * self.risk + (1 - momentum) * value, value)
@@ -140,25 +140,25 @@ class HybridCEM(Surrogate):
 
     @torch.no_grad()
     def refresh(self, features: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Mark the classes of highest risk for the next epoch; the features themselves are not needed."""
+        """Mark the classes of highest risk for the next epoch; the features are not used."""
         self._mark()
 
     def mark_for_good(self, risk: Sequence[float], *, on_test_images: bool) -> None:
-        """Mark the classes of highest risk by these numbers, one for each class, for the whole training."""
+        """Mark the classes of highest risk, given one number per class, for the whole training."""
         self.risk.copy_(torch.tensor(risk))
         self._mark()
         if on_test_images:
             self.caution = f"{self.caution} {CAUTION_TEST_IMAGES}".lstrip()
 
     def _mark(self) -> None:
-        """The classes of highest risk, in order; one whose risk is not known is never marked."""
+        """The classes of highest risk, in order; a class of unknown risk is never marked."""
         chosen = self.risk.topk(len(self.risk_classes)).indices.sort().values
         order = torch.arange(len(chosen), device=chosen.device)
         self.risk_classes.copy_(chosen)
         self.places.fill_(-1)
         self.places[chosen] = torch.where(self.risk[chosen].isfinite(), order, -1)
         if self.slot.memory is not None:
-            self.slot.memory.forget()  # a place may now be another class's
+            self.slot.memory.forget()  # a place may now belong to another class
 
     def epoch_record(self) -> dict[str, Any]:
         """The marked classes."""
@@ -166,7 +166,7 @@ class HybridCEM(Surrogate):
 
 
 def _merged(gated: Mapping[str, Tensor], slot: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Both parts' diagnostics; a name of both means the gated part's, but for the shut-off, which only slots have."""
+    """Diagnostics of both parts; a common name is the gated part's, except for the shut-off, which only slots have."""
     common = (gated.keys() & slot.keys()) - {"shut_off", "rob_loss", "intra_mse", "skipped"}
     own = {name: value for name, value in slot.items() if name not in gated or name == "shut_off"}
     return {**gated, **own, **{f"slot_{name}": slot[name] for name in sorted(common)}}

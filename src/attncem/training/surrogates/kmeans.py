@@ -17,20 +17,20 @@ from attncem.training.surrogates.floor import VarianceFloor
 PLAIN_OFFSET = 1e-3
 """Added to the variance when log_entropy is off."""
 MANY_DIFFERENCES = 2**22
-"""Differences between samples and centres that are held at once (16 MB in float32), if one cluster has not more."""
+"""Most differences between samples and centres in memory (16 MB in float32), unless one cluster has more."""
 
 
 class KMeansCEM(Surrogate):
-    """What the live code of the baseline (xiasong0501/CEM) computes, on the device and without loops over classes.
+    """The computation of the baseline's live code (xiasong0501/CEM), on the device and without loops over classes.
 
-    ``refresh`` fits K centres a class. A batch then gives, for each class c and each cluster j hit by n of its
-    samples, vb = mean over samples and dims of (z − μ_j)², a = 10 n / (π_j N_c) (0.99 when ≥ 1),
-    v = a vb + (1 − a) v_j and r = relu(log(v + γ) − log(τ + γ)), τ = var_threshold σ² or
-    ``variance_floor``; log_entropy=False: r = v + 0.001. The n_j samples of a cluster lie closer to their own centre
-    than to their law's mean: ``small_sample_correction`` adds pooled_c / n_j to v, which the baseline does not.
-    rob_loss = mean over the classes present of Σ_j π_j r; single samples are kept. N_c is the number of features
-    of the class seen by ``refresh``. Classes that were never fitted are skipped; before the first ``refresh``
-    the loss is 0. ``index_defect``: every class reads class 0's π and v_j, as the baseline does by mistake.
+    ``refresh`` fits K centres per class. For each class c of a batch and each cluster j hit by n of its samples, vb =
+    mean over samples and dims of (z − μ_j)², a = 10 n / (π_j N_c) (0.99 when ≥ 1), v = a vb + (1 − a) v_j and r =
+    relu(log(v + γ) − log(τ + γ)), τ = var_threshold σ² or ``variance_floor``; log_entropy=False: r = v + 0.001. The n_j
+    samples of a cluster lie closer to their own centre than to the true mean: ``small_sample_correction`` adds pooled_c
+    / n_j to v, which the baseline does not do. rob_loss = mean over the classes present of Σ_j π_j r; single samples
+    are kept. N_c is the number of features of the class in the last ``refresh``. Classes that were never fitted are
+    skipped; before the first ``refresh`` the loss is 0. ``index_defect``: every class reads class 0's π and v_j, a
+    mistake of the baseline.
     """
 
     options_type = KMeansOptions
@@ -94,7 +94,7 @@ class KMeansCEM(Surrogate):
         return {"shares": torch.nn.functional.one_hot(nearest, self.options.num_clusters).to(z.dtype)}
 
     def _batch_variances(self, x: Tensor, y: Tensor, groups: moments.Groups) -> tuple[Tensor, Tensor]:
-        """Samples n and mean squared distance vb of each (group, cluster), both [G, K]."""
+        """Number of samples n and mean squared distance vb of each (group, cluster), both [G, K]."""
         label = y.clamp(0, self.num_classes - 1)
         nearest = self._nearest(x.detach(), label)
         distance = (x - self.centres[label, nearest].to(x.dtype)).square().mean(1)
@@ -105,13 +105,13 @@ class KMeansCEM(Surrogate):
 
     def _nearest(self, x: Tensor, label: Tensor) -> Tensor:
         """Index [B] of the nearest centre of the sample's own class."""
-        # A few clusters at a time: [B, K, D] can be hundreds of MB, the expanded square loses near ties.
+        # A few clusters at a time: [B, K, D] can take hundreds of MB, and the expanded square loses near ties.
         some = max(1, MANY_DIFFERENCES // x.numel())
         x = x.unsqueeze(1)
         distances = [(x - part[label].to(x.dtype)).square().sum(2) for part in self.centres.split(some, 1)]
         distance = torch.cat(distances, 1)
         if self.options.small_sample_correction:
-            # A centre without samples, such as one of two that coincide, has no weight: who goes there is not counted.
+            # A centre without samples, such as one of two that coincide, has weight 0: its samples do not count.
             distance = torch.where(self.weights[label] > 0, distance, torch.inf)
         return distance.argmin(1)
 

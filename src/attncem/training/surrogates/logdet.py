@@ -16,9 +16,9 @@ from attncem.training.surrogates.moments import Groups
 class LogDetPenalty(Surrogate):
     """L_c = ½ logdet(I + Σ_c/σ²) / D with the unbiased covariance of raw z inside the class.
 
-    By the batch Gram matrix: logdet(I_D + XᵀX/nσ²) = logdet(I_m + XXᵀ/nσ²) for the m centred samples X of a class,
-    n = m − 1. At most ``capacity``, which leaves the covariances out, and far too low an estimate of the law's value
-    when a class has fewer samples than dimensions: it sees m − 1 directions only.
+    By the batch Gram matrix: logdet(I_D + XᵀX/nσ²) = logdet(I_m + XXᵀ/nσ²) for the m centred samples X of a class, n =
+    m − 1. It is at most ``capacity``, which ignores the covariances, and far too low when a class has fewer samples
+    than dimensions: it sees only m − 1 directions.
     """
 
     options_type = LogDetOptions
@@ -41,9 +41,9 @@ class LogDetPenalty(Surrogate):
 def class_logdets(x: Tensor, groups: Groups, noise_std: float, *, correction: int = 0) -> Tensor:
     """The value logdet(I + Σ_c/σ²) of each group, [G], from one factorisation; nan where it fails.
 
-    ``correction`` is that of torch.cov: 1 makes Σ_c unbiased.
-    The [B, B] Gram matrix, cut to pairs of one class, is block diagonal but for the order of the samples, so the
-    rows of its Cholesky factor that belong to a class are the factor of that class's block.
+    ``correction`` is that of torch.cov: 1 makes Σ_c unbiased. The [B, B] Gram matrix, restricted to pairs of one class,
+    is block diagonal up to the order of the samples, so the rows of its Cholesky factor that belong to a class are the
+    factor of that class's block.
     """
     # In float64: I + XXᵀ/nσ² has an eigenvalue 1 in every class, lost in float32 once the others pass 10⁷.
     exact = x.double()

@@ -9,7 +9,7 @@ from attncem.config.options.surrogate_base import MemoryOptions
 from attncem.training.surrogates import moments
 
 EMPTY = -1
-"""Step of a place in which nothing was stored yet."""
+"""Step of a place that holds nothing yet."""
 NO_CLASS = -1
 """Label of an empty recalled row: a member of no class."""
 
@@ -17,10 +17,10 @@ NO_CLASS = -1
 class ClassMemory(nn.Module):
     """The last ``per_class`` features of every class, detached, forgotten ``max_age`` steps after they were stored.
 
-    ``recall`` gives what is stored of the classes of a batch as further rows, ``store`` puts the batch in place of
-    the oldest. Buffers: ``features`` [C + 1, per_class, D], ``stored_at`` [C + 1, per_class] the step of each,
-    ``position`` [C + 1] the next place of the ring, ``step``. The last row takes what has no place, so that no shape
-    depends on the data.
+    ``recall`` returns the stored features of a batch's classes as further rows, ``store`` replaces the oldest by the
+    batch. Buffers: ``features`` [C + 1, per_class, D], ``stored_at`` [C + 1, per_class] the step of each, ``position``
+    [C + 1] the next place of the ring, ``step``. The last row takes features without a place, so that no shape depends
+    on the data.
     """
 
     features: Tensor
@@ -40,7 +40,7 @@ class ClassMemory(nn.Module):
     def recall(self, y: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """Rows [R, D] and labels [R] stored for the classes of y [B]; R = min(B, C) · per_class.
 
-        Where nothing young enough is stored the label is NO_CLASS.
+        The label of a row without a recent feature is NO_CLASS.
         """
         classes = moments.group_by_class(y, self.num_classes, like.dtype).class_of_group
         stored_at = self.stored_at[classes]
@@ -62,7 +62,7 @@ class ClassMemory(nn.Module):
         kept = (label < self.num_classes) & (count - rank <= self.per_class)
         place = label * self.per_class + (self.position[label] + rank) % self.per_class
         place = torch.where(kept, place, self.num_classes * self.per_class)
-        # Every place but the spare one is written at most once.
+        # Every place except the spare one is written at most once.
         self.features.view(-1, x.shape[1])[place] = x.to(self.features.dtype)
         self.stored_at.view(-1)[place] = self.step
         self.position[label] = (self.position[label] + count) % self.per_class
@@ -70,11 +70,11 @@ class ClassMemory(nn.Module):
         self.step.add_(1)
 
     def forget(self) -> None:
-        """Everything at once."""
+        """Forget everything."""
         self.stored_at.fill_(EMPTY)
 
     def _clear_spare(self) -> None:
-        """What was written beside every class is nobody's."""
+        """Clear the spare row, which belongs to no class."""
         self.features[-1].zero_()
         self.stored_at[-1].fill_(EMPTY)
         self.position[-1].zero_()

@@ -1,9 +1,9 @@
 """Moments of z inside the classes of one batch: pure functions with static shapes.
 
-The batch is split into G groups, one a class: G is the number of classes, or of those that a batch can hold where that
-is less. When there are no more classes than groups, group g is class g; otherwise groups are numbered in the order of
-their first samples. Sums over a class are matrix products with a [B, G] matrix (deterministic on CUDA, where scattered
-additions are not), and no table with one row of z per class of the data set is built.
+The batch is split into G groups, one per class: G is the number of classes, or the number that a batch can hold if that
+is smaller. When there are no more classes than groups, group g is class g; otherwise groups are numbered in the order
+of their first samples. Sums over a class are matrix products with a [B, G] matrix (deterministic on CUDA, unlike
+scattered additions), and no table has one row of z per class of the data set.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Groups:
     """Which samples of a batch share a class.
 
     ``members`` [B, G] bool; ``one_hot`` the same in the statistics' precision; ``index`` [B] the group of each sample;
-    ``counts`` [G] samples a group; ``class_of_group`` [G] int64, num_classes for a group without samples. A sample
-    whose label is out of range, or whose class has no group, is a member of none, whatever its index. ``own_counts``
-    [G] and ``batch_size`` leave out the rows that a memory added: they join the moments, a class's share is that of
-    the batch.
+    ``counts`` [G] samples per group; ``class_of_group`` [G] int64, num_classes for a group without samples. A sample
+    whose label is out of range, or whose class has no group, is a member of none, regardless of its index.
+    ``own_counts`` [G] and ``batch_size`` exclude the rows from a memory: these count in the moments, but not in a
+    class's share of the batch.
     """
 
     members: Tensor
@@ -34,7 +34,7 @@ class Groups:
     class_of_group: Tensor
     own_counts: Tensor
     batch_size: int
-    """B, samples without a group included."""
+    """B, including samples without a group."""
 
     @property
     def share(self) -> Tensor:
@@ -43,16 +43,16 @@ class Groups:
 
 
 def num_groups(batch: int, num_classes: int, smallest: int) -> int:
-    """G: how many classes can have ``smallest`` samples or more in the batch."""
+    """G: the number of classes that can have ``smallest`` samples or more in the batch."""
     return min(num_classes, max(1, batch // smallest))
 
 
 def group_by_class(
     y: Tensor, num_classes: int, dtype: torch.dtype, *, num_own: int | None = None, smallest: int = 1
 ) -> Groups:
-    """Groups of y [B] int64; ``dtype`` is that of the moments to come. After ``num_own`` rows a memory's follow.
+    """Groups of y [B] int64; ``dtype`` is that of the later moments. Rows after the first ``num_own`` are a memory's.
 
-    Where not every class can have a group, those with fewer than ``smallest`` samples have none.
+    If not every class can have a group, classes with fewer than ``smallest`` samples have none.
     """
     batch, index = len(y), torch.arange(num_groups(len(y), num_classes, smallest), device=y.device)
     has_group = (y >= 0) & (y < num_classes)
@@ -70,7 +70,7 @@ def group_by_class(
 
 
 def _numbered(y: Tensor, smallest: int) -> tuple[Tensor, Tensor]:
-    """Labels of ``smallest`` samples or more numbered as they begin, and who has such a label, both [B].
+    """Labels of ``smallest`` samples or more, numbered by first occurrence, and whether each sample has one, both [B].
 
     Without a sort and without a host read.
     """
@@ -84,7 +84,7 @@ def _numbered(y: Tensor, smallest: int) -> tuple[Tensor, Tensor]:
 
 def halves(groups: Groups) -> tuple[Groups, Groups]:
     """Every second sample of each class, and the others."""
-    # Counted pair by pair: torch 2.11 fails to compile a running sum over 256 rows or more of a table made on the way.
+    # Counted pair by pair: torch 2.11 cannot compile a running sum over 256 or more rows of an intermediate table.
     place = torch.where(groups.members.any(1), groups.index, -1)
     rank = (place.unsqueeze(1) == place).tril().sum(1)
     odd = (rank % 2 == 1).unsqueeze(1)
@@ -97,7 +97,7 @@ def _only(groups: Groups, chosen: Tensor) -> Groups:
 
 
 def of_positions(groups: Groups, positions: int) -> Groups:
-    """Groups of the positions of all samples: each has the group of its sample."""
+    """Groups of the positions of all samples: each position has the group of its sample."""
     if positions == 1:
         return groups
     one_hot, index = (table.repeat_interleave(positions, 0) for table in (groups.one_hot, groups.index))
@@ -105,19 +105,19 @@ def of_positions(groups: Groups, positions: int) -> Groups:
 
 
 def side_by_side(one: Groups, other: Groups) -> Groups:
-    """Groups of the samples taken twice: the first time they belong where ``one`` says, the second where ``other``."""
+    """Groups of the samples taken twice: the first copies have the groups of ``one``, the second those of ``other``."""
     index = torch.cat([one.index, other.index + len(one.counts)])
     return replace(one, one_hot=torch.block_diag(one.one_hot, other.one_hot), index=index)
 
 
 def rows_of_samples(table: Tensor, groups: Groups) -> Tensor:
-    """Rows [B, …] of table [G, …]: that of each sample's group; a sample of no group gets any, without a gradient."""
+    """Rows [B, …] of table [G, …] by each sample's group; a sample without a group gets any row, without gradient."""
     rows: Tensor = _Rows.apply(table, groups.one_hot, groups.index)  # type: ignore[no-untyped-call]
     return rows
 
 
 class _Rows(torch.autograd.Function):
-    """table[index]. Its backward is a product, as scattered additions come in any order on CUDA."""
+    """table[index]. Its backward is a matrix product, because scattered additions have no fixed order on CUDA."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, one_hot: Tensor, index: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def softmax_within_class(logits: Tensor, groups: Groups) -> Tensor:
 
 
 def mix_with_uniform(weights: Tensor, share: float, groups: Groups) -> Tensor:
-    """(1 − ρ) a + ρ / m: no variance under it is below ρ times the unweighted one."""
+    """(1 − ρ) a + ρ / m: its variance is at least ρ times the unweighted one."""
     return (1 - share) * weights + share * uniform_weights(groups)
 
 
@@ -167,7 +167,7 @@ def class_moments(x: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
 
 
 def unbiased(variance: Tensor, groups: Groups) -> Tensor:
-    """A variance [G, D] of m samples around their mean times m / (m − 1); otherwise two samples give half of it."""
+    """A variance [G, D] of m samples around their mean, times m / (m − 1); otherwise two samples give half of it."""
     factor = groups.counts / (groups.counts - 1).clamp_min(1)
     return variance * factor.unsqueeze(1)
 
@@ -184,13 +184,13 @@ def mean_over_kept(values: Tensor, keep: Tensor) -> Tensor:
 
 
 def of_each_sample(by_group: Mapping[str, Tensor], groups: Groups) -> dict[str, Tensor]:
-    """Values [G] or [G, D] as rows of the samples: those of each one's class, zeros for a sample without one."""
+    """Values [G] or [G, D] as rows of the samples: those of the sample's class, zeros for a sample without a class."""
     return {name: groups.one_hot @ values for name, values in by_group.items()}
 
 
 def scatter_to_classes(per_group: Tensor, keep: Tensor, groups: Groups, num_classes: int) -> Tensor:
     """Values of the groups kept at their class's place in [num_classes]; nan elsewhere."""
-    # One spare place takes what is not kept, so that no shape depends on the data.
+    # One spare place takes the groups not kept, so that no shape depends on the data.
     place = torch.where(keep, groups.class_of_group, num_classes)
     table = torch.full((num_classes + 1,), torch.nan, dtype=per_group.dtype, device=per_group.device)
     return table.scatter(0, place, per_group)[:num_classes]

@@ -15,9 +15,9 @@ from attncem.config.options.attention import GatedOptions, SlotOptions
 from attncem.training.surrogates.base import own_weight
 
 UNPROJECTED_LIMIT = 2048
-"""Largest size of features that enter the attention without a map under projection=auto."""
+"""Largest feature that enters the attention without a projection under projection=auto."""
 WEIGHT_BUDGET = 150_000
-"""Weights of a learned projection: with the gates of 002, 512×7×7 stays below a million in all."""
+"""Weights of a learned projection: with the gates of 002, 512×7×7 stays below a million in total."""
 
 
 class Projection(nn.Module, abc.ABC):
@@ -45,8 +45,8 @@ class Flatten(Projection):
 class PointwiseProjection(Projection):
     """A 1×1 convolution to few channels, then a linear map of all positions (``conv1x1``).
 
-    At 512×7×7 with 16 channels and 128 outputs: 0.11 M weights, where a dense map has 3.2 M. Tokens [N, D]
-    are N positions of D channels.
+    At 512×7×7 with 16 channels and 128 outputs it has 0.11 M weights; a dense map has 3.2 M. Tokens [N, D] are N
+    positions of D channels.
     """
 
     def __init__(self, feature_shape: tuple[int, ...], channels: int, out_dim: int) -> None:
@@ -65,7 +65,7 @@ class PointwiseProjection(Projection):
 
 
 class PositionProjection(Projection):
-    """A 1×1 convolution of every position by itself, z [B, *feature_shape] → [B · positions, out_dim]."""
+    """A 1×1 convolution of every position separately, z [B, *feature_shape] → [B · positions, out_dim]."""
 
     def __init__(self, feature_shape: tuple[int, ...], out_dim: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class PositionProjection(Projection):
 
 
 class LinearProjection(Projection):
-    """One linear map of the flat z; past WEIGHT_BUDGET it is factored through as wide a layer as fits."""
+    """One linear map of the flat z; above WEIGHT_BUDGET, two factors through the widest layer that fits."""
 
     def __init__(self, feature_shape: tuple[int, ...], out_dim: int) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ def _unprojected(options: GatedOptions | SlotOptions, feature_shape: tuple[int, 
 
 
 def _automatic(options: GatedOptions | SlotOptions, feature_shape: tuple[int, ...]) -> str:
-    """The choice of auto: none or linear for small features, conv1x1 where it keeps to the budget, else random."""
+    """The choice of auto: none or linear for small features, conv1x1 where it fits the budget, else random."""
     size = math.prod(feature_shape)
     if isinstance(options, SlotOptions):
         if size == options.slot_dim:
@@ -171,5 +171,5 @@ def _channels_and_positions(feature_shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _linear_init(out_features: int, in_features: int) -> Tensor:
-    """Weights as nn.Linear starts them: uniform within 1/√in_features."""
+    """The initial weights of nn.Linear: uniform within 1/√in_features."""
     return kaiming_uniform_(torch.empty(out_features, in_features), a=math.sqrt(5))

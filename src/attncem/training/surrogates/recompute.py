@@ -1,4 +1,4 @@
-"""Large tables are computed again in the backward pass instead of being kept for it."""
+"""Large tables are computed again in the backward pass instead of being stored."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch.utils.checkpoint import checkpoint
 from attncem.training.surrogates.base import exact_arithmetic
 
 LARGE = 2**20
-"""Values of one table from which on it is computed again (4 MB in float32); smaller ones are cheaper to keep."""
+"""Smallest table, in values, that is computed again (4 MB in float32); smaller ones are cheaper to store."""
 
 Result = TypeVar("Result")
 
 
 def recomputed(function: Callable[..., Result], *tensors: Tensor, values: int) -> Result:
-    """``function(*tensors)``, whose tables have up to so many ``values`` each; it must draw no random number.
+    """``function(*tensors)``, whose tables have up to ``values`` values each; it must draw no random numbers.
 
-    Where they are large only ``tensors`` are kept for the backward pass, which calls the function again. A compiler
-    decides for itself what it keeps.
+    If they are large, only ``tensors`` are stored for the backward pass, which calls the function again. A compiler
+    chooses by itself what it stores.
     """
     if values < LARGE or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return function(*tensors)

@@ -1,6 +1,6 @@
 """Slow, obvious versions of every surrogate: loops over classes, the oracle of the tests.
 
-They share no code with the fast versions, only the weights and buffers of the module they are given.
+They share no code with the fast versions, only the weights and buffers of the module.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _share_weighted(
 
 
 def _samples(surrogate: Surrogate, z: Tensor, y: Tensor, label: int) -> tuple[Tensor, float]:
-    """A class's samples, followed by what is remembered of it, and its share in the batch; none of an absent class."""
+    """A class's samples, followed by its remembered ones, and its share of the batch; nothing for an absent class."""
     own = z[y == label]
     memory = surrogate.memory
     if memory is None or len(own) == 0:
@@ -243,7 +243,7 @@ def _normalise(x: Tensor) -> Tensor:
 
 
 def _floor(surrogate: GatedAttentionCEM | SlotCrossAttentionCEM | KMeansCEM | GaussianMixtureCEM) -> float:
-    """τ as the options give it; a scheduled one is where its buffer says."""
+    """τ from the options; a scheduled one from its buffer."""
     options = surrogate.options
     if isinstance(options.variance_floor, ScheduledFloorOptions):
         return float(surrogate.floor.current)
@@ -410,7 +410,7 @@ def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
         share = float(surrogate.weights[read, cluster])
         expected = share * int(surrogate.class_counts[label])
         shrinkage = 10 * len(rows) / expected if expected > 0 else math.inf
-        shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage  # 1, give or take the rounding of the share
+        shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage  # 1, up to the rounding of the share
         batch_variance = ((torch.stack(rows) - surrogate.centres[label, cluster]) ** 2).mean()
         variance = shrinkage * batch_variance + (1 - shrinkage) * surrogate.variances[read, cluster]
         variance = variance + surrogate.pooled[read] / max(share * int(surrogate.class_counts[read]), 1)

@@ -44,7 +44,7 @@ SMALLEST_FLOOR = 1e-8
 SMALLEST_MASS = 1e-6
 """A slot's share of its class is never below this."""
 MOST_SHARED = 2**22
-"""Values of the table of attention up to which penalty and own loss are attended to together; it is twice as large."""
+"""Largest attention table, in values, for which penalty and own loss share one pass; this doubles the table."""
 CAUTION = (
     "learn=penalty trains slots, gates and scalars to lower their own penalty: on frozen features rob_loss falls to 0 "
     "while the spread stays; learn=fit and worst_case keep gates and scalars frozen."
@@ -59,13 +59,14 @@ class View:
     responsibilities: Tensor
 
     def detach(self) -> View:
-        """The same as constants."""
+        """A copy without gradients."""
         return View(self.enhanced.detach(), self.responsibilities.detach())
 
 
 class Drawn(NamedTuple):
-    """Noise of the slots of every group, [G, S, d]; where ``share`` has been: the view of the whole groups, and the
-    responsibilities in their first halves, live.
+    """Noise of the slots of every group, [G, S, d]; after ``share`` also the shared views.
+
+    ``whole`` is the view of the whole groups, ``half`` the responsibilities in their first halves, with gradients.
     """
 
     noise: Tensor
@@ -75,7 +76,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotMoments:
-    """Moments of every slot, a row each: mean and variance [G·S, D], mass [G, S] in samples; ``centre`` [G, D].
+    """Moments of every slot, one row each: mean and variance [G·S, D], mass [G, S] in samples; ``centre`` [G, D].
 
     ``mean`` is relative to ``centre``, the mean of the class.
     """
@@ -89,19 +90,19 @@ class SlotMoments:
 class SlotCrossAttentionCEM(Surrogate):
     """Penalty on the variance inside the slots of a class.
 
-    x = LN(projection(z)); slots s = SlotAttention(x); enhanced y = GatedCrossAttention(x, s); responsibilities
-    r_mk = softmax_k(β cos(·, s_k)) of x (001) or of y (ours, variance_space raw); mass w_k = Σ_m r_mk; μ_k, σ²_k
-    under r of y (001) or of raw z (ours); L_c = gate_c · mean_d Σ_k w̃_k gate_d hard φ(σ²_k), with
-    w̃_k ∝ (w_k/M)^slot_power; rob_loss = Σ p_c L_c over classes with two samples or more.
-    003: no slots in the moments, one unbiased variance of y over the class.
-    ``tokens: spatial``: x, y and r are those of the positions of z; a sample's r is the mean over its positions.
+    x = LN(projection(z)); slots s = SlotAttention(x); enhanced y = GatedCrossAttention(x, s); responsibilities r_mk =
+    softmax_k(β cos(·, s_k)) of x (001) or of y (ours, variance_space raw); mass w_k = Σ_m r_mk; μ_k, σ²_k under r of y
+    (001) or of raw z (ours); L_c = gate_c · mean_d Σ_k w̃_k gate_d hard φ(σ²_k), with w̃_k ∝ (w_k/M)^slot_power;
+    rob_loss = Σ p_c L_c over classes with at least two samples. 003: no slots in the moments, one unbiased variance of
+    y over the class. ``tokens: spatial``: x, y and r are those of the positions of z; a sample's r is the mean over its
+    positions.
 
-    ``fit_loss`` trains the own weights on detached z: ``penalty`` attention_loss_scale · rob_loss (001); ``fit``
-    minus the likelihood of one half of a class under the mixture formed from the other; ``worst_case`` −rob_loss.
-    Under the last two gates and scalars other than assign_temp stay frozen.
+    ``fit_loss`` trains the surrogate's weights on detached z: ``penalty`` attention_loss_scale · rob_loss (001);
+    ``fit`` minus the likelihood of one half of a class under the mixture formed from the other; ``worst_case``
+    −rob_loss. Under the last two, gates and scalars other than assign_temp stay frozen.
 
-    ``noise`` is [num_classes, num_slots, slot_dim]; None draws it while training (torch's global generator) and
-    takes zeros in eval mode.
+    ``noise`` is [num_classes, num_slots, slot_dim]; None draws it in training mode (torch's global generator) and uses
+    zeros in eval mode.
     """
 
     options_type = SlotOptions
@@ -141,7 +142,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return used + (["class_gate_a", "class_gate_b"] if options.class_gate else [])
 
     def _scalars_told(self) -> list[str]:
-        """The scalars that a run logs: those that may learn."""
+        """The scalars for the log: those that may learn."""
         return list(self.scalars) if self.options.learnable_scalars else ["assign_temp"]
 
     def _start(self, name: str) -> nn.Parameter:
@@ -181,7 +182,7 @@ class SlotCrossAttentionCEM(Surrogate):
 
     @property
     def _views_alike(self) -> bool:
-        """Whether penalty and own loss see the samples through the same maps, as constants and live."""
+        """Whether penalty and own loss use the same maps of the samples, once as constants and once with gradients."""
         return self._view_is_constant and self.options.learn == "fit" and self.options.tokens == "sample"
 
     @property
@@ -227,24 +228,24 @@ class SlotCrossAttentionCEM(Surrogate):
         return Drawn(noise.to(z)[classes.clamp_max(self.num_classes - 1)])
 
     def _noise(self, groups: int, like: Tensor) -> Tensor:
-        """Drawn while training, zeros in eval mode, [G, S, d]."""
+        """Drawn in training mode, zeros in eval mode, [G, S, d]."""
         shape = (groups, self.options.num_slots, self.options.slot_dim)
         if not self.training:
             return like.new_zeros(shape)
         return torch.randn(shape, generator=self.generator, dtype=like.dtype, device=like.device)
 
     def _view(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
-        """Slots, enhanced samples and responsibilities; ``live`` gives the own weights a gradient."""
+        """Slots, enhanced samples and responsibilities; ``live`` passes a gradient to the surrogate's weights."""
         if self.options.tokens == "sample" or (self.options.dropout and self.training):
             return self._attend(z, groups, noise, live=live)
-        # [B·N, S, d] several times over.
+        # It makes several tables [B·N, S, d].
         return recomputed(lambda z, noise: self._attend(z, groups, noise, live=live), z, noise, values=z.numel())
 
     def _attend(self, z: Tensor, groups: Groups, noise: Tensor, *, live: bool) -> View:
         x = normalise(self.projection(z, live=live))
         positions = x.shape[0] // z.shape[0]
         groups = moments.of_positions(groups, positions)
-        times = len(groups.index) // len(x)  # two where the groups are side by side
+        times = len(groups.index) // len(x)  # two where two sets of groups are processed together
         x = x if times == 1 else x.repeat(times, 1)
         slots = self.slot_attention(x, groups, noise, live=live)
         detached = self.options.weights_gradient == "detached" and not live
@@ -263,11 +264,11 @@ class SlotCrossAttentionCEM(Surrogate):
         return {"shares": view.responsibilities, **moments.of_each_sample(gates, groups)}
 
     def _space(self, z: Tensor, view: View) -> Tensor:
-        """The features [B, D] whose variance is taken."""
+        """The features [B, D] whose variance is computed."""
         return z.flatten(1) if self.options.variance_space == "raw" else view.enhanced
 
     def _moments(self, x: Tensor, responsibilities: Tensor, groups: Groups) -> SlotMoments:
-        """Moments of x [B, D] inside every slot, centred at the class first; two products, no [B, S, D]."""
+        """Moments of x [B, D] inside every slot, first centred at the class mean; two products, no [B, S, D]."""
         uniform = moments.uniform_weights(groups)
         centre = uniform.T @ x
         centred = x - moments.rows_of_samples(centre, groups)
@@ -282,7 +283,7 @@ class SlotCrossAttentionCEM(Surrogate):
         mean = weights.T @ centred
         variance = (weights.T @ squares - mean.square()).clamp_min(0)
         if self.options.small_slot_correction:
-            # On one Gaussian σ²_k is too low by a factor 1 − Σr²/w_k²: the missing part is the class's own.
+            # On one Gaussian σ²_k is too low by a factor 1 − Σr²/w_k²: the class variance supplies the missing part.
             rows = class_variance.repeat_interleave(responsibilities.shape[1], 0)
             variance = variance + weights.square().sum(0).unsqueeze(1) * rows
         return SlotMoments(mean, self._clamp(variance), mass, centre)
@@ -291,7 +292,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return variance if self.options.statistic == "capacity" else variance.clamp_min(self.options.eps_var)
 
     def _penalty(self, x: Tensor, view: View, groups: Groups, *, live: bool, again: bool) -> ClassPenalty:
-        """L_c of every group; ``live`` lets a gradient into gates and scalars, ``again`` keeps no large table."""
+        """L_c of every group; ``live`` passes a gradient to gates and scalars, ``again`` stores no large table."""
         values = self._table_size(x, groups) if again else 0
         return recomputed(
             lambda x, shares: self._penalise(x, shares, groups, live=live), x, view.responsibilities, values=values
@@ -332,7 +333,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return powers / powers.sum(1, keepdim=True)
 
     def _gates(self, found: SlotMoments, groups: Groups, *, live: bool) -> dict[str, Tensor]:
-        """The gates switched on: soft and SNR [G·S, D], class [G] (001)."""
+        """The active gates: soft and SNR [G·S, D], class [G] (001)."""
         options = self.options
         gates: dict[str, Tensor] = {}
         if self.dimension_gate is not None:
@@ -347,7 +348,7 @@ class SlotCrossAttentionCEM(Surrogate):
         return gates
 
     def _combine(self, per_group: Tensor, keep: Tensor, groups: Groups, shut: Tensor) -> Tensor:
-        """Σ p_c L_c, over the share processed (003) or the batch; 0 while shut off."""
+        """Σ p_c L_c, over the processed share (003) or the batch; 0 while shut off."""
         loss = moments.share_weighted_sum(per_group, keep, groups)
         if self.options.divide_by_processed:
             loss = loss / self._processed(keep, groups)
@@ -355,14 +356,14 @@ class SlotCrossAttentionCEM(Surrogate):
 
     @staticmethod
     def _processed(keep: Tensor, groups: Groups) -> Tensor:
-        """Share of the samples in classes kept; 1 where there are none, as nothing is divided then."""
+        """Share of the samples in the classes kept; 1 if there are none, as nothing is divided then."""
         share = moments.share_weighted_sum(torch.ones_like(groups.counts), keep, groups)
         return torch.where(share > 0, share, torch.ones_like(share))
 
     def _track_gates(self, penalty: ClassPenalty, keep: Tensor) -> None:
-        """Running means of the gates that shut the loss off, and the calls so far, of a penalty that has weight.
+        """Update the running means of the gates that shut the loss off, and the count of calls with a penalty weight.
 
-        001's module is not called before: steps of the warm-up leave both as they are.
+        001 does not call its module during the warm-up: those steps change neither.
         """
         if not (self.options.early_shut_off and self.training):
             return
@@ -372,11 +373,11 @@ class SlotCrossAttentionCEM(Surrogate):
         self.calls.add_(self.penalised)
 
     def set_penalised(self, on: bool) -> None:
-        """Whether the calls that follow count for the early shut-off; without a word they do."""
+        """Whether the next calls count for the early shut-off; they do by default."""
         self.penalised.fill_(on)
 
     def _is_shut(self) -> Tensor:
-        """Whether the loss is 0 instead: in the first calls with weight, or while a gate's mean is high (001 §4.1)."""
+        """Whether the loss is set to 0: in the first calls with weight, or while a gate's mean is high (001 §4.1)."""
         options = self.options
         if not options.early_shut_off:
             return torch.zeros((), dtype=torch.bool, device=self.calls.device)
@@ -387,7 +388,7 @@ class SlotCrossAttentionCEM(Surrogate):
         )
 
     def _track(self, running: Tensor, value: Tensor) -> None:
-        """Running mean, started at the first value; NaN is not carried."""
+        """Running mean, started at the first value; NaN is skipped."""
         momentum = self.options.early_momentum
         value = value.to(running.dtype)
         moved = torch.where(self.calls == 0, value, momentum * running + (1 - momentum) * value)
@@ -395,7 +396,7 @@ class SlotCrossAttentionCEM(Surrogate):
 
     @property
     def fit_reads_penalty(self) -> bool:
-        """The shut-off acts on both."""
+        """True if the shut-off applies to both losses."""
         return self.options.early_shut_off and self.options.learn != "fit"
 
     def _fit(self, z: Tensor, y: Tensor, noise: Drawn) -> Tensor | None:
@@ -417,11 +418,11 @@ class SlotCrossAttentionCEM(Surrogate):
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
     def _negative_log_likelihood(self, x: Tensor, shares: Tensor, first: Groups, second: Groups) -> Tensor:
-        """Per dimension and released sample of a class's second half, under the mixture of its first, [G].
+        """NLL per dimension and released sample of a class's second half, under the mixture of its first, [G].
 
-        Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments see the first half only. Each component's log density
-        is averaged over the channel's noise, as for the gated surrogate: of clean samples the best σ²_k would be
-        the variance minus the noise's.
+        Mixture Σ_k (w_k/M) N(μ_k, σ²_k + σ_n²); slots and moments use the first half only. Each component's log density
+        is averaged over the channel's noise, as in the gated surrogate: for clean samples the best σ²_k would be the
+        variance minus that of the noise.
         """
         return recomputed(
             lambda x, shares: self._held_out(x, shares, first, second),
@@ -445,10 +446,10 @@ class SlotCrossAttentionCEM(Surrogate):
         return (second.one_hot.T @ per_sample) / second.counts.clamp_min(1)
 
     def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
-        """The penalty of the unweighted class variance, gates and learned scalars left out: what there is to report.
+        """The penalty of the unweighted class variance without gates and learned scalars: the amount to report.
 
-        ``enhanced``: of LayerNormed z, as the learned map could hide the spread; 0 for classes whose raw spread is
-        far below the noise's.
+        ``enhanced``: of LayerNormed z, because the learned map could hide the spread; 0 for classes whose raw spread is
+        far below that of the noise.
         """
         if self.options.variance_space == "enhanced":
             keep = keep & above_noise(variance, self.noise_std)
@@ -486,11 +487,11 @@ class SlotCrossAttentionCEM(Surrogate):
         if self.options.num_slots > 1:
             values["slot_entropy"] = moments.mean_over_kept(entropy / math.log(self.options.num_slots), keep)
         if self.options.moments == "slots":
-            # Samples a slot rests on, w_k² / Σ r², averaged over the samples.
+            # Effective samples per slot, w_k² / Σ r², averaged over the samples.
             mass = usage * groups.counts.unsqueeze(1)
             values["effective_number"] = moments.mean_over_kept((usage * mass.square() / squares).sum(1), keep)
         if self.options.moments == "class":
-            # 003 takes its monitor from the enhanced features and divides it like the loss.
+            # 003 computes its monitor from the enhanced features and divides it like the loss.
             _, spread = moments.class_moments(view.enhanced, groups)
             intra = moments.share_weighted_sum(spread.mean(1), keep, groups)
             values["intra_mse"] = intra / self._processed(keep, groups) if self.options.divide_by_processed else intra
@@ -498,5 +499,5 @@ class SlotCrossAttentionCEM(Surrogate):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Rows of length 1; a row of zeros stays."""
+    """Rows of length 1; a zero row stays zero."""
     return x / (x.square().sum(-1, keepdim=True) + 1e-12).sqrt()

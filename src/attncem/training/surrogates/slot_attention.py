@@ -18,13 +18,13 @@ from attncem.training.surrogates.base import own_linear, own_weight
 from attncem.training.surrogates.moments import Groups
 
 EPSILON = 1e-8
-"""Added to the attention after its softmax, so that no slot is without a sample."""
+"""Added to the attention after its softmax, so that every slot has samples."""
 START_LOG_SIGMA = -1.0
-"""Start of the log scale of the slots' noise (ours)."""
+"""Initial log scale of the slots' noise (ours)."""
 START_ALPHA = 0.1
-"""Start of the two gates of the cross attention (003)."""
+"""Initial value of the two gates of the cross attention (003)."""
 WIDENING = 2
-"""Hidden size of the MLP and the feed-forward layer over slot_dim (ours)."""
+"""Hidden size of the MLP and the feed-forward layer, divided by slot_dim (ours)."""
 
 
 def normalise(x: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """d → 2 d → d with a relu between."""
+    """d → 2 d → d with a ReLU between."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -76,11 +76,11 @@ class SlotAttention(nn.Module):
             return self._rounds(start, keys, news, groups, self.rounds, live=live)
         with torch.no_grad():
             settled = self._rounds(start, keys, news, groups, self.rounds - 1, live=live)
-        # The start's gradient is that of what the last round is given.
+        # The gradient of the start is that of the last round's input.
         return self._rounds(settled.detach() + (start - start.detach()), keys, news, groups, 1, live=live)
 
     def _rounds(self, slots: Tensor, keys: Tensor, news: Tensor, groups: Groups, number: int, *, live: bool) -> Tensor:
-        """Slots after so many rounds."""
+        """Slots after ``number`` rounds."""
         bias = own_weight(self.gru.bias_ih, live=live, like=slots)
         for _ in range(number):
             own = moments.rows_of_samples(normalise(slots), groups)
@@ -94,19 +94,19 @@ class SlotAttention(nn.Module):
         return slots
 
     def _keys_and_news(self, like: Tensor, *, live: bool) -> Tensor:
-        """The map [d, 4d] of LN(x) to what the rounds read of a sample: maps that follow each other are one.
+        """The map [d, 4d] from LN(x) to the inputs of the rounds: consecutive maps are multiplied into one.
 
-        Keys have taken in the queries' map and scale, k·W_q s = W_qᵀ k·s; values the GRU's map of its input.
+        Keys include the queries' map and scale, k·W_q s = W_qᵀ k·s; values include the GRU's input map.
         """
         weights = (self.to_q.weight, self.to_k.weight, self.to_v.weight, self.gru.weight_ih)
         queries, keys, values, into = (own_weight(weight, live=live, like=like) for weight in weights)
         return torch.cat([keys.T @ queries / like.shape[1] ** 0.75, values.T @ into.T], 1)
 
     def _recur(self, new: Tensor, slots: Tensor, *, live: bool) -> Tensor:
-        """The GRU cell's new state; its input ``new`` [G, S, 3d] has been through its layer."""
+        """The GRU cell's new state; its input ``new`` [G, S, 3d] has already passed its layer."""
         weight, bias = (own_weight(value, live=live, like=slots) for value in (self.gru.weight_hh, self.gru.bias_hh))
         size = slots.shape[-1]
-        # The bias after the split, where it joins the operations that follow: inside the product it takes longer.
+        # The bias is added after the split, where it fuses with later operations: inside the product it takes longer.
         parts = [part.split([2 * size, size], -1) for part in (new, slots @ weight.T, bias)]
         (new_gates, new_state), (old_gates, old_state), (bias_gates, bias_state) = parts
         reset, update = (new_gates + old_gates + bias_gates).sigmoid().chunk(2, -1)

@@ -38,7 +38,7 @@ def variance_statistic(
 def above_floor(
     variance: Tensor, options: GatedOptions | SlotOptions, floor: float | Tensor, noise_std: float
 ) -> Tensor:
-    """Which variances are above the floor; for capacity, which has none, above a part of the noise's."""
+    """Which variances are above the floor; for capacity, which has none, above a fraction of the noise variance."""
     return variance > (ACTIVE_SHARE * noise_std**2 if options.statistic == "capacity" else floor)
 
 
