@@ -24,13 +24,13 @@ from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import read_json
 from attncem.records.study import AuditKind
 from attncem.records.study.campaign import labels
+from attncem.records.study.equal import is_better
 from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign import tables as campaign_tables
 from attncem.reporting.campaign.data import Wall, WallRow, walls
 from attncem.reporting.campaign.load import MEASURES, CampaignView, Judged, load_campaign
 from attncem.reporting.campaign.page import (
     all_tables,
-    is_better,
     verdict,
     write_campaign_report,
     write_figures,

@@ -16,9 +16,8 @@ from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.records.audit import AuditResult, Score
 from attncem.records.findings import Finding, finding
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import ACCURACY, METRICS
 
-ACCURACY = "accuracy"
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,

@@ -14,7 +14,7 @@ from attncem.records.averaging import Averaging
 from attncem.records.bounds import Bound
 from attncem.records.findings import Finding
 from attncem.records.frames import frame, html_table, table_of
-from attncem.records.metrics import PERFECT
+from attncem.records.metrics import ACCURACY, PERFECT
 from attncem.records.units import Units
 
 Outcome = Literal["ok", "not_applicable", "failed"]
@@ -329,7 +329,7 @@ class AuditResult(Record):
 
     def score(self, measure: str, row: str = "") -> Score | None:
         """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
-        if measure == "accuracy":
+        if measure == ACCURACY:
             return self.accuracy
         return next((it.scores.get(measure) for it in self.attacks if it.name == (row or self.strongest)), None)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+ACCURACY = "accuracy"
+"""Name of the accuracy among the measures of an audit."""
 _WINDOW = 11
 _SIGMA = 1.5
 _C1 = 0.01**2

@@ -5,8 +5,9 @@ Reports, campaign pages, comparisons, cards, notebooks and docs/results.md read 
 
 from __future__ import annotations
 
+from attncem.records.metrics import ACCURACY
 from attncem.records.study.arms import Arm, Cell, Effect, RunFacts, Spread, Study, spread_of
-from attncem.records.study.keys import ACCURACY, AuditKey, AuditKind, newest
+from attncem.records.study.keys import AuditKey, AuditKind, newest
 
 __all__ = [
     "ACCURACY",

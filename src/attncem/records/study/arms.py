@@ -13,10 +13,10 @@ from attncem.base.types import AttncemError, RunError
 from attncem.config.options.run import RunConfig
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
-from attncem.records.metrics import METRICS
+from attncem.records.metrics import ACCURACY, METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
-from attncem.records.study.keys import ACCURACY, AuditKind
+from attncem.records.study.keys import AuditKind
 
 
 class Estimate(Protocol):

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from attncem.records.campaign_table import CellAudit
 from attncem.records.comparison import Comparison
-from attncem.records.metrics import METRICS, PERFECT
+from attncem.records.metrics import ACCURACY, METRICS, PERFECT
 from attncem.records.statistics import adjust, common_slope, compare_arms, ratio_interval
 from attncem.records.study.arms import Arm, Cell
 
@@ -89,6 +89,12 @@ def _compare(a: Arm[Any], b: Arm[Any], measure: str) -> Comparison:
 def _effect(test: Comparison) -> PairEffect:
     if test.verdict in ("no_difference_shown", "too_few_seeds"):
         return PairEffect(test.measure, test, test.verdict)
-    higher_is_private = METRICS[test.measure].private == "higher"
-    private = (test.verdict == "a_higher") == higher_is_private
-    return PairEffect(test.measure, test, "more_private" if private else "less_private")
+    return PairEffect(test.measure, test, "more_private" if is_better(test) else "less_private")
+
+
+def is_better(comparison: Comparison) -> bool | None:
+    """Whether the first arm is better (more accurate, or less recovered); None where the test shows no difference."""
+    if comparison.verdict not in ("a_higher", "b_higher"):
+        return None
+    wanted = "higher" if comparison.measure == ACCURACY else METRICS[comparison.measure].private
+    return (comparison.verdict == "a_higher") == (wanted == "higher")

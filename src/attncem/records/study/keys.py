@@ -11,8 +11,6 @@ from attncem.base.texts import text
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditPlan
 
-ACCURACY = "accuracy"
-"""Name of the accuracy among the measures of an audit."""
 T = TypeVar("T")
 
 

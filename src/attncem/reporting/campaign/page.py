@@ -17,8 +17,8 @@ from attncem.records.campaign import State
 from attncem.records.comparison import Comparison
 from attncem.records.files import write_atomic
 from attncem.records.findings import unique
-from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind
+from attncem.records.study.equal import is_better
 from attncem.reporting import html
 from attncem.reporting.campaign import plots, tables
 from attncem.reporting.campaign.data import page_data, walls
@@ -187,14 +187,6 @@ def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[st
             mark = {"reference": reference, "said": short_verdict(test), "tone": tone}
             marks.setdefault((label, measure), []).append(mark)
     return marks
-
-
-def is_better(comparison: Comparison) -> bool | None:
-    """Whether the first arm is better (more accurate, or less recovered); None where the test shows no difference."""
-    if comparison.verdict not in ("a_higher", "b_higher"):
-        return None
-    wanted = "higher" if comparison.measure == ACCURACY else METRICS[comparison.measure].private
-    return (comparison.verdict == "a_higher") == (wanted == "higher")
 
 
 def short_verdict(item: Comparison) -> str:
