@@ -190,7 +190,7 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     sentences = [text("report.verdict.strongest", run=entry.label, attack=row_title(attack.name), **values)]
     if worth := units.describe(audit.plan.units, attack.mse.mean):
         sentences.append(text("report.verdict.units", worth=worth))
-    return joined(sentences if attack.verdict.reliable else [*sentences, text("report.verdict.doubt")])
+    return joined([*sentences, *(text("state.reason", reason=reason.text) for reason in audit.judgement.reasons)])
 
 
 def caveat(entry: Entry, best: Mapping[str, float]) -> str:
