@@ -58,20 +58,21 @@ def line(question: str, audits: Sequence[AuditResult]) -> str:
     """The answer to a question; for several seeds, from the mean of their numbers."""
     answers = [audit.judgement.answers[question] for audit in audits if question in audit.judgement.answers]
     if not answers:
-        return text(f"answer.{question}", answer=text("answer.not_tested"))
-    return text(f"answer.{question}", answer=_answer(question, answers))
+        return text(f"question.{question}", answer=text("answer.not_tested"))
+    return text(f"question.{question}", answer=_answer(question, answers))
 
 
 def _answer(question: str, answers: Sequence[Answer]) -> str:
     order = ("leaks", "not_enough", "none_shown", "not_tested")
     status = min((answer.status for answer in answers), key=order.index)
     known = [(one.value, one.blind) for one in answers if one.value is not None and one.blind is not None]
-    if not known:
+    if not known or (question == "picture" and status == "not_enough"):
         return text(f"answer.{status}")
     value, blind = (fmean(pair) for pair in zip(*known, strict=True))
+    if question == "picture" and status == "leaks":
+        return text("answer.picture.leaks", removed=wording.percent(1 - value / blind, 0))
     if question == "picture":
-        removed = wording.percent(1 - value / blind, 0)
-        return text(f"answer.picture.{status}", removed=removed)
+        return text("answer.picture.none_shown")
     numbers = text(f"answer.{question}.numbers", **_numbers(question, value, blind, answers[0]))
     return numbers if status == "leaks" else text("answer.beside", numbers=numbers, status=text(f"answer.{status}"))
 

@@ -140,10 +140,11 @@ def _doubts(audits: Audits) -> list[Finding]:
     """Findings on runs that lost their utility, and on runs whose audit is not reliable, or not enough to tell."""
     best = health.best_accuracy(audits.values())
     lost = [label for label, audit in audits.items() if health.is_useless(audit, best.get(audit.subject.dataset))]
-    states = {"not_reliable": "compare_unreliable", "not_enough": "compare_not_enough"}
-    doubted = {code: [label for label, it in audits.items() if it.state == state] for state, code in states.items()}
-    named = {"compare_useless": lost, **doubted}
-    return [finding(code, runs=", ".join(labels)) for code, labels in named.items() if labels]
+    weak = [label for label, audit in audits.items() if audit.state == "not_reliable"]
+    unknown = [label for label, audit in audits.items() if audit.state == "not_enough"]
+    findings = [finding("compare_useless", runs=", ".join(lost))] if lost else []
+    findings += [finding("compare_unreliable", runs=", ".join(weak))] if weak else []
+    return [*findings, *([finding("compare_not_enough", runs=", ".join(unknown))] if unknown else [])]
 
 
 # what is compared

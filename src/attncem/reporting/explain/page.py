@@ -260,8 +260,8 @@ def answer(explanation: Explanation) -> str:
     if not attack.from_audit:
         return text("explain.answer.quick")
     state = "not_enough" if attack.judgement is None else attack.judgement.state
-    if standing(attack.mse, blind.mse) != "better":
-        return text("explain.answer.blind" if state == "reliable" else "explain.answer.unknown")
+    if standing(attack.mse, blind.mse) != "better" and state == "reliable":
+        return text("explain.answer.blind")
     return text(f"explain.answer.{level(attack.mse / blind.mse, state)}")
 
 
