@@ -85,7 +85,8 @@ def failed(name: str, outcome: Any = "failed", reason: str = "RuntimeError: out 
 def rows(mse: float, *, decoder: dict[str, Any] | None = None) -> list[Row]:
     floors = [row(name, value, kind="floor") for name, value in FLOORS.items()]
     curve = [BudgetPoint(epochs, mse * (1 + 0.8 / epochs)) for epochs in (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)]
-    values: dict[str, Any] = {"method": "decoder", "verdict": Verdict(True, 0.011, curve, 214_337)}
+    verdict = Verdict(True, 0.011, curve, 214_337)
+    values: dict[str, Any] = {"method": "decoder", "verdict": verdict, "must_beat": ["ridge"]}
     nearest = row("nearest neighbour", 2 * mse)
     ridge = row("ridge", 1.5 * mse, verdict=Verdict(num_parameters=402_000))
     return [*floors, nearest, ridge, row("decoder small", mse, **values | (decoder or {}))]

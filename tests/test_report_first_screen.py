@@ -62,7 +62,7 @@ def test_a_row_says_what_an_attacker_removes_and_how_sure_that_is(tmp_path: Path
     assert found.accuracy == first_screen.Number("91.0", "[90.1, 91.9]")
     assert found.removed == first_screen.Number("80", "[79, 81]", 80.0), "1 − 0.0104 / 0.0521, ends 4 % off the error"
     assert found.attack == "by “decoder small”: MSE 0.0104 · blind guess “class mean”: 0.0521"
-    assert (found.reliable, found.cautions, found.command) == (True, [], "")
+    assert (found.state, found.leaks, found.cautions, found.command) == ("reliable", True, [], "")
     assert found.picture is not None and found.picture.original and found.picture.image
 
 
@@ -92,7 +92,8 @@ def test_a_model_that_lost_its_accuracy_beside_others_is_not_praised(tmp_path: P
 
 def test_an_attack_that_had_not_converged_is_doubted(tmp_path: Path) -> None:
     found = only(tmp_path, make_audit(made=rows(0.01, decoder={"verdict": Verdict(reliable=False)})))
-    assert found.reliable is False and found.cautions == [catalogue("report.verdict.doubt")]
+    assert found.state == "not_reliable" and found.leaks, "a leak stays a leak"
+    assert len(found.cautions) == 1 and "had not converged" in found.cautions[0]
     assert found.removed is not None
 
 
@@ -200,8 +201,8 @@ def test_seeds_whose_attack_had_not_converged_are_counted(tmp_path: Path) -> Non
     audits = [make_audit("gated", made, subject=subject | {"seed": seed}) for seed, made in enumerate(weak)]
     paths = [make_run(tmp_path, "gated", audits=[audit], seed=seed) for seed, audit in enumerate(audits)]
     (found,) = first(load_runs(paths))
-    assert found.reliable is False
-    assert found.cautions == [catalogue("report.first.doubt", count=1, total=3)]
+    assert found.state == "not_reliable"
+    assert found.cautions == ["1 of 3 seeds: not reliable."]
 
 
 def test_the_plot_has_a_point_a_method_and_light_ones_for_seeds(tmp_path: Path) -> None:

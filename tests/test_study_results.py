@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from attncem.base.types import RunError
 from attncem.campaigns.results import read_results
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Ends
+from attncem.records.judgement import State
 from attncem.records.study import ACCURACY
 from attncem.records.study.results import study_of_results
 
@@ -79,4 +81,4 @@ def test_collapsed_and_unreliable_runs_and_balanced_accuracies() -> None:
 def test_every_committed_file_is_a_study(name: str) -> None:
     study = study_of_results(read_results(RESULTS / name))
     assert study.arms and all(cell.score(ACCURACY) for cell in study.cells)
-    assert all(audit.reliable in (True, False) for arm in study.arms for audit in arm.audits())
+    assert all(audit.state in get_args(State) for arm in study.arms for audit in arm.audits())

@@ -70,6 +70,8 @@ QUICK = {
     "nearest neighbour": NearestNeighbourOptions(num_releases=4),
     "ridge": RidgeOptions(strengths=STRENGTHS, num_releases=2),
     "decoder small": DecoderOptions(epochs=28, max_epochs=56, **SMALL),
+    "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
+    "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
 }
 STANDARD = {
     **QUICK,
@@ -130,9 +132,7 @@ FULL = {
         steps=2000, batch_size=64, lr=1e-3, width=32, match=1.0, critic=0.1, cycle=0.3, server=0.3
     ),
     "noise guess": NoiseGuessOptions(seeds=2**20, images=100),
-    "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "re-identification by picture": ByPictureOptions(candidates=1000),
-    "label leakage": LabelLeakageOptions(labels=(1, 4, 16, 40), draws=5),
     "attribute leakage": AttributeLeakageOptions(),
     "membership": MembershipOptions(pairs=4000),
 }
@@ -156,15 +156,19 @@ PACKAGED = {
         CERTIFICATES,
         "bounds on every attack, with ridge and a floor for comparison: seconds on a CPU for the embedded images",
     ),
-    "quick": (2, QUICK, "floors, ridge and a small decoder: a minute on a CPU for the embedded images"),
+    "quick": (
+        3,
+        QUICK,
+        "floors, ridge, a small decoder, re-identification and labels: a minute on a CPU for the embedded images",
+    ),
     "standard": (
-        4,
+        5,
         STANDARD,
         "quick, the baseline's decoder as published, one that sees the whole feature, several releases, and white-box "
         "optimisation",
     ),
     "full": (
-        4,
+        5,
         FULL,
         "standard, decoders of other sizes and aims, a flow, a GAN, a substitute client, re-whitening and probes: for "
         "a GPU",
@@ -339,7 +343,10 @@ def test_overrides_do_not_change_the_source():
     assert suite == packaged_suites()["quick"]
 
 
-LISTED = "Rows: grey, mean image, class mean, nearest neighbour, ridge, decoder small; methods: grey, mean_image"
+LISTED = (
+    "Rows: grey, mean image, class mean, nearest neighbour, ridge, decoder small, re-identification, label leakage; "
+    "methods: grey, mean_image"
+)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from attncem.records.campaign import State
 from attncem.records.comparison import Over, Standing, VerdictCode
 from attncem.records.explanation import GATES
 from attncem.records.findings import Finding
+from attncem.records.judgement import Question, Status
+from attncem.records.judgement import State as AuditState
 from attncem.records.metrics import METRICS
 from attncem.records.portrait import Method, Of
 from attncem.reporting.campaign.data import WORDS
@@ -89,7 +91,16 @@ FILLED: dict[str, Iterable[str]] = {
     "report.gallery.*": ("best", "worst"),
     "report.protected.bar.*": BARS,
     "report.protected.note.*": BARS,
-    "report.protects.*": [f"{shape}_{colour}" for shape in get_args(Level) for colour in get_args(Level)],
+    "report.protects.*": [
+        f"{shape}_{colour}"
+        for shape in get_args(Level)
+        for colour in get_args(Level)
+        if {shape, colour} != {"kept", "unknown"}
+    ],
+    "state.*": get_args(AuditState),
+    "question.*": get_args(Question),
+    "answer.*": get_args(Status),
+    "answer.*.numbers": [question for question in get_args(Question) if question != "picture"],
     "threat.encoder.*": ("yes", "no"),
     "threat.channel.*": ("yes", "no"),
     "threat.query.*": ("yes", "no"),
@@ -138,7 +149,6 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.answer.*": get_args(Level),
     "explain.average.*": STANDINGS,
     "explain.blind.*": STANDINGS,
-    "explain.reliable.*": ("yes", "no", "unknown"),
     "explain.divided.*": ("yes", "no"),
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),

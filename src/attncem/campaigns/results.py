@@ -209,6 +209,7 @@ def _found(audit: AuditResult) -> CellAudit:
         seconds=round(audit.seconds, 2),
         row_seconds={row.name: round(row.seconds, 2) for row in audit.rows if row.ok},
         balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
+        judged=audit.state,
     )
 
 

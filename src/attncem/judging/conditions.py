@@ -2,7 +2,7 @@
 
 A mean is tested at the end of its 95 % interval that makes the condition more likely to hold, so that an audit passes
 only with confidence; quantiles, class means and the balanced mean are tested as they are. An audit also fails if the
-number is missing, or if its strongest row may not be the strongest possible one.
+number is missing, or if its judgement is not `reliable`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.records.audit import AuditResult, Score
 from attncem.records.findings import Finding, finding
+from attncem.records.judge import judge
 from attncem.records.metrics import ACCURACY, METRICS
 
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
@@ -105,15 +106,14 @@ def _allowed() -> str:
 def check(result: AuditResult, conditions: Sequence[Condition], rows: Sequence[str] | None = None) -> list[Checked]:
     """Test an audit: one line for each condition, and one for each reason to distrust the result.
 
-    ``rows`` are those that must have a result or not be applicable, by default all of the suite. An unreliable row
-    fails if it is the strongest or might become the strongest: if its budget was never doubled, or if one more doubling
-    with the gain of the last would make it lead. A strongest row that a learned attack should have beaten fails too.
+    ``rows`` are those that must have a result or not be applicable, by default all of the suite. Every reason of the
+    audit's judgement fails (records/judge.py): nothing passes where the audit is not reliable, or not enough to tell.
     """
     lacking = [name for name in result.missing if rows is None or name in rows]
     doubts = [finding("fails_missing", rows=", ".join(lacking))] if lacking else []
     if not result.strongest:
         return [*_failed(doubts), Checked(True, finding("fails_no_attack"))]
-    doubts += _doubts(result)
+    doubts += [reason for reason in judge(result).reasons if reason.code != "doubt_failed"]
     return [*(_tested(result, condition) for condition in conditions), *_failed(doubts)]
 
 
@@ -134,15 +134,3 @@ def _tested(result: AuditResult, condition: Condition) -> Checked:
         ends = {"mean": score.mean, "low": score.low, "high": score.high}
         said = finding(f"{word}_mean", row, condition=str(condition), value=value, **ends)
     return Checked(word == "fails", said)
-
-
-def _doubts(result: AuditResult) -> Iterator[Finding]:
-    """The reasons why the strongest row may not be the strongest possible one."""
-    best = result.strongest_attack
-    for row in result.attacks:
-        gain = row.verdict.gain_of_doubling
-        may_lead = gain is None or row.mse.mean * (1 - max(gain, 0.0)) <= best.mse.mean
-        if row.releases == best.releases and not row.verdict.reliable and may_lead:
-            yield finding("fails_unreliable", row.name)
-        if best.method in row.must_beat:
-            yield finding("fails_should_lead", row.name, other=best.name)

@@ -14,6 +14,7 @@ from attncem.records.averaging import Averaging
 from attncem.records.bounds import Bound
 from attncem.records.findings import Finding
 from attncem.records.frames import frame, html_table, table_of
+from attncem.records.judgement import Judgement, State
 from attncem.records.metrics import ACCURACY, PERFECT
 from attncem.records.units import Units
 
@@ -267,7 +268,8 @@ class AuditResult(Record):
     """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
 
     ``strongest`` is chosen among the attacks that saw what the threat model grants; ``leaders`` are the strongest for
-    each number of releases and jitter, and ``averaging`` is the gain from more releases.
+    each number of releases and jitter, and ``averaging`` is the gain from more releases. ``judgement`` says what the
+    audit can tell and what leaks (records/judge.py).
     """
 
     plan: AuditPlan
@@ -277,6 +279,7 @@ class AuditResult(Record):
     folder: str = ""
     leaders: list[str] = field(default_factory=list)
     averaging: list[Averaging] = field(default_factory=list)
+    judgement: Judgement = Judgement()
 
     def __repr__(self) -> str:
         accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy.mean:.4f}"
@@ -334,9 +337,9 @@ class AuditResult(Record):
         return next((it.scores.get(measure) for it in self.attacks if it.name == (row or self.strongest)), None)
 
     @property
-    def reliable(self) -> bool:
-        """Whether there is a strongest attack that a larger budget would not improve."""
-        return bool(self.strongest) and self.strongest_attack.verdict.reliable
+    def state(self) -> State:
+        """Whether its numbers are reliable, not reliable, or not enough to tell."""
+        return self.judgement.state
 
     @property
     def strongest_attack(self) -> Row:

@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from attncem.base.record import Record
+from attncem.records.judgement import State
 
 Interval = list[float]
 """Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
@@ -36,7 +37,8 @@ class CellAudit(Record):
     """The results of one audit of a cell.
 
     ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
-    ``balanced_accuracy`` gives every class the same weight; ``row_seconds`` is the time of each row.
+    ``balanced_accuracy`` gives every class the same weight; ``row_seconds`` is the time of each row. ``judged`` is the
+    audit's state; files of older versions lack it, and only say whether the attack had converged.
     """
 
     accuracy: Interval | None
@@ -46,11 +48,14 @@ class CellAudit(Record):
     seconds: float | None = None
     balanced_accuracy: float | None = None
     row_seconds: dict[str, float] | None = None
+    judged: State | None = None
 
     @property
-    def reliable(self) -> bool:
-        """Whether there is a strongest attack that a larger budget would not improve."""
-        return bool(self._scores().get("reliable"))
+    def state(self) -> State:
+        """Whether its numbers are reliable, not reliable, or not enough to tell."""
+        if self.judged is not None:
+            return self.judged
+        return "reliable" if self._scores().get("reliable") else "not_reliable" if self.strongest else "not_enough"
 
     def score(self, measure: str, row: str = "") -> Ends | None:
         """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""

@@ -10,13 +10,15 @@ from attncem.base.record import Record
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import Score, Subject
 from attncem.records.bounds import Bound
+from attncem.records.judgement import Judgement
 
 
 class CardAttack(Record):
     """The strongest attack of one audit, compared with the best blind guess.
 
     ``attack`` is empty where no attack has a result; ``share`` is the fraction of the guess's error that it leaves
-    (None: no guess), ``worth`` describes its error in words, ``reliable`` says whether it had converged.
+    (None: no guess), ``worth`` describes its error in words, ``judgement`` says what the audit can tell,
+    ``reliable`` whether its state is `reliable`.
     """
 
     suite: str
@@ -30,6 +32,7 @@ class CardAttack(Record):
     share: float | None = None
     worth: str = ""
     reliable: bool = True
+    judgement: Judgement = Judgement()
     num_attacks: int = 0
     audit: str = ""
 

@@ -10,6 +10,7 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.findings import Finding
 from attncem.records.frames import html_pictures
+from attncem.records.judgement import Judgement
 from attncem.records.prediction import Prediction
 from attncem.records.units import Units
 
@@ -103,7 +104,7 @@ class ClassView(Record):
 class Recovery(Record):
     """One attack's reconstruction of the release, by measure; ``audit_mse`` is its mean in the audit of these weights.
 
-    ``from_audit``: it is the audit's strongest attack with its learned state. ``reliable`` is the audit's verdict, None
+    ``from_audit``: it is the audit's strongest attack with its learned state. ``judgement`` is the audit's, None
     where no larger budget was tested.
     """
 
@@ -113,7 +114,7 @@ class Recovery(Record):
     scores: dict[str, float]
     audit_mse: float | None
     from_audit: bool = False
-    reliable: bool | None = None
+    judgement: Judgement | None = None
 
     @property
     def mse(self) -> float:

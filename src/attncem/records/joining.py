@@ -9,6 +9,7 @@ from attncem.records.audit import AuditPlan, AuditResult, Row, Score
 from attncem.records.averaging import Averaging
 from attncem.records.certificates import certificate_findings
 from attncem.records.findings import Finding, finding, unique
+from attncem.records.judge import judge
 
 NEAR_CHANCE = 1.5
 """An accuracy below this multiple of chance means that nothing was learned."""
@@ -51,7 +52,7 @@ def join(
     leads = {sight: strongest(ordered, errors, sight) for sight in sorted({row.sight for row in ordered}, key=_calm)}
     own = leads.get((plan.threat.releases_per_input, plan.threat.jitter), "")
     found = AuditResult(plan, ordered, own, [], folder, [name for name in leads.values() if name], list(averaging))
-    return replace(found, findings=unique(_findings(found)))
+    return replace(found, findings=unique(_findings(found)), judgement=judge(found))
 
 
 def _calm(sight: tuple[int, int]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_record
 from attncem.records.ledger import PLAN, Ledger, ledgers
 from attncem.records.study.runs import load_run
-from attncem.reporting import html, wording
+from attncem.reporting import answers, html, wording
 from attncem.reporting.runs import certificates, units
 
 GENERATOR = "attncem-card"
@@ -110,7 +110,8 @@ def _attack(audit: AuditResult) -> CardAttack:
         floor="" if left is None else left.floor,
         share=None if left is None else left.share,
         worth=units.describe(plan.units, row.mse.mean),
-        reliable=row.verdict.reliable,
+        reliable=audit.state == "reliable",
+        judgement=audit.judgement,
     )
 
 
@@ -166,4 +167,4 @@ def _attack_said(item: CardAttack) -> str:
     if item.share is not None:
         said.append(text("card.share", floor=row_title(item.floor), share=wording.percent(item.share, 0)))
     said += [text("report.verdict.units", worth=item.worth)] if item.worth else []
-    return joined(said if item.reliable else [*said, text("report.verdict.doubt")])
+    return joined([*said, *answers.doubts(item.judgement)])

@@ -81,7 +81,8 @@ def _split(text: str, tree: Node) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         keys = known_keys(tree)
-        example = "training.epochs=3" if "training.epochs" in keys else f"{keys[-1]}=..."
+        budgets = ("training.epochs", "decoder.epochs")
+        example = next((f"{key}=3" for key in budgets if key in keys), f"{keys[-1]}=...")
         raise ConfigError(f"{show(text)}: not an override; expected key=value, e.g. {example}")
     return key, parse_yaml(value, f"the value of {show(text)}")
 

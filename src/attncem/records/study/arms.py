@@ -13,6 +13,7 @@ from attncem.base.types import AttncemError, RunError
 from attncem.config.options.run import RunConfig
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
+from attncem.records.judgement import State as AuditState
 from attncem.records.metrics import ACCURACY, METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
@@ -43,8 +44,8 @@ class Audited(Protocol):
         """The row of the strongest attack; empty or None where no attack has a result."""
 
     @property
-    def reliable(self) -> bool:
-        """Whether a larger budget would not improve that attack."""
+    def state(self) -> AuditState:
+        """Whether its numbers are reliable, not reliable, or not enough to tell."""
 
     def score(self, measure: str, row: str = "") -> Estimate | None:
         """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
@@ -219,8 +220,8 @@ class Arm(Generic[A]):
         return [name for name in METRICS if len(self.values(name, kind)) == len(self.cells)]
 
     def unreliable(self, kind: AuditKind | None = None) -> int:
-        """Seeds whose strongest attack is not reliable."""
-        return sum(not audit.reliable for audit in self.attacked(kind))
+        """The number of seeds whose audit is not reliable, or not enough to tell."""
+        return sum(audit.state != "reliable" for audit in self.attacked(kind))
 
     def first(self, kind: AuditKind | None = None) -> Cell[A] | None:
         """The first seed with a result of an attack."""

@@ -56,8 +56,8 @@ def _moved(cell: Cell[CellAudit], accuracy: float, along: Mapping[str, float]) -
     assert audit.accuracy is not None and audit.attacks is not None and audit.strongest is not None
     away, scores = accuracy - audit.accuracy[0], audit.attacks[audit.strongest]
     there = {name: [value * math.exp(line * away) for value in scores[name]] for name, line in along.items()}
-    attacks = {audit.strongest: {**there, "reliable": audit.reliable}}
-    return replace(cell, audits={kind: replace(audit, accuracy=[accuracy], attacks=attacks)})
+    moved_to = replace(audit, accuracy=[accuracy], attacks={audit.strongest: there}, judged=audit.state)
+    return replace(cell, audits={kind: moved_to})
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from attncem.records.metrics import METRICS
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
 from attncem.records.study.campaign import short_value
+from attncem.reporting import answers, wording
 from attncem.reporting import table_formats as made
-from attncem.reporting import wording
 from attncem.reporting.campaign.load import ERRORS, MEASURES, Judged, JudgedArm, JudgedCell, lost, training_seconds
 from attncem.reporting.table_formats import SPREAD, SUMMARY, Column, Item, R, Table, said, word
 
@@ -77,8 +77,7 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
     def attack(arm: JudgedArm) -> Item:
         """The strongest attack of most seeds."""
         names = Counter(audit.strongest for audit in arm.attacked(kind)) or Counter([""])
-        doubtful = arm.unreliable(kind)
-        note = text("arms.unreliable", count=doubtful) if doubtful else ""
+        note = answers.by_state(arm, kind)
         return made.row_item(names.most_common(1)[0][0], small=note)
 
     fields: list[made.Field[JudgedArm]] = [

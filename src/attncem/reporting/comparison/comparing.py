@@ -137,12 +137,14 @@ def _leaders(audits: Audits) -> list[Finding]:
 
 
 def _doubts(audits: Audits) -> list[Finding]:
-    """Findings on runs that lost their utility, and on runs whose strongest attack is not reliable."""
+    """Findings on runs that lost their utility, and on runs whose audit is not reliable, or not enough to tell."""
     best = health.best_accuracy(audits.values())
     lost = [label for label, audit in audits.items() if health.is_useless(audit, best.get(audit.subject.dataset))]
-    weak = [label for label, it in audits.items() if it.strongest and not it.strongest_attack.verdict.reliable]
-    found = [finding("compare_useless", runs=", ".join(lost))] if lost else []
-    return [*found, *([finding("compare_unreliable", runs=", ".join(weak))] if weak else [])]
+    weak = [label for label, audit in audits.items() if audit.state == "not_reliable"]
+    unknown = [label for label, audit in audits.items() if audit.state == "not_enough"]
+    findings = [finding("compare_useless", runs=", ".join(lost))] if lost else []
+    findings += [finding("compare_unreliable", runs=", ".join(weak))] if weak else []
+    return [*findings, *([finding("compare_not_enough", runs=", ".join(unknown))] if unknown else [])]
 
 
 # what is compared

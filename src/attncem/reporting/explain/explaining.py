@@ -341,9 +341,10 @@ def recoveries(opened: OpenRun, x: Tensor, released: Tensor, audit: KnownAudit, 
     row, strongest, findings = _strongest(audit, released)
     rows = []
     if row is not None and strongest is not None:
-        reliable = None if row.verdict.fixed_budget else row.verdict.reliable
         recovery = _recovery(row.name, strongest, x, released, means)
-        rows.append(replace(recovery, from_audit=True, reliable=reliable))
+        assert audit.result is not None
+        tested = not row.verdict.fixed_budget
+        rows.append(replace(recovery, from_audit=True, judgement=audit.result.judgement if tested else None))
     stage = f"{written('stage.explain', run=opened.name)}: {written('stage.part.attacks')}"
     for position, (name, options) in enumerate(_QUICK, 1):
         if name not in {row.name for row in rows}:

@@ -20,7 +20,7 @@ from attncem.records.explanation import ClassView, Explanation, Recovery
 from attncem.records.findings import Finding
 from attncem.records.metrics import METRICS
 from attncem.records.prediction import Prediction, PredictionResult, Release
-from attncem.reporting import html, wording
+from attncem.reporting import answers, html, wording
 from attncem.reporting.runs import units
 from attncem.reporting.runs.protection import level
 from attncem.reporting.runs.tables import HEADLINE
@@ -259,9 +259,10 @@ def answer(explanation: Explanation) -> str:
         return text("explain.answer.unknown")
     if not attack.from_audit:
         return text("explain.answer.quick")
-    if standing(attack.mse, blind.mse) != "better":
+    state = "not_enough" if attack.judgement is None else attack.judgement.state
+    if standing(attack.mse, blind.mse) != "better" and state == "reliable":
         return text("explain.answer.blind")
-    return text(f"explain.answer.{level(attack.mse / blind.mse)}")
+    return text(f"explain.answer.{level(attack.mse / blind.mse, state)}")
 
 
 def describe_label(prediction: Prediction) -> str:
@@ -376,6 +377,6 @@ def describe_recovery(explanation: Explanation) -> list[str]:
     if worth := units.describe(explanation.units, attack.mse):
         sentences.append(text("explain.recovered.units", worth=worth))
     if attack.from_audit:  # quick attacks are not a measurement
-        reliable = {None: "unknown", True: "yes", False: "no"}[attack.reliable]
-        sentences.append(text(f"explain.reliable.{reliable}"))
+        untested = text("explain.reliable.unknown")
+        sentences.append(untested if attack.judgement is None else answers.describe(attack.judgement))
     return sentences

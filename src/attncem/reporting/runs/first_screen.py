@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics as plain
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title, row_titles
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditResult, Picture
+from attncem.records.judge import removed
+from attncem.records.judgement import State
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.records.study.runs import JudgedRun
-from attncem.reporting import wording
+from attncem.reporting import answers, wording
 from attncem.reporting.runs.gallery import Album, Cell
 from attncem.reporting.runs.methods import Entry, Method, defence_of
 from attncem.reporting.table_formats import interval, mean_sd
@@ -36,8 +39,8 @@ class Number:
 class FirstRow:
     """One model. Unknown values are None; ``cautions`` are sentences to read with the numbers.
 
-    ``removed`` is the part of the best blind guess's error that the strongest attack removes; ``reliable`` says whether
-    every such attack had converged.
+    ``removed`` is the part of the best blind guess's error that the strongest attack removes. ``state`` is the worst of
+    its audits', ``leaks`` whether any of them shows a leak, and ``answers`` say what else an attacker can tell.
     """
 
     method: Method
@@ -47,7 +50,9 @@ class FirstRow:
     removed: Number | None
     attack: str
     cautions: Sequence[str]
-    reliable: bool | None
+    answers: Sequence[str]
+    state: State | None
+    leaks: bool
     command: str
     warnings: int
 
@@ -77,11 +82,7 @@ def _row(
     missing = len(method.runs) - len(method.entries)
     if method.entries and missing:
         cautions.append(text("report.first.unaudited", count=missing, total=len(method.runs)))
-    unsure = sum(not entry.audit.strongest_attack.verdict.reliable for entry in sound)
-    if unsure and method.several:
-        cautions.append(text("report.first.doubt", count=unsure, total=len(sound)))
-    elif unsure:
-        cautions.append(text("report.verdict.doubt"))
+    audits = [entry.audit for entry in method.entries]
     return FirstRow(
         method,
         _about(method, differing),
@@ -89,11 +90,24 @@ def _row(
         _accuracy(method),
         _removed([entry.audit for entry in known]),
         _attack(sound),
-        cautions,
-        not unsure if sound else None,
+        [*cautions, *_doubts(audits)],
+        [answers.line(question, audits) for question in answers.QUESTIONS[1:]] if audits else [],
+        answers.worst([audit.state for audit in audits]),
+        any(audit.judgement.leaks for audit in audits),
         "" if method.entries else f"attncem audit {method.runs[0].path.name}",
         warnings,
     )
+
+
+def _doubts(audits: Sequence[AuditResult]) -> list[str]:
+    """The reasons for doubt of one audit; for several, the number of seeds in each state that is not reliable."""
+    if len(audits) == 1:
+        return answers.doubts(audits[0].judgement)
+    counts = Counter(audit.state for audit in audits if audit.state != "reliable")
+    return [
+        text("report.first.seeds_in", count=count, total=len(audits), state=answers.state_word(state))
+        for state, count in counts.items()
+    ]
 
 
 # numbers
@@ -126,15 +140,6 @@ def _removed(audits: Sequence[AuditResult]) -> Number | None:
         return Number(f"{100 * mean:.0f}", f"[{100 * low:.0f}, {100 * high:.0f}]", width)
     sd = seed_summary([share for share, _, _ in shares]).sd
     return Number(f"{100 * mean:.0f}", f"± {100 * (sd or 0.0):.1f}", width)
-
-
-def removed(audit: AuditResult) -> tuple[float, float, float]:
-    """The part of the best blind guess's error that the strongest attack removes, and the ends of its interval.
-
-    The interval is that of the attack's error; the guess's error counts as exact.
-    """
-    left, mse = audit.remaining["mse"], audit.strongest_attack.mse
-    return 1 - left.share, 1 - mse.high / left.blind, 1 - mse.low / left.blind
 
 
 def _attack(sound: Sequence[Entry]) -> str:

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attncem.base.texts import joined, text
+from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
+from attncem.records.judgement import State
 from attncem.records.metrics import METRICS
 from attncem.reporting import wording
 from attncem.reporting.runs.health import is_useless
 from attncem.reporting.runs.methods import Entry
 
-Level = Literal["open", "part", "kept"]
+Level = Literal["open", "part", "kept", "unknown"]
 
 OPEN = 0.25
 """Below this remaining share of the blind guess's error, most was recovered."""
@@ -59,15 +60,21 @@ def bars(audit: AuditResult) -> list[Bar]:
         left = audit.remaining[name]
         value, blind = (wording.decimal(number, METRICS[name].decimals) for number in (left.value, left.blind))
         beside = text("report.protected.beside", value=value, blind=blind, floor=row_title(left.floor))
-        shown.append(Bar(name, left.share, round(100 * min(left.share, 1.0), 1), level(left.share), beside))
+        width = round(100 * min(left.share, 1.0), 1)
+        shown.append(Bar(name, left.share, width, level(left.share, audit.state), beside))
     return shown
 
 
-def level(share: float) -> Level:
-    """The level of protection for this remaining share of the blind guess's error."""
+def level(share: float, state: State) -> Level:
+    """The level of protection for this remaining share of the blind guess's error.
+
+    Nothing counts as protected in an audit that is not reliable, or not enough to tell.
+    """
     if share < OPEN:
         return "open"
-    return "part" if share < KEPT else "kept"
+    if share < KEPT:
+        return "part"
+    return "kept" if state == "reliable" else "unknown"
 
 
 def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
@@ -81,9 +88,8 @@ def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
         return text("report.protects.useless")
     if audit.strongest_attack.kind == "floor":
         return text("report.protects.floor")
-    levels = f"{level(min(shape))}_{level(min(colour))}"
-    sentence = text(f"report.protects.{levels}")
-    return sentence if audit.strongest_attack.verdict.reliable else joined([sentence, text("report.verdict.doubt")])
+    levels = "_".join(level(min(shares), audit.state) for shares in (shape, colour))
+    return text(f"report.protects.{levels}")
 
 
 def summary(audit: AuditResult, label: str, best: Mapping[str, float]) -> str:

@@ -16,7 +16,7 @@ from attncem.records.audit import Row, Score
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
-from attncem.reporting import wording
+from attncem.reporting import answers, wording
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
@@ -46,9 +46,9 @@ NOTED = (
 """Columns with a note in the catalogue, under `report.column.NAME.note`."""
 MISSING = Item(None, wording.MISSING)
 COLUMNS = (
-    "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "surrogate", "penalty_weight", "noise",
-    "training", "client", "server", "query", "guess", "of", "attack", "kind", "releases", "units", "gain", "parameters",
-    "time", "taken_off", "class",
+    "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "state", "surrogate", "penalty_weight",
+    "noise", "training", "client", "server", "query", "guess", "of", "attack", "kind", "releases", "units", "gain",
+    "parameters", "time", "taken_off", "class",
 )  # fmt: skip
 """Columns whose titles are in the catalogue, under `report.column.NAME`."""
 OF_CLASS = ("accuracy", "mse", "exposed")
@@ -114,7 +114,7 @@ def _headline_fields(mixed: bool) -> list[Field[_Model]]:
             _column("exposed", note="exposed"),
             lambda it: _over_seeds("mse", [score.p05 for score in it.method.scores("mse")]),
         ),
-        (_column("reliable"), lambda it: _reliable(it.method)),
+        (_column("state"), lambda it: _state(it.method)),
         (_column("surrogate", words=True, extra=True), _word_of("surrogate")),
         (_column("penalty_weight", extra=True, note="penalty_weight"), _number_of("penalty_weight")),
         (_column("noise", extra=True, note="noise"), _number_of("noise_std")),
@@ -161,12 +161,16 @@ def _strongest(method: Method, first: Cells) -> Item:
     return row_item(name, small=text("report.headline.floor_wins") if floor else worth)
 
 
-def _reliable(method: Method) -> Item:
-    facts = [entry.audit.strongest_attack.verdict.reliable for entry in method.entries if entry.audit.strongest]
-    if len(facts) > 1:
-        shown = text("report.headline.reliable_of", count=sum(facts), total=len(facts))
-        return Item(all(facts), shown, tone="yes" if all(facts) else "no")
-    return _yes(facts[0]) if facts else MISSING
+def _state(method: Method) -> Item:
+    """The worst state of the seeds, and how many are in it."""
+    states = [entry.audit.state for entry in method.entries]
+    state = answers.worst(states)
+    if state is None:
+        return MISSING
+    count = states.count(state)
+    shown = answers.state_word(state)
+    small = text("report.headline.reliable_of", count=count, total=len(states)) if len(states) > 1 else ""
+    return Item(state, shown, small, tone="yes" if state == "reliable" else "no")
 
 
 def _yes(fact: bool) -> Item:

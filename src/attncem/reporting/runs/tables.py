@@ -12,6 +12,7 @@ from typing import Any
 from attncem.base.texts import has_text, text, written
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
+from attncem.records.judgement import State
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import wording
@@ -30,8 +31,8 @@ _FIRST_COLUMNS = (
     "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
     "client_parameters", "server_parameters", "bytes_per_query", "reliable",
 )  # fmt: skip
-CSV_COLUMNS = (*_FIRST_COLUMNS, *(name for name in METRICS if name not in _FIRST_COLUMNS))
-"""The columns of version 0.2 in their order, then all further measures."""
+CSV_COLUMNS = (*_FIRST_COLUMNS, *(name for name in METRICS if name not in _FIRST_COLUMNS), "state")
+"""The columns of version 0.2 in their order, then all further measures and the state of the audit."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
 """First characters of every headline CSV that any version wrote."""
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
@@ -95,7 +96,7 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
     }
     costs = {name: getattr(subject, name) for name in _COSTS}
     unknown = dict.fromkeys(_of_training(subject)) if subject.foreign else {}
-    return row | costs | unknown | _attack_cells(audit.strongest_attack if audit.strongest else None)
+    return row | costs | unknown | _attack_cells(audit.strongest_attack if audit.strongest else None, audit.state)
 
 
 def _of_training(subject: Subject) -> list[str]:
@@ -112,10 +113,10 @@ def _floor_row(guess: Guess, label: str, row: Row) -> Cells:
     return dict.fromkeys(CSV_COLUMNS) | {"kind": "floor", "run": name, "shown": shown} | _attack_cells(row)
 
 
-def _attack_cells(row: Row | None) -> Cells:
+def _attack_cells(row: Row | None, state: State | None = None) -> Cells:
     if row is None:
-        keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable")
-        return dict.fromkeys((*keys, *METRICS))
+        keys = ("attack", "attack_kind", "mse_low", "mse_high", "mse_5th_percentile", "reliable", "state")
+        return {**dict.fromkeys((*keys, *METRICS)), "state": state}
     means = {name: row.scores[name].mean if name in row.scores else None for name in METRICS}
     return means | {
         "attack": row.name,
@@ -123,7 +124,8 @@ def _attack_cells(row: Row | None) -> Cells:
         "mse_low": row.mse.low,
         "mse_high": row.mse.high,
         "mse_5th_percentile": row.mse.p05,
-        "reliable": row.verdict.reliable,
+        "reliable": row.verdict.reliable if state is None else state == "reliable",
+        "state": state,
     }
 
 

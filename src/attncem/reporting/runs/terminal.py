@@ -14,7 +14,7 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
-from attncem.reporting import wording
+from attncem.reporting import answers, wording
 from attncem.reporting.runs import protection, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.health import best_accuracy
@@ -35,14 +35,17 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
 
 
 def _lines(audit: AuditResult, label: str) -> Iterator[str]:
-    """The strongest error in familiar units, the gain from repeated releases, and the probes' results."""
+    """State, answers, the error in familiar units, the gain from repeated releases, and the certificates."""
+    yield text("terminal.state", run=label, said=answers.describe(audit.judgement))
+    for answer in answers.lines(audit):
+        yield text("terminal.answer", run=label, said=answer)
     if audit.strongest:
         mse = audit.strongest_attack.mse.mean
         if said := units.describe(audit.plan.units, mse):
             yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
-    for row in audit.rows:
+    for row in (row for row in audit.rows if row.kind != "probe"):  # the answers are the probes' numbers
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
 
@@ -95,4 +98,5 @@ def _attack(row: dict[str, Any]) -> str:
         failed = row["failed"]
         return text("terminal.no_result_failed", count=failed) if failed else text("terminal.no_result")
     attack = row_title(row["attack"])
-    return attack if row["reliable"] else text("terminal.not_reliable", attack=attack)
+    state = row["state"]
+    return attack if state == "reliable" else text("terminal.in_state", attack=attack, state=answers.state_word(state))
