@@ -163,10 +163,9 @@ def open_run(
     directory = _OneState(RunDirectory.open(run).path)
     config, manifest = directory.config, directory.manifest
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
-    checkpoint, kept = directory.load(weights), None
-    if manifest.get("custom_network") and modules is None:
-        kept = kept_halves(directory, checkpoint, config.threads)
-    noise = check_noise(directory, checkpoint.name, checkpoint.facts, onnx=kept is not None)
+    checkpoint, stored = directory.load(weights), modules is None and bool(manifest.get("custom_network"))
+    noise = check_noise(directory, checkpoint.name, checkpoint.facts, onnx=stored)
+    kept = kept_halves(directory, checkpoint, config.threads) if stored else None
     model = build_model(config, spec, modules or kept)
     _require_finite(directory, checkpoint, model)
     if kept is None:

@@ -273,7 +273,7 @@ class LocalDPChannel(GaussianChannel):
         return released + (clipped - clipped.detach()).to(z.dtype) if follows else released
 
     def _on_grid(self, z: Tensor, numbers: Tensor) -> Tensor:
-        """The release that leaves a device, in float64; computed on the CPU, the same in every batch."""
+        """The release that leaves a device, in float64; computed on the CPU, each sample alone."""
         wide = z.detach().to("cpu", torch.float64).flatten(1)
         settings = {"clip": self.options.clip, "noise_std": self.noise_std, "grid": self.options.grid}
         return torch.from_numpy(noise.noisy_on_grid(wide.numpy(), numbers.flatten(1).numpy(), **settings)).view(z.shape)

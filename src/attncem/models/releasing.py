@@ -63,7 +63,7 @@ def _seals(run: RunDirectory, name: str, facts: Mapping[str, Any], *, onnx: bool
         return []
     encoder = facts["sha256"]["client.safetensors"]
     seals = [(str(facts.get("seal", "")), run.seal(encoder))]
-    if onnx:
+    if onnx and name in run.manifest.get("onnx", {}):
         kept = dict(run.manifest["onnx"][name])
         seals.append((kept.pop("seal", ""), run.seal(encoder, onnx=kept)))
     return seals
@@ -173,7 +173,7 @@ def _sealable(run: RunDirectory, with_new_key: bool) -> tuple[NoiseFacts, dict[s
     if not facts:
         raise RunError(f"{run.path} has no checkpoint that can be read: there is nothing to seal")
     for name in facts:
-        noise = check_noise(run, name, facts[name], onnx=name in run.manifest.get("onnx", {}))
+        noise = check_noise(run, name, facts[name], onnx=True)
     if with_new_key and not noise.keyed:
         raise ConfigError(f"--new_key: the channel of {run.path} has no keyed noise, so it needs no key")
     if with_new_key and noise.key:
