@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from attncem.judging.inference import predict
     from attncem.judging.opening import OpenRun, open_encoder, open_run
     from attncem.models.channels import CHANNELS
-    from attncem.models.releasing import seal_run
     from attncem.models.split import SplitModel
     from attncem.records.audit import AuditResult, Row
     from attncem.records.metrics import METRICS
@@ -73,7 +72,6 @@ _HOME = {
     "open_run": "judging.opening",
     "predict": "judging.inference",
     "report": "reporting",
-    "seal_run": "models.releasing",
     "train": "training.train",
 }
 """Public name → module that defines it."""
@@ -108,7 +106,6 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "open_run",
     "predict",
     "report",
-    "seal_run",
     "train",
 ]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.cli.verbs.base import Verbs, verb
+
+if TYPE_CHECKING:
+    from attncem.models.releasing import Sealed
 
 
 def add(verbs: Verbs) -> None:
@@ -23,9 +27,17 @@ def _seal(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.models.releasing import seal_run
 
     result = seal_run(known.run_folder, with_new_key=known.new_key)
-    stages = [" ".join(f"{name}={value}" for name, value in stage.items()) for stage in result.channel]
-    front_end = " ".join(f"{name}={value}" for name, value in result.front_end.items())
+    show_line(_said(known.run_folder, result), open_console())
+
+
+def _said(run: str, result: Sealed) -> str:
+    """What was sealed, in words."""
+    if not result.checkpoints:
+        return text("command.sealed.fresh", run=run)
+    stages = "; ".join(_options(stage) for stage in result.channel)
     names = ", ".join(result.checkpoints)
-    key = "command.sealed" if names else "command.sealed.fresh"
-    facts = {"names": names, "channel": "; ".join(stages), "front_end": front_end}
-    show_line(text(key, run=known.run_folder, **facts), open_console())
+    return text("command.sealed", run=run, names=names, channel=stages, front_end=_options(result.front_end))
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in options.items())
