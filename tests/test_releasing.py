@@ -6,17 +6,19 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from attncem.base.progress import silent
 from attncem.base.seeding import derive_seed
-from attncem.base.types import ConfigError, RunError
+from attncem.base.types import AttncemError, ConfigError, RunError
 from attncem.cli.main import main
 from attncem.judging.auditing import audit
 from attncem.judging.inference import predict
@@ -207,6 +209,45 @@ def test_an_edited_run_releases_nothing_with_its_seal_or_without(keyed: Path, na
     without_seals(keyed)
     with pytest.raises(RunError, match="no keyed noise, but" if name == "fresh noise" else "has no seal"):
         predict(keyed, "test:0", weights="last")
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every entry of JSON data, at every depth."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in pairs:
+        yield (*above, name)
+        yield from places(item, (*above, name))
+
+
+def changed(data: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """A copy of JSON data with another value at one place; `...` removes it."""
+    copy = json.loads(json.dumps(data))
+    inner = copy
+    for name in place[:-1]:
+        inner = inner[name]
+    if value is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return copy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["manifest.json", "checkpoints/epoch-00002/checkpoint.json"])
+def test_every_edit_of_one_entry_is_refused_or_changes_no_release(keyed: Path, tmp_path: Path, name: str) -> None:
+    file, picture = keyed / name, tmp_path / "one.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)).save(picture)
+    data, outcomes = json.loads(file.read_text()), list[bool]()
+    expected = predict(keyed, picture, weights="last").predictions[0]
+    for place in places(data):
+        for value in (..., 0, 7, -0.5, True, "x", None, [], {}):
+            file.write_text(json.dumps(changed(data, place, value)))
+            try:
+                assert predict(keyed, picture, weights="last").predictions[0].release == expected.release, place
+                outcomes.append(True)
+            except AttncemError:
+                outcomes.append(False)
+    assert 0 < sum(outcomes) < len(outcomes), "some entries decide nothing, such as the time"
 
 
 def test_without_its_key_an_edited_channel_is_known_by_the_seal(keyed: Path) -> None:

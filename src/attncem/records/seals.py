@@ -28,7 +28,10 @@ def read_key(file: Path) -> bytes | None:
     """The key in a file, None without the file; RunError where it cannot be a key."""
     key = read_if_there(file)
     if key is not None and (problem := key_problem(key)):
-        raise RunError(f"{file} is damaged: {problem}; restore it from a copy")
+        raise RunError(
+            f"{file} is damaged: {problem}; restore it from a copy, or remove it and make a new one with "
+            f"attncem seal {file.parent} --new_key"
+        )
     return key
 
 
