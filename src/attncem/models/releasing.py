@@ -150,8 +150,8 @@ class Sealed:
 def seal_run(run: str | Path | RunDirectory, *, with_new_key: bool = False) -> Sealed:
     """Seal a run of an older version with its present channel, so that it may release; scheme 0 becomes 1.
 
-    `with_new_key` makes the key of a keyed channel where there is none, and replaces seals of the lost key. With its key
-    in place, a seal that does not fit is an error.
+    `with_new_key` makes the key of a keyed channel where there is none, and replaces seals of the lost key. With its
+    key in place, a seal that does not fit is an error.
     """
     folder = RunDirectory.open(run)
     with folder.locked(), explain_os_error(folder.path, "fix this and seal the run again"):
