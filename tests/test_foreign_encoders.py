@@ -40,6 +40,7 @@ from attncem.judging.attacks import ridge
 from attncem.judging.auditing import Case, audit
 from attncem.judging.opening import open_encoder, open_run
 from attncem.models.onnx_export import export_onnx
+from attncem.models.releasing import seal_run
 from attncem.records.audit import AuditResult
 from attncem.records.files import hash_file
 from attncem.records.ledger import ledgers
@@ -184,7 +185,7 @@ def test_a_channel_without_noise_is_told(exported: Path, tmp_path: Path, channel
 
 def test_keyed_noise_without_its_key_is_of_the_right_law_and_told(exported: Path) -> None:
     channel = {**NOISE, "noise": "keyed"}
-    opened, other = (open_encoder(exported, data=DATA, channel=channel, key=key) for key in (None, bytes(32)))
+    opened, other = (open_encoder(exported, data=DATA, channel=channel, key=key) for key in (None, bytes(range(32))))
     assert (opened.key_missing, [item.code for item in opened.findings]) == (True, ["key_missing"])
     assert not other.key_missing
     x = opened.data.test.get(slice(0, 3))[0]
@@ -387,9 +388,10 @@ def own_modules() -> tuple[nn.Module, nn.Module]:
 
 @pytest.fixture(scope="module")
 def own_run(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Path:
-    """A run of own modules behind a front end."""
+    """A run of own modules behind a front end, with keyed noise."""
     out = tmp_path_factory.mktemp("own") / "run"
     settings = {**tiny, "training.checkpoint_every": 1, "model.front_end.name": "standardise", "device": "cpu"}
+    settings["channel.noise"] = "keyed"
     return attncem.train("demo", settings, out=out, modules=own_modules(), progress=silent).path
 
 
@@ -439,6 +441,24 @@ def test_halves_of_the_best_and_the_last_checkpoint_are_kept(own_run: Path, tmp_
     with pytest.raises(RunError, match=r"client\.onnx is missing; pass your networks again as modules="):
         open_run(run, weights="last")
     assert open_run(run, weights="last", modules=own_modules()).differentiable
+
+
+def test_another_client_as_onnx_breaks_the_seal(own_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(own_run, tmp_path / "run")
+    file, manifest = run / "onnx" / "epoch-00002" / "client.onnx", json.loads((run / "manifest.json").read_text())
+    file.write_bytes(b"another network")
+    manifest["onnx"]["epoch-00002"]["client.onnx"] = hash_file(file)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=r"the seal of .* does not fit"):
+        open_run(run, weights="last")
+    assert not open_run(run, weights="last", modules=own_modules()).no_release, "the file is not used"
+    shutil.copy(own_run / "onnx" / "epoch-00002" / "client.onnx", file)
+    del manifest["onnx"]["epoch-00002"]["seal"]
+    manifest["onnx"]["epoch-00002"]["client.onnx"] = hash_file(file)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert "has no seal" in open_run(run, weights="last").no_release
+    seal_run(run)
+    assert open_run(run, weights="last").no_release == ""
 
 
 class Unexportable(Client):

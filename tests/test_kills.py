@@ -54,7 +54,7 @@ from attncem.records.runs import RunDirectory
 from attncem.base.types import RunError
 
 def make(folder):
-    return RunDirectory.create(folder, config_yaml="name: mine", manifest={"name": "run"}, key=b"k" * 32)
+    return RunDirectory.create(folder, config_yaml="name: mine", manifest={"name": "run"}, key=bytes(range(32)))
 
 number, kinds = 0, set()
 for existing in (False, True):
@@ -74,7 +74,7 @@ for existing in (False, True):
             run = RunDirectory.open(folder)
             kinds.add("again")
         run.clear_leftovers()
-        assert (run.config_yaml, run.manifest["status"], run.noise_key) == ("name: mine", "running", b"k" * 32)
+        assert (run.config_yaml, run.manifest["status"], run.noise_key) == ("name: mine", "running", bytes(range(32)))
         assert {path.name for path in folder.iterdir()} == {
             "checkpoints", "audits", "noise.key", "config.yaml", "manifest.json"
         }, number

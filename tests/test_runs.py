@@ -712,11 +712,11 @@ def test_a_configuration_of_an_older_version_is_read_without_its_hash(run: RunDi
 def test_the_key_is_readable_by_its_owner_alone(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        run = RunDirectory.create(tmp_path / "run", config_yaml="", manifest={}, key=b"k" * 32)
+        run = RunDirectory.create(tmp_path / "run", config_yaml="", manifest={}, key=bytes(range(32)))
     finally:
         os.umask(before)
     assert (run.path / "noise.key").stat().st_mode & 0o777 == 0o600
-    assert run.noise_key == b"k" * 32
+    assert run.noise_key == bytes(range(32))
     assert new_run(tmp_path / "other").noise_key is None
 
 
@@ -724,7 +724,8 @@ def test_the_key_is_readable_by_its_owner_alone(tmp_path: Path, umask: int) -> N
 def test_every_file_and_folder_follows_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        run = RunDirectory.create(tmp_path / "below" / "run", config_yaml="", manifest={}, key=b"k" * 32)
+        config, key = dump_config(RunConfig()), bytes(range(32))
+        run = RunDirectory.create(tmp_path / "below" / "run", config_yaml=config, manifest={}, key=key)
         with run.locked():
             run.log({"kind": "train"})
             save_epoch(run, 1)

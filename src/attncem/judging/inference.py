@@ -25,7 +25,7 @@ from attncem.models.channels import SYSTEM, Source
 from attncem.models.front_ends import as_seen
 from attncem.records.files import write_new
 from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release, Seen
-from attncem.records.runs import KEY_FILE, RunDirectory
+from attncem.records.runs import RunDirectory
 from attncem.training.build import Modules
 from attncem.training.engine import limited_threads
 
@@ -59,9 +59,8 @@ def predict(
         raise ConfigError("predict needs at least one image" if not wanted else f"top={top}: must be at least 1")
     known("save_as", save_as, ("safetensors", "npy"))
     opened = open_run(run, weights=weights, device=device, modules=modules)
-    if opened.key_missing and opened.directory is not None:
-        file = opened.directory.path / KEY_FILE
-        raise RunError(f"{file} is missing: the channel's noise is keyed, and without the key nothing may be released")
+    if opened.no_release:
+        raise RunError(opened.no_release)
     with limited_threads(opened.config.threads):
         inputs = [read_image(opened, image) for image in wanted]
         files = _new_files(Path(save), inputs, save_as) if save is not None else []

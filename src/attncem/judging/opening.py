@@ -21,15 +21,17 @@ from attncem.data.readers import FOLDER_SETS, dataset_spec
 from attncem.models.channels import Channel, build_channel
 from attncem.models.cost import Cost, count_cost
 from attncem.models.halves import kept_halves, restore_front_end
-from attncem.models.noise import SCHEME, SECRET_BYTES
+from attncem.models.noise import SCHEME
 from attncem.models.onnx_file import OnnxFile, read_onnx
 from attncem.models.onnx_network import input_of, onnx_encoder
+from attncem.models.releasing import NoiseFacts, check_noise, release_problem
 from attncem.models.split import SplitModel, passes_gradients
 from attncem.records.audit import Subject
 from attncem.records.checkpoints import Checkpoint, broken_tensor, endless_buffers, pack_tensors
 from attncem.records.findings import Finding, finding
 from attncem.records.fingerprints import fingerprint
 from attncem.records.runs import KEY_FILE, RunDirectory
+from attncem.records.seals import key_problem, open_mode
 from attncem.training.build import Modules, RunData, build_model, data_of, read_data, spec_of
 from attncem.training.engine import resolve_device
 
@@ -43,7 +45,8 @@ class OpenRun:
 
     ``directory`` and ``checkpoint`` are None around a foreign encoder; its ``config`` holds data and channel only.
     ``findings`` are what the user should know before anything is measured. ``key_missing``: the noise is keyed but the
-    key is missing, so the noise has the right law but differs from the noise of the device.
+    key is missing, so the noise has the right law but differs from the noise of the device. ``no_release``: why nothing
+    may leave a device; empty where it may.
     """
 
     config: RunConfig
@@ -57,6 +60,7 @@ class OpenRun:
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     key_missing: bool = False
+    no_release: str = ""
 
     @cached_property
     def data(self) -> RunData:
@@ -126,12 +130,22 @@ class OpenRun:
 
 
 class _OneState(RunDirectory):
-    """A run folder whose manifest is read once, so that everything opened belongs to one state of it."""
+    """A run folder of which these parts are read once, so that everything opened belongs to one state of it."""
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The manifest as of the first access."""
         return super().manifest
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The configuration as of the first access."""
+        return super().config
+
+    @cached_property
+    def noise_key(self) -> bytes | None:
+        """The key as of the first access."""
+        return super().noise_key
 
 
 def open_run(
@@ -149,9 +163,9 @@ def open_run(
     directory = _OneState(RunDirectory.open(run).path)
     config, manifest = directory.config, directory.manifest
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
-    checkpoint, kept = directory.load(weights), None
-    if manifest.get("custom_network") and modules is None:
-        kept = kept_halves(directory, checkpoint, config.threads)
+    checkpoint, stored = directory.load(weights), modules is None and bool(manifest.get("custom_network"))
+    noise = check_noise(directory, checkpoint.name, checkpoint.facts, onnx=stored)
+    kept = kept_halves(directory, checkpoint, config.threads) if stored else None
     model = build_model(config, spec, modules or kept)
     _require_finite(directory, checkpoint, model)
     if kept is None:
@@ -162,7 +176,7 @@ def open_run(
         restore_front_end(checkpoint, model.encoder)
     sha256 = checkpoint.facts["sha256"]["client.safetensors"]
     mark = fingerprint(sha256, config.channel_options, config.front_end_options)
-    key_missing = _bind(model, config, directory, mark)
+    _bind(model, config, directory, mark, noise)
     return OpenRun(
         config,
         spec,
@@ -173,8 +187,9 @@ def open_run(
         directory,
         checkpoint,
         manifest,
-        _notes(directory, config, checkpoint, key_missing),
-        key_missing,
+        _notes(directory, config, checkpoint, noise),
+        noise.key_missing,
+        release_problem(directory, checkpoint.name, noise),
     )
 
 
@@ -250,6 +265,8 @@ def _around(
     mark = fingerprint(sha256, config.channel_options)
     model = SplitModel(encoder, build_channel(config.channel), server).eval().to(place)
     missing = config.keyed and key is None
+    if key is not None and (problem := key_problem(key)):
+        raise ConfigError(f"key: {problem}")
     if config.keyed:
         _channel_of(model).bind(key or _stand_in(mark), mark)
     notes = [finding("key_missing")] if missing else []
@@ -276,20 +293,13 @@ def _channel_of(model: SplitModel) -> Channel:
     return model.channel
 
 
-def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: str) -> bool:
-    """Bind a keyed channel; True if its key is missing. Runs of attncem 0.1 derive it from the seed: scheme 0."""
-    if not config.keyed:
-        return False
-    channel, scheme = _channel_of(model), int(directory.manifest.get("noise_scheme", 0))
-    if scheme == 0:
+def _bind(model: SplitModel, config: RunConfig, directory: RunDirectory, mark: str, noise: NoiseFacts) -> None:
+    """Bind a keyed channel. Runs of attncem 0.1 derive the key from the seed: scheme 0."""
+    if noise.keyed and noise.scheme == 0:
         old = hashlib.sha256(f"channel key {derive_seed(config.seed, 'channel')}".encode()).digest()
-        channel.bind(old, mark, scheme=0)
-        return False
-    key = directory.noise_key
-    if key is not None and len(key) != SECRET_BYTES:
-        raise RunError(f"{directory.path / KEY_FILE} is damaged: it must hold {SECRET_BYTES} bytes, not {len(key)}")
-    channel.bind(key or _stand_in(mark), mark, scheme=scheme)
-    return key is None
+        _channel_of(model).bind(old, mark, scheme=0)
+    elif noise.keyed:
+        _channel_of(model).bind(directory.noise_key or _stand_in(mark), mark)
 
 
 def _stand_in(mark: str) -> bytes:
@@ -297,12 +307,16 @@ def _stand_in(mark: str) -> bytes:
     return hashlib.sha256(f"no key {mark}".encode()).digest()
 
 
-def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, key_missing: bool) -> list[Finding]:
+def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, noise: NoiseFacts) -> list[Finding]:
     manifest, notes = directory.manifest, list[Finding]()
     status = str(manifest.get("status"))
     if status != "finished":
         done, planned = checkpoint.facts["epoch"], config.training.epochs
         notes.append(finding("not_finished", status=status, done=done, planned=planned))
-    if config.keyed and int(manifest.get("noise_scheme", 0)) == 0:
+    if noise.keyed and noise.scheme == 0:
         notes.append(finding("scheme_0"))
-    return [*notes, *([finding("key_missing")] if key_missing else [])]
+    if noise.key_missing:
+        notes.append(finding("key_missing"))
+    if noise.key and (mode := open_mode(directory.path / KEY_FILE)):
+        notes.append(finding("key_open", mode=mode))
+    return notes

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import attncem.models.noise as noise  # noqa: PLR0402 - the root may be imported for its version only
-from attncem.base.types import ConfigError
+from attncem.base.types import ConfigError, RunError
 from attncem.config.options.channels import (
     ChannelOptions,
     DropoutOptions,
@@ -155,6 +155,10 @@ class RandomChannel(Channel):
         if (numbers := self.strong_draw(law, z, x, generator)) is not None:
             return numbers.float().to(z.device)
         binding = self._binding_in_use()
+        if binding is not None and isinstance(generator, Secrets):
+            raise RunError(
+                "keyed noise of scheme 0 can be removed by anyone who knows the seed: it may not be released"
+            )
         if binding is not None:
             return weak_draw(binding, law, z, _known(x))
         assert not isinstance(generator, Secrets)
@@ -269,7 +273,7 @@ class LocalDPChannel(GaussianChannel):
         return released + (clipped - clipped.detach()).to(z.dtype) if follows else released
 
     def _on_grid(self, z: Tensor, numbers: Tensor) -> Tensor:
-        """The release that leaves a device, in float64; computed on the CPU, the same in every batch."""
+        """The release that leaves a device, in float64; computed on the CPU, each sample alone."""
         wide = z.detach().to("cpu", torch.float64).flatten(1)
         settings = {"clip": self.options.clip, "noise_std": self.noise_std, "grid": self.options.grid}
         return torch.from_numpy(noise.noisy_on_grid(wide.numpy(), numbers.flatten(1).numpy(), **settings)).view(z.shape)

@@ -47,7 +47,7 @@ def keep_halves(run: RunDirectory, model: SplitModel, x: Tensor) -> str:
 
 
 def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tensor) -> dict[str, str]:
-    """The halves of one checkpoint; the hash of each file by its name, and the hash of their weights."""
+    """The halves of one checkpoint; the hash of each file by its name, the hash of their weights, and a seal."""
     client, server = (copy.deepcopy(half).cpu().eval() for half in (model.encoder, model.server) if half is not None)
     checkpoint.restore("client", client)
     checkpoint.restore("server", server)
@@ -62,7 +62,10 @@ def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tenso
         for name, data in files.items():
             write_atomic(folder / name, data)
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    return {**hashes, "client.safetensors": checkpoint.facts["sha256"]["client.safetensors"]}
+    encoder = checkpoint.facts["sha256"]["client.safetensors"]
+    kept = {**hashes, "client.safetensors": encoder}
+    mark = run.seal(encoder, onnx=kept)
+    return {**kept, "seal": mark} if mark else kept
 
 
 def _parts(client: nn.Module, run: RunDirectory) -> tuple[nn.Module, nn.Module]:

@@ -11,7 +11,7 @@ import hashlib
 import io
 import math
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 State = Mapping[str, "Mapping[str, Tensor]"]
 """Weights of each part: client, server, surrogate."""
+Sealer = Callable[[str], str]
+"""Encoder hash → the checkpoint's seal, empty without a key."""
 FACTS = "checkpoint.json"
 _WORDS = 40
 """Largest number of words of torch's message on a mismatch that an error quotes."""
@@ -66,8 +68,10 @@ def checkpoint_called(epoch: int) -> str:
     return f"epoch-{epoch:05d}"
 
 
-def write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Write every part of a checkpoint, and last the facts with their hashes."""
+def write_checkpoint(
+    folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any], sealer: Sealer
+) -> None:
+    """Write every part of a checkpoint, and last the facts with their hashes and the seal."""
     import torch
 
     files: dict[str, bytes] = {}
@@ -79,7 +83,14 @@ def write_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any],
     for name, data in files.items():
         write_atomic(folder / name, data)
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    write_json(folder / FACTS, {**facts, "sha256": hashes})
+    write_sealed(folder, {**facts, "sha256": hashes}, sealer)
+
+
+def write_sealed(folder: Path, facts: Mapping[str, Any], sealer: Sealer) -> None:
+    """Write the facts of a checkpoint with its seal; without a key they have none."""
+    mark = sealer(facts["sha256"]["client.safetensors"])
+    rest = {name: value for name, value in facts.items() if name != "seal"}
+    write_json(folder / FACTS, {**rest, "seal": mark} if mark else rest)
 
 
 def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
@@ -279,12 +290,14 @@ def last_finite(folder: Path, endless: Collection[str]) -> str:
     return f"the last checkpoint with finite weights is {found.name}"
 
 
-def add_checkpoint(folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def add_checkpoint(
+    folder: Path, weights: State, optimizer: Mapping[str, Any], facts: Mapping[str, Any], sealer: Sealer
+) -> str:
     """Write a checkpoint under a temporary name, then rename it; it replaces an older one of the same epoch."""
     name, partial = checkpoint_called(facts["epoch"]), partial_path(folder)
     try:
         partial.mkdir()
-        write_checkpoint(partial, weights, optimizer, facts)
+        write_checkpoint(partial, weights, optimizer, facts, sealer)
         if (folder / name).exists():
             _drop(folder / name)
         partial.rename(folder / name)

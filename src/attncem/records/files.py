@@ -83,17 +83,20 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner can read, whatever the umask."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
-        _write_through(handle, data)
+    """Write a new file atomically that only its owner can read, whatever the umask."""
+    with _written_beside(path, data, private=True) as temporary:
+        name_new(temporary, path)
+    sync_folder(path.parent)
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
+def _written_beside(path: Path, data: bytes, *, sync: bool = True, private: bool = False) -> Iterator[Path]:
     """The complete new file in the same folder under a temporary name, which is removed at the end."""
     temporary = partial_path(path.parent)
     try:
-        with temporary.open("xb") as handle:
+        if private:
+            temporary.touch(0o600, exist_ok=False)
+        with temporary.open("r+b" if private else "xb") as handle:
             _write_through(handle, data, sync=sync)
         yield temporary
     finally:

@@ -33,6 +33,7 @@ class CheckpointFacts(Record):
     step: int = 0
     best: Best | None = None
     offsets: dict[str, int] = field(default_factory=dict)
+    seal: str = ""
 
 
 class SplitFacts(Record):

@@ -5,7 +5,8 @@ manifest.json             status, facts of the data, split, versions, sizes
 noise.key                 the key of keyed noise, where the channel uses it: 32 bytes, readable only by the owner
 metrics.jsonl             measurements during training; byte-identical after a resume
 timing.jsonl              wall-clock seconds per epoch
-checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json
+checkpoints/epoch-00007/  client, server and surrogate weights (safetensors), optimizer.pt, checkpoint.json (with the
+                          seal under noise.key)
 best.json                 the best checkpoint by validation accuracy
 tensorboard/              the same numbers as events, where training.track asks for them
 onnx/epoch-00007/         both halves as ONNX, of runs that were trained with a user's own modules
@@ -50,7 +51,6 @@ from attncem.records.files import (
     lost_of,
     made_at_once,
     read_bytes,
-    read_if_there,
     read_json,
     read_lines,
     read_record,
@@ -59,8 +59,10 @@ from attncem.records.files import (
     write_private,
 )
 from attncem.records.files import explain_os_error as explain
+from attncem.records.fingerprints import fingerprint
 from attncem.records.ledger import PLAN, count_audits, joined, ledgers
 from attncem.records.run_files import Best, Manifest, line_kind
+from attncem.records.seals import read_key, sealed
 
 _KEPT = 2
 """Number of newest checkpoints that are kept, in addition to the best."""
@@ -151,8 +153,26 @@ class RunDirectory:
 
     @property
     def noise_key(self) -> bytes | None:
-        """The key of keyed noise; None without one."""
-        return read_if_there(self.path / KEY_FILE)
+        """The key of keyed noise, None without one; RunError where the file cannot be a key."""
+        return read_key(self.path / KEY_FILE)
+
+    def seal(self, encoder_sha256: str, **more: Any) -> str:
+        """The seal of a checkpoint with this encoder, of all that decides its releases; empty without a key."""
+        key = self.noise_key
+        if key is None:
+            return ""
+        config, manifest = self.config, self.manifest
+        channel, front_end = config.channel_options, config.front_end_options
+        facts = {
+            "noise_scheme": manifest.get("noise_scheme", 0),
+            "channel": channel,
+            "front_end": front_end,
+            "fingerprint": fingerprint(encoder_sha256, channel, front_end),
+            "config_sha256": hashlib.sha256(self.config_yaml.encode()).hexdigest(),
+            "data": manifest.get("data"),
+            "custom_network": manifest.get("custom_network", False),
+        }
+        return sealed(key, facts | more)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -230,7 +250,7 @@ class RunDirectory:
         """Write a checkpoint under a temporary name, rename it, then remove old ones."""
         folder, best = self.path / "checkpoints", facts["best"]["checkpoint"]
         with explain_os_error(self.path):
-            newest = add_checkpoint(folder, weights, optimizer, facts)
+            newest = add_checkpoint(folder, weights, optimizer, facts, self.seal)
             write_json(self.path / "best.json", {"checkpoint": best})
         # Later ones (damaged: the run was resumed from an earlier one) are replaced as training reaches them.
         old = [name for name in self.checkpoints() if name <= newest][:-_KEPT]

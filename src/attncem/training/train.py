@@ -25,6 +25,7 @@ from attncem.data.batches import augment
 from attncem.models.cost import count_cost
 from attncem.models.halves import keep_halves
 from attncem.models.pruning import channel_importance, prune
+from attncem.models.releasing import check_checkpoints, key_cautions
 from attncem.models.split import SplitModel, feature_shape
 from attncem.records.checkpoints import (
     Broken,
@@ -109,6 +110,7 @@ def train(
         if run.is_finished:
             return run
         check_modules(run, given=modules is not None)
+        check_checkpoints(run)
         resolved, notes = run.config, list[str]()
     else:
         loaded = load_config(config, overrides)
@@ -172,7 +174,7 @@ def _new_run(
 def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | None) -> None:
     """Train to the end and report to `progress`, or else to the terminal; the manifest records how it ended."""
     try:
-        _say([f"caution: {caution}" for caution in trainer.cautions], progress)
+        _say([f"caution: {caution}" for caution in (*trainer.cautions, *key_cautions(run))], progress)
         with shown(progress) as told, tracked(run, trainer.config) as followed:
             trainer.run_all(followed, told, alone=progress is None)
     except KeyboardInterrupt as error:

@@ -11,6 +11,7 @@ from attncem.cli.verbs import (
     importing,
     lists,
     pages,
+    sealing,
     search,
     train,
 )
@@ -23,6 +24,7 @@ VERBS = (
     pages.add_card,
     images.add_predict,
     images.add_explain,
+    sealing.add,
     campaign.add,
     search.add,
     demo.add,
