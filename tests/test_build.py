@@ -102,6 +102,14 @@ def test_balanced_batches_that_cannot_be_filled_are_refused() -> None:
         assert words in str(caught.value)
 
 
+def test_a_subset_is_all_that_a_run_and_its_attacker_own() -> None:
+    data = load_data(config("data.images_per_class=50"), CPU)
+    sizes = [len(part) for part in (data.train, data.validation, data.held_out, data.test)]
+    assert sizes == [400, 50, 50, 1000]
+    with pytest.raises(ConfigError, match="images_per_class=501: no class"):
+        load_data(config("data.images_per_class=501"), CPU)
+
+
 def test_own_networks_need_no_known_architecture() -> None:
     odd = config("model.name=mine", "model.cut=77")
     check(odd, custom_network=True)
