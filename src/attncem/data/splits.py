@@ -32,8 +32,7 @@ class Split:
     infer_evaluation: Index
     sha256: str
     available: int
-    """Number of training images in the files; more than the first three parts hold where `images_per_class` limits them.
-    """
+    """Number of training images in the files; with `images_per_class` the first three parts hold fewer."""
 
     def counts(self) -> dict[str, int | str]:
         """Sizes and hash, for the manifest."""
@@ -42,7 +41,7 @@ class Split:
 
 
 def split_data(raw: RawData, options: DataOptions) -> Split:
-    """Divide each class in the same proportions, shuffled by split_seed; `images_per_class` limits the training images."""
+    """Divide each class in the same proportions, shuffled by split_seed; at most `images_per_class` of each."""
     fractions, most = (options.validation_fraction, options.held_out_fraction), options.images_per_class
     _check_subset(raw, most)
     validation, held_out, train = _stratified(raw.train_labels, fractions, options.split_seed, most=most)

@@ -130,7 +130,7 @@ def _build(spec: DatasetSpec, options: ModelOptions) -> nn.Module:
 
 
 def _import(library: str, name: str) -> ModuleType:
-    """The library; ConfigError with a command that does not replace torch, as torchvision's exact pin otherwise does."""
+    """The library; ConfigError with a command that keeps torch, which torchvision's exact pin replaces."""
     pinned = f'"torch=={torch.__version__}" torchvision'
     try:
         return importlib.import_module(library)
