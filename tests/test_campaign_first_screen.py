@@ -36,7 +36,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
 def said(answer: Answer) -> str:
     clauses = (f"{clause.about} {clause.word} ({clause.numbers})" for clause in answer.clauses)
-    return f"{answer.arm} against {answer.other}: {'; '.join(clauses)}"
+    return f"{answer.arm} against {answer.other}. {'; '.join(clauses)}"
 
 
 def kind_of(study: Judged) -> AuditKind:
@@ -47,14 +47,14 @@ def kind_of(study: Judged) -> AuditKind:
 def test_every_arm_gets_one_answer_about_privacy_and_accuracy(study: Judged) -> None:
     told = [said(answer) for answer in answers(study, kind_of(study), "none")]
     assert [line.partition(" against")[0] for line in told] == [arm.label for arm in study.arms[1:]]
-    assert told[0].startswith("kmeans (penalty_weight=1) against none: privacy better (MSE 0.02")
-    assert all("; accuracy worse (8" in line and "% against 9" in line and "p = 0.0" in line for line in told)
+    assert told[0].startswith("kmeans (penalty_weight=1) against none. Privacy: better (MSE 0.02")
+    assert all("; Accuracy: worse (8" in line and "% against 9" in line and "p = 0.0" in line for line in told)
     backwards = answers(study, kind_of(study), "gated")
     assert [(answer.arm, answer.other) for answer in backwards][:2] == [
         ("none", "gated (penalty_weight=1)"),
         ("kmeans (penalty_weight=1)", "gated (penalty_weight=1)"),
     ]
-    assert said(backwards[0]).startswith("none against gated (penalty_weight=1): privacy worse (MSE 0.0")
+    assert said(backwards[0]).startswith("none against gated (penalty_weight=1). Privacy: worse (MSE 0.0")
     assert [clause.tone for clause in backwards[0].clauses] == ["no", "yes"]
 
 

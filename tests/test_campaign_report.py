@@ -244,7 +244,7 @@ def test_few_seeds_cannot_tell(tmp_path: Path, light: None) -> None:
     assert "too few seeds to tell" in words and "higher, p" not in words
     assert "Of 8 tests against none, 0 show a difference" in words
     assert "8 of them have too few seeds" in words
-    assert "kmeans against none: privacy not enough to tell (MSE 0.0" in words
+    assert "kmeans against none. Privacy: not enough to tell (MSE 0.0" in words
     rows = read_csv(data_of(html)["tables"]["tests"]["csv"])
     assert {row["verdict"] for row in rows} == {"too_few_seeds"} and {row["adjusted_p"] for row in rows} == {""}
 

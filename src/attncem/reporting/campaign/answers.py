@@ -80,8 +80,11 @@ def _clause(about: str, test: Comparison, code: str, **values: str) -> Clause:
     unit = " %" if test.measure == ACCURACY else ""
     numbers = {"value": said(test.measure, test.mean_a) + unit, "other": said(test.measure, test.mean_b) + unit}
     p = f"{test.adjusted_p:.3f}" if test.adjusted_p is not None else ""
-    behind = text(f"arms.answer.{code}.numbers", p=p, seeds=SEEDS_NEEDED, **numbers, **values)
-    if test.measure != ACCURACY:
+    if about == "accuracy" and code == "too_few_seeds":  # the sentence about privacy has the number of seeds
+        behind = text("arms.answer.means", **numbers)
+    else:
+        behind = text(f"arms.answer.{code}.numbers", p=p, seeds=SEEDS_NEEDED, **numbers, **values)
+    if about == "privacy":
         behind = text("arms.answer.measured", measure=text(f"measure.{test.measure}"), numbers=behind)
     tone = _TONES[{"better": True, "worse": False}.get(code)]
     return Clause(_about(about), text(f"arms.answer.{code}"), tone, behind)
