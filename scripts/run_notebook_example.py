@@ -31,10 +31,11 @@ def run(file: Path) -> dict[str, Any]:
     import nbclient
     import nbformat
 
-    notebook = nbformat.read(file, as_version=4)
+    formats: Any = nbformat  # it has no types
+    notebook = formats.read(file, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         nbclient.NotebookClient(notebook, timeout=1800, resources={"metadata": {"path": folder}}).execute()
-    data: dict[str, Any] = json.loads(nbformat.writes(notebook))
+    data: dict[str, Any] = json.loads(formats.writes(notebook))
     return data
 
 
