@@ -115,6 +115,7 @@ def _manifest(cell: Cell, arm: int, rng: np.random.Generator) -> dict[str, Any]:
         "name": cell.id,
         "status": "finished",
         "peak_memory_bytes": 512_000_000,
+        "peak_memory_of": "training",
         "training_seconds": round(40 + 12 * arm + rng.normal(0, 1), 2),
         "best": {"checkpoint": "epoch-00009", "epoch": 9, "validation_accuracy": 0.9},
         "client_macs": 1_234_567,

@@ -32,7 +32,7 @@ def pictures(count: int, seed: int) -> DeviceData:
 def _data() -> RunData:
     index = np.arange(0)
     parts = {name: pictures(count, seed) for seed, (name, count) in enumerate(PARTS.items())}
-    return RunData(SPEC, Split(*[index] * 6, sha256="made up"), **parts)
+    return RunData(SPEC, Split(*[index] * 6, sha256="made up", available=len(index)), **parts)
 
 
 DATA = _data()

@@ -215,7 +215,7 @@ class Hidden(nn.Module):
 
 def column_row(people: Path, encoder: nn.Module, **options: Any) -> Row:
     channel = [{"name": "gaussian", "noise_std": 0.1}]
-    data = {"name": "image_folder", "root": str(people)}
+    data = {"name": "image_folder", "root": str(people), "images_per_class": options.pop("images_per_class", None)}
     opened = open_encoder(encoder, data=data, channel=channel, device="cpu")
     threat = THREATS[options.pop("threat", "train")]
     return measure(Case(opened, threat, **options), "row", AttributeLeakageOptions(attribute="frame"), seed=0).row
@@ -230,6 +230,12 @@ def test_a_planted_attribute_is_found_in_one_channel(people: Path, options: dict
     assert row.scores["attribute_accuracy"].mean == 1.0
     assert row.scores["attribute_balanced"].mean == 1.0
     assert row.num_images == {"validation": 12}.get(options.get("on", ""), 4 if options else 40)
+
+
+def test_a_subset_of_the_images_keeps_their_attributes(people: Path) -> None:
+    row = column_row(people, Hidden(), images_per_class=40)
+    assert row.outcome == "ok", row.reason
+    assert (row.scores["attribute_accuracy"].mean, row.num_images) == (1.0, 40)
 
 
 def test_a_constant_tells_no_attribute(people: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
@@ -100,6 +100,57 @@ def test_balanced_batches_that_cannot_be_filled_are_refused() -> None:
         load_data(config("training.batch_size=22", *BALANCED), CPU)
     for words in ("samples_per_class=2 needs 11 classes", "have 10", "samples_per_class=3 or more", "20 or less"):
         assert words in str(caught.value)
+
+
+def encoder_of(channels: int = 1) -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(7), nn.Conv2d(channels, 2, 1))
+
+
+PAIR = r"must be a pair \(encoder, server\) of torch modules"
+FLAT = nn.Sequential(nn.Flatten(), nn.Linear(32, 10))
+
+
+class Pair(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (encoder_of(), f"modules=Sequential: {PAIR}"),
+        ((encoder_of(),), f"modules=tuple of Sequential: {PAIR}"),
+        ((encoder_of(), "server"), f"modules=tuple of Sequential, str: {PAIR}"),
+        ((encoder_of(), FLAT, FLAT), f"modules=tuple of Sequential, Sequential, Sequential: {PAIR}"),
+        ((encoder_of(3), FLAT), r"the encoder does not take images \[2, 1, 28, 28\] \(.*expected input"),
+        ((Pair(), FLAT), r"the encoder gives tuple; it must give a tensor \[B, …\]"),
+        ((encoder_of(), nn.Linear(5, 10)), r"the server does not take the encoder's features \[2, 2, 4, 4\] \("),
+        ((encoder_of(), nn.Identity()), r"the server gives a tensor \[2, 2, 4, 4\]; it must give logits \[B, 10\]"),
+        (
+            (encoder_of(), nn.Sequential(nn.Flatten(), nn.Linear(32, 9))),
+            "gives 9 logits, but fashion_mnist_mini has 10",
+        ),
+    ],
+)
+def test_modules_that_do_not_fit_are_refused_in_words(modules: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model(config(), MINI, modules)
+
+
+def test_modules_that_fit_are_tried_without_a_trace() -> None:
+    encoder = nn.Sequential(encoder_of(), nn.BatchNorm2d(2), nn.Dropout())
+    state, before = torch.get_rng_state(), {name: value.clone() for name, value in encoder.state_dict().items()}
+    model = build_model(config("model.front_end.name=none"), MINI, (encoder, FLAT))
+    assert torch.equal(torch.get_rng_state(), state) and model.encoder is encoder and encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+
+
+def test_a_subset_is_all_that_a_run_and_its_attacker_own() -> None:
+    data = load_data(config("data.images_per_class=50"), CPU)
+    sizes = [len(part) for part in (data.train, data.validation, data.held_out, data.test)]
+    assert sizes == [400, 50, 50, 1000]
+    with pytest.raises(ConfigError, match="images_per_class=501: no class"):
+        load_data(config("data.images_per_class=501"), CPU)
 
 
 def test_own_networks_need_no_known_architecture() -> None:

@@ -244,6 +244,7 @@ def test_few_seeds_cannot_tell(tmp_path: Path, light: None) -> None:
     assert "too few seeds to tell" in words and "higher, p" not in words
     assert "Of 8 tests against none, 0 show a difference" in words
     assert "8 of them have too few seeds" in words
+    assert "kmeans against none. Privacy: not enough to tell (MSE 0.0" in words
     rows = read_csv(data_of(html)["tables"]["tests"]["csv"])
     assert {row["verdict"] for row in rows} == {"too_few_seeds"} and {row["adjusted_p"] for row in rows} == {""}
 
@@ -436,7 +437,7 @@ def test_formats_escape_what_would_be_markup() -> None:
     ]
     assert as_latex(table).splitlines()[2:5] == [
         r"A \& B & x\_y (50 \%) \\",
-        r"\hline",
+        r"\midrule",
         r"a$|$$<$b$>$ & 0.50 $\pm$ 0.10 \\",
     ]
 

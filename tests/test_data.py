@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attncem.base.types import DataError
+from attncem.base.types import ConfigError, DataError
 from attncem.config.options.data import DataOptions
 from attncem.config.options.training import BalancedOptions, ShuffledOptions
 from attncem.data import readers
@@ -220,6 +221,44 @@ def test_rare_classes_are_split_without_overlap() -> None:
     parts = split_data(RawData(DATASETS[NAME], images, labels, images, labels, "x"), DataOptions(held_out_fraction=0.4))
     together = np.concatenate([parts.train, parts.validation, parts.held_out])
     assert sorted(together.tolist()) == list(range(11))
+
+
+def test_a_subset_limits_the_training_images_and_leaves_the_test_images(raw: RawData, split: Split) -> None:
+    subset = split_data(raw, DataOptions(images_per_class=50))
+    sizes = [
+        np.bincount(raw.train_labels[part]).tolist() for part in (subset.train, subset.validation, subset.held_out)
+    ]
+    assert sizes == [[40] * 10, [5] * 10, [5] * 10]
+    assert np.array_equal(subset.test, split.test) and np.array_equal(subset.infer_auxiliary, split.infer_auxiliary)
+    assert (subset.available, split.available) == (5000, 5000)
+    assert subset.sha256 not in (split.sha256, split_data(raw, DataOptions(images_per_class=60)).sha256)
+    assert subset.sha256 == split_data(raw, DataOptions(images_per_class=50)).sha256
+    assert split.sha256 == split_data(raw, DataOptions(images_per_class=500)).sha256, "all images are no subset"
+
+
+def test_a_smaller_subset_lies_within_a_larger_one(raw: RawData) -> None:
+    def images(count: int, seed: int = 0) -> set[int]:
+        part = split_data(raw, DataOptions(images_per_class=count, split_seed=seed))
+        return {int(index) for index in np.concatenate([part.train, part.validation, part.held_out])}
+
+    assert len(images(2)) == 20 and images(2) < images(50) < images(60)
+    assert images(50) != images(50, seed=1)
+
+
+def test_a_subset_keeps_small_classes_whole_and_refuses_what_limits_nothing() -> None:
+    labels = np.array([0] * 7 + [1] * 3 + [2], dtype=np.int64)
+    images = np.zeros((11, 1, 28, 28), np.uint8)
+    few = RawData(DATASETS[NAME], images, labels, images, labels, "x")
+    parts = split_data(few, DataOptions(images_per_class=4))
+    together = np.concatenate([parts.train, parts.validation, parts.held_out])
+    assert np.bincount(labels[together]).tolist() == [4, 3, 1]
+    with pytest.raises(
+        ConfigError, match="images_per_class=8: no class of fashion_mnist_mini has more than 7 training"
+    ):
+        split_data(few, DataOptions(images_per_class=8))
+    unlabelled = replace(few, spec=replace(few.spec, num_classes=0))
+    with pytest.raises(ConfigError, match="images_per_class=4: the pictures of fashion_mnist_mini have no classes"):
+        split_data(unlabelled, DataOptions(images_per_class=4))
 
 
 # batches

@@ -6,6 +6,7 @@ import copy
 import math
 import platform
 import resource
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -25,7 +26,9 @@ from attncem.training.engine import (
     describe_device,
     first_not_finite,
     limited_threads,
+    memory_given_back,
     memory_kept,
+    peak_memory,
     resolve_device,
     seeded,
     set_rate,
@@ -262,3 +265,14 @@ def test_strided_pointwise_convolutions_keep_the_plain_layout_on_a_cpu(kernel: i
     placed = Engine(CPU).place(net)
     assert placed[0].weight.is_contiguous(memory_format=torch.channels_last) == last
     placed(torch.randn(16, 8, 64, 64)).square().mean().backward()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset the peak of a process")
+def test_the_peak_memory_of_a_training_leaves_out_what_came_before() -> None:
+    with memory_given_back(CPU):
+        torch.ones(50_000_000)
+        large = peak_memory(CPU)
+    with memory_given_back(CPU):
+        small = peak_memory(CPU)
+    assert {large["peak_memory_of"], small["peak_memory_of"]} == {"training"}
+    assert int(large["peak_memory_bytes"]) - int(small["peak_memory_bytes"]) > 150_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from scripts.run_notebook_example import sources_hash, tidy
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "examples").glob("*.ipynb"))
 RUNNER = Path(__file__).with_name("run_notebook.py")
@@ -24,14 +27,44 @@ def code_cells(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
-def test_notebooks_hold_no_outputs_and_parse(file: Path) -> None:
-    cells = code_cells(file)
-    assert len(cells) >= 5
+def test_notebooks_are_stored_with_the_outputs_of_their_code(file: Path) -> None:
+    """A reader on a web page sees tables and pictures; scripts/run_notebook_example.py stores them again."""
+    notebook, cells = json.loads(file.read_text(encoding="utf-8")), code_cells(file)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)) and len(cells) >= 5
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"execute_result"}, "no errors and no progress"
+    assert [len(cell["outputs"]) for cell in cells] == [1] * len(cells), "every cell shows something"
+    kinds = {kind for output in outputs for kind in output["data"]}
+    assert kinds == {"text/plain", "text/html", "image/svg+xml"}
+    assert notebook["metadata"]["attncem"]["sources_sha256"] == sources_hash(notebook["cells"]), (
+        "the code changed: run scripts/run_notebook_example.py"
+    )
     for cell in cells:
-        assert cell["outputs"] == [] and cell["execution_count"] is None and cell["metadata"] == {}
         ast.parse("".join(cell["source"]))
-    names = [cell["id"] for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]]
+    names = [cell["id"] for cell in notebook["cells"]]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.name)
+def test_stored_outputs_are_small_and_name_nobodys_folder(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text) < 200_000
+    folders = re.findall(r"/(?:home|root|work|Users|tmp)/[\w.-]+", text)
+    assert set(folders) == {"/tmp/first-hour"}
+
+
+def test_what_changes_from_run_to_run_is_not_stored() -> None:
+    shown = {"output_type": "execute_result", "data": {"text/plain": ["Path('/scratch/a/first-hour-x_1/report.html')"]}}
+    bar = {"output_type": "display_data", "data": {"text/html": "<progress value=1>"}}
+    large = {"output_type": "execute_result", "data": {"text/html": "x" * 70_000, "text/plain": "Figures"}}
+    cell = {"cell_type": "code", "source": "1", "metadata": {"execution": 1}, "outputs": [bar, shown, large]}
+    made = tidy({"cells": [cell], "metadata": {"widgets": {}}})
+    (tidied,) = made["cells"]
+    assert [output["data"] for output in tidied["outputs"]] == [
+        {"text/plain": ["Path('/tmp/first-hour/report.html')"]},
+        {"text/plain": "Figures"},
+    ]
+    assert tidied["metadata"] == {} and set(made["metadata"]) == {"attncem", "kernelspec", "language_info"}
 
 
 def executed(file: Path, folder: Path) -> subprocess.CompletedProcess[str]:

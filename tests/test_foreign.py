@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from attncem.base.types import ConfigError, DatasetSpec
 from attncem.config.loading.load import load_config
 from attncem.config.options.model import ModelOptions
 from attncem.judging.opening import open_run
+from attncem.models import foreign
 from attncem.models.foreign import LIBRARIES, split_at
 from attncem.models.networks import build_halves
 from attncem.models.split import feature_shape
@@ -338,13 +340,37 @@ def test_a_network_without_logits_is_refused(libraries: Calls, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str) -> None:
+def test_a_missing_library_gives_a_command_that_keeps_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError) as caught:
         train("demo", {"model.name": f"{library}/resnet18", "model.cut": "layer1"}, out=tmp_path / "run")
-    for word in (f"model.name={library}/resnet18 needs {library}", 'pip install "attncem[vision]"'):
-        assert word in str(caught.value)
+    command = f'pip install "torch=={torch.__version__}" torchvision' + " timm" * (library == "timm")
+    assert f"model.name={library}/resnet18 needs {library}, and {library} is not installed" in str(caught.value)
+    assert str(caught.value).endswith(command), (
+        "without its pin pip replaces torch by the one of the newest torchvision"
+    )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("operator torchvision::nms does not exist"), ImportError("undefined")])
+def test_a_torchvision_of_another_torch_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(name: str) -> ModuleType:
+        raise error
+
+    monkeypatch.setattr(foreign.importlib, "import_module", fail)
+    with pytest.raises(ConfigError) as caught:
+        build_halves(COLOUR, options("timm/resnet18", "layer1"))
+    for word in (f"timm is installed but does not load with torch {torch.__version__} ({error})", "pip uninstall"):
+        assert word in str(caught.value)
+
+
+def test_no_extra_lets_pip_replace_torch() -> None:
+    """torchvision pins torch exactly, and timm needs torchvision."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [line for lines in project["optional-dependencies"].values() for line in lines] + project["dependencies"]
+    assert "ray>=2.50" in needed and not [line for line in needed if line.startswith(("timm", "torchvision"))]
 
 
 def test_own_networks_take_no_arguments() -> None:

@@ -14,7 +14,7 @@ import pytest
 import attncem
 from attncem.campaigns.expansion import expand
 from attncem.config.loading.load import load_config
-from attncem.config.options.campaigns import load_campaign, packaged_campaigns
+from attncem.config.options.campaigns import START, load_campaign, packaged_campaigns
 from attncem.records.campaign_folder import PlannedCell
 from attncem.training.build import check
 
@@ -69,6 +69,18 @@ def test_a_campaign_says_what_to_type_what_it_answers_and_what_it_costs(file: Pa
     told = re.search(r"\b(\d+) (?:small )?runs", third)
     if told is not None:
         assert int(told[1]) == len(cells_of(file.stem))
+
+
+def test_the_list_begins_with_the_campaign_to_start_with() -> None:
+    """A small comparison for a first hour: a part of CIFAR-10 on two cores, with and without attention."""
+    name, meaning = next(iter(packaged_campaigns().items()))
+    assert (name, meaning.partition(":")[0]) == (START, "Start here")
+    assert sum("tart here" in line for line in packaged_campaigns().values()) == 1
+    campaign, configs = load_campaign(START), {planned.cell.arm: planned.config for planned in cells_of(START)}
+    assert list(configs) == ["none", "kmeans", "gated", "slot"] and campaign.seeds == 3
+    assert [audit.suite for audit in campaign.audits] == ["quick"]
+    assert {(config.data.name, config.data.images_per_class) for config in configs.values()} == {("cifar10", 500)}
+    assert len({config.model_dump_json(include={"data", "model", "channel"}) for config in configs.values()}) == 1
 
 
 def test_the_documents_and_the_baseline_have_their_campaigns() -> None:

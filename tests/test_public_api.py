@@ -15,7 +15,7 @@ from attncem import _HOME
 
 def test_the_names_are_sorted_and_few() -> None:
     assert attncem.__all__ == sorted(attncem.__all__)
-    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 30
+    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 33
 
 
 def test_the_names_are_pinned() -> None:
@@ -44,12 +44,15 @@ def test_the_names_are_pinned() -> None:
         "__version__",
         "audit",
         "build_surrogate",
+        "compare",
         "explain",
         "load_config",
         "open_encoder",
         "open_run",
         "predict",
+        "privacy_card",
         "report",
+        "run_campaign",
         "train",
     ]
 
@@ -83,7 +86,10 @@ def test_no_module_has_the_name_of_a_public_name() -> None:
 def test_functions_stay_functions_after_their_modules_are_imported() -> None:
     for module in ("training.train", "judging.auditing", "reporting", "training.build", "training.surrogates"):
         importlib.import_module(f"attncem.{module}")
-    for name in ("train", "audit", "report", "open_run", "build_surrogate", "load_config"):
+    for name in ("reporting.card", "reporting.campaign.page", "reporting.comparison.page", "campaigns.running"):
+        importlib.import_module(f"attncem.{name}")
+    verbs = ("train", "audit", "report", "compare", "privacy_card", "run_campaign")
+    for name in (*verbs, "open_run", "build_surrogate", "load_config"):
         assert callable(getattr(attncem, name)), name
 
 
@@ -96,7 +102,11 @@ def test_importing_the_package_is_cheap() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ConfigError", "RunConfig", "load_config", "RunDirectory", "report", "METRICS", "THREATS", "AuditResult"]
+    "name",
+    [
+        *("ConfigError", "RunConfig", "load_config", "RunDirectory", "METRICS", "THREATS", "AuditResult"),
+        *("report", "compare", "privacy_card", "run_campaign"),
+    ],
 )
 def test_names_without_computation_do_not_import_torch(name: str) -> None:
     code = f"import sys, attncem; attncem.{name}; assert 'torch' not in sys.modules"

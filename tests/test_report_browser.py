@@ -134,6 +134,7 @@ def test_on_a_phone_an_attack_is_one_line_that_opens(
     browser: Any, file: Path, name: str, width: int, height: int, scheme: str
 ) -> None:
     opened = open_page(browser, file.with_name(name), width, height, scheme)
+    opened.page.locator('nav a[href="#attacks"]').click()
     lines = opened.page.locator("#table-attacks tbody tr")
     assert lines.count() == 5 * 6 and opened.page.locator("#table-attacks details[open]").count() == 5, "the strongest"
     named = opened.page.locator("#table-attacks .of:visible").all_inner_texts()
@@ -151,6 +152,7 @@ def test_on_a_phone_an_attack_is_one_line_that_opens(
     assert not ridge.locator("td:visible").count(), "more columns are for rows that are open"
     for summary in opened.page.locator("#table-attacks tr:not(.strongest) summary").all():
         summary.click()
+    opened.page.locator("#classes > details > summary").click()
     assert opened.page.evaluate(WIDEST.replace("#plot *", "#attacks *, #classes *")) <= width
     assert opened.requests == [] and opened.said == []
     opened.page.context.close()
@@ -160,6 +162,34 @@ def test_attacks_that_were_sorted_apart_name_their_runs_on_a_phone(opened: Opene
     opened.page.locator("#table-attacks thead th", has_text="MSE").locator("button").click()
     opened.page.set_viewport_size({"width": 400, "height": 800})
     assert opened.page.locator("#table-attacks .of:visible").count() == 5 * 6
+
+
+FOLDED = "section > details.fold"
+HEIGHT = "() => document.documentElement.scrollHeight"
+
+
+def test_on_a_phone_long_sections_are_folded(browser: Any, file: Path) -> None:
+    """A page of four models was 24,456 px long on a phone."""
+    opened = open_page(browser, file, 400, 800)
+    page = opened.page
+    folds = page.locator(FOLDED)
+    assert folds.count() >= 6 and not page.locator(f"{FOLDED}[open]").count()
+    assert page.evaluate(HEIGHT) < 6500 and not page.locator("#gallery img:visible").count()
+    assert page.locator("#table-headline tbody tr").first.is_visible() and page.locator("#plot svg:visible").count()
+    page.locator('nav a[href="#gallery"]').click()
+    assert page.locator("#gallery img:visible").count() and page.locator(f"{FOLDED}[open]").count() == 1
+    page.locator("#gallery > details > summary").click()
+    assert not page.locator("#gallery img:visible").count()
+    page.locator('nav a[href="#gallery"]').click()
+    assert page.locator("#gallery img:visible").count(), "the same link once more"
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.locator(f"{FOLDED}:not([open])").first.wait_for(state="detached")
+    assert opened.requests == [] and opened.said == []
+    page.context.close()
+
+
+def test_on_a_wide_screen_nothing_is_folded(opened: Opened) -> None:
+    assert not opened.page.locator(FOLDED).count() and opened.page.locator("#gallery img:visible").count()
 
 
 def test_without_scripts_attacks_open_and_on_paper_all_are(browser: Any, file: Path) -> None:

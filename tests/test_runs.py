@@ -35,6 +35,11 @@ def run(tmp_path: Path) -> RunDirectory:
     return new_run(tmp_path / "run")
 
 
+def test_a_run_takes_its_folder_as_text(run: RunDirectory) -> None:
+    named = RunDirectory(str(run.path))
+    assert (named.path, named.audits(), named.manifest["name"]) == (run.path, [], "run")
+
+
 def trained_parts(seed: int = 0) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
     """Weights and optimiser state after two real steps."""
     torch.manual_seed(seed)

@@ -49,6 +49,7 @@ TEMPLATES = sorted((PACKAGE / "reporting").glob("*.j2"))
 ASKERS = ("records/findings.py", "base/texts/__init__.py", "reporting/html.py")
 """Files that pass on keys which others give them."""
 STANDINGS = ("alike", "better", "worse")
+ANSWERS = ("better", "worse", "no_difference_shown", "too_few_seeds", "unreliable")
 PARTS_OF_A_CLASS = ("slot", "cluster", "component")
 ASSUMPTIONS = (
     *("same_law", "key_secret", "candidates_by_lot", "entropy_normal", "entropy_neighbours", "continuous"),
@@ -76,6 +77,8 @@ FILLED: dict[str, Iterable[str]] = {
     "report.first.*": FACTS,
     "certificates.column.*": OF_BOUND,
     "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
+    "arms.answer.*": (*ANSWERS, "privacy", "accuracy"),
+    "arms.answer.*.numbers": ANSWERS,
     "amount.*": ("seconds", "minutes", "hours"),
     "report.kind.*": get_args(Kind),
     "report.outcome.*": ("failed", "not_applicable"),

@@ -97,7 +97,7 @@ class Toy:
     def data(self, spec: DatasetSpec, count: int) -> RunData:
         names = ("train", "validation", "held_out", "test", "infer_auxiliary", "infer_evaluation")
         parts = {name: self.images(count if name in ("train", "test") else 40, seed) for seed, name in enumerate(names)}
-        return RunData(spec, Split(*[np.arange(0)] * 6, sha256="toy"), **parts)
+        return RunData(spec, Split(*[np.arange(0)] * 6, sha256="toy", available=0), **parts)
 
     def case(self, count: int = 1500, threat: ThreatModel = THREATS["train"], **options: Any) -> Case:
         return Case(self.subject(count, **options), threat)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SurrogateOutput,
         TrainingError,
     )
+    from attncem.campaigns import run_campaign
     from attncem.config.loading.load import load_config
     from attncem.config.options.run import RunConfig
     from attncem.config.threats import THREATS, ThreatModel
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from attncem.records.audit import AuditResult, Row
     from attncem.records.metrics import METRICS
     from attncem.records.runs import RunDirectory
-    from attncem.reporting import report
+    from attncem.reporting import compare, privacy_card, report
     from attncem.reporting.explain.explaining import explain
     from attncem.training.surrogates import SURROGATES, Surrogate, build_surrogate
     from attncem.training.train import train
@@ -66,12 +67,15 @@ _HOME = {
     "TrainingError": "base.types",
     "audit": "judging.auditing",
     "build_surrogate": "training.surrogates",
+    "compare": "reporting",
     "explain": "reporting.explain.explaining",
     "load_config": "config.loading.load",
     "open_encoder": "judging.opening",
     "open_run": "judging.opening",
     "predict": "judging.inference",
+    "privacy_card": "reporting",
     "report": "reporting",
+    "run_campaign": "campaigns",
     "train": "training.train",
 }
 """Public name → module that defines it."""
@@ -100,12 +104,15 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "__version__",
     "audit",
     "build_surrogate",
+    "compare",
     "explain",
     "load_config",
     "open_encoder",
     "open_run",
     "predict",
+    "privacy_card",
     "report",
+    "run_campaign",
     "train",
 ]
 

@@ -120,6 +120,7 @@ class OpenRun:
             **asdict(self._cost()),
             training_seconds=float(self.facts.get("training_seconds", 0.0)),
             encoder=dict(self.facts.get("encoder", {})),
+            images_per_class=self.config.data.images_per_class or 0,
         )
 
     def _cost(self) -> Cost:

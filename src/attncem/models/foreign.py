@@ -130,12 +130,20 @@ def _build(spec: DatasetSpec, options: ModelOptions) -> nn.Module:
 
 
 def _import(library: str, name: str) -> ModuleType:
+    """The library; ConfigError with a command that keeps torch, which torchvision's exact pin replaces."""
+    pinned = f'"torch=={torch.__version__}" torchvision'
     try:
         return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"model.name={name} needs {library}, and {error.name} is not installed. Name your torch in the command, or "
+            f"pip replaces it by another version: pip install {pinned}{' timm' if library == 'timm' else ''}"
+        ) from error
     except (ImportError, RuntimeError) as error:  # torchvision raises the latter with an incompatible torch
         raise ConfigError(
-            f"model.name={name} needs {library}, which cannot be imported ({error}): "
-            'install the extra with pip install "attncem[vision]"'
+            f"model.name={name}: {library} is installed but does not load with torch {torch.__version__} ({error}). "
+            "Remove torchvision and install the one of this torch, from the index that torch came from: "
+            f"pip uninstall torchvision, then pip install {pinned} --index-url INDEX"
         ) from error
 
 

@@ -196,7 +196,7 @@ class Subject(Record):
     ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. Without a server
     half the server's numbers are 0 and the accuracy is absent; the client's numbers are None where its file cannot be
     counted. ``weights`` is empty for a foreign encoder, whose training is unknown; ``encoder`` says how its file was
-    used. ``num_classes`` is 0 where the images have no labels.
+    used. ``num_classes`` is 0 where the images have no labels, ``images_per_class`` where training used all images.
     """
 
     run: str
@@ -222,6 +222,7 @@ class Subject(Record):
     training_seconds: float
     front_end: dict[str, Any] = field(default_factory=lambda: {"name": "none"})
     encoder: dict[str, Any] = field(default_factory=dict)
+    images_per_class: int = 0
 
     @property
     def foreign(self) -> bool:

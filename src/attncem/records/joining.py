@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attncem.records.audit import AuditPlan, AuditResult, Row, Score
+from attncem.records.audit import AuditPlan, AuditResult, Row, Score, Subject
 from attncem.records.averaging import Averaging
 from attncem.records.certificates import certificate_findings
 from attncem.records.findings import Finding, finding, unique
@@ -122,7 +122,7 @@ def _of_accuracy(plan: AuditPlan) -> list[Finding]:
     accuracy = 100 * plan.accuracy.mean
     if is_near_chance(plan.accuracy, plan.subject.num_classes):
         return [finding("near_chance", accuracy=accuracy)]
-    if is_far_below(plan.accuracy, plan.subject.dataset):
+    if is_far_below(plan.accuracy, plan.subject):
         known = UNDEFENDED[plan.subject.dataset]
         return [finding("far_below_undefended", accuracy=accuracy, known=100 * known.accuracy, source=known.source)]
     return []
@@ -137,9 +137,9 @@ def is_near_chance(accuracy: Score, num_classes: int) -> bool:
     return accuracy.mean < NEAR_CHANCE / num_classes
 
 
-def is_far_below(accuracy: Score, dataset: str) -> bool:
-    """Whether the accuracy is far below the undefended model's; False where that is unknown."""
-    known = UNDEFENDED.get(dataset)
+def is_far_below(accuracy: Score, subject: Subject) -> bool:
+    """Whether the accuracy is far below the undefended model's; False where that is unknown, as for part of a set."""
+    known = None if subject.images_per_class else UNDEFENDED.get(subject.dataset)
     return known is not None and accuracy.mean < FAR_BELOW * known.accuracy
 
 

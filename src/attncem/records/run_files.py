@@ -60,6 +60,8 @@ class Manifest(Record):
     best: BestFacts | None = None
     training_seconds: float = 0.0
     peak_memory_bytes: int = 0
+    peak_memory_of: str = ""
+    """What was counted: the training, or its process since its start; runs of 0.2 do not say."""
     cautions: list[str] = field(default_factory=list)
     onnx: dict[str, dict[str, str]] = field(default_factory=dict)
     onnx_problem: str = ""

@@ -77,8 +77,8 @@ _FIRST_PARTS = ("checkpoints", "audits", KEY_FILE, "config.yaml")
 class RunDirectory:
     """A run's folder. `create` makes one, `open` opens an existing one."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
 
     @classmethod
     def create(

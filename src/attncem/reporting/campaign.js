@@ -33,7 +33,7 @@
   // the reference arm
 
   byId("choose-reference")?.addEventListener("change", (event) => {
-    for (const mark of document.querySelectorAll("small[data-reference]")) {
+    for (const mark of document.querySelectorAll("[data-reference]")) {
       mark.hidden = mark.dataset.reference !== event.target.value;
     }
     const tests = byId("table-tests");
@@ -144,16 +144,17 @@
     const points = data.points[kind].filter((it) => it[measure.name]);
     if (!points.length) { figure.replaceChildren(); return; }
     const [width, height, left, bottom, top, right] = [900, 460, 74, 52, 14, 16];
-    const both = (spread) => [...(spread.seeds ?? []), ...spread.images];
-    const spans = points.map((it) => [both(it.accuracy), both(it[measure.name])]);
+    // Axes hold every seed and the interval over images; the interval over few seeds is cut where it leaves them.
+    const spans = points.map((it) => [it.accuracy.images, it[measure.name].images]);
     const seeds = points.flatMap((it) => data.groups[it.group].cells.map((id) => [id, data.cells[id].at[kind], data.groups[it.group].color])).filter(([, at]) => at && at[measure.name] !== undefined);
     const xs = range([...spans.flatMap(([x]) => x), ...seeds.map(([, at]) => at.accuracy)]);
     const ys = range([...spans.flatMap(([, y]) => y), ...seeds.map(([, at]) => at[measure.name])]);
     // More private is up, whichever way the measure points.
     const up = measure.private === "higher";
-    const toX = (value) => left + ((value - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
+    const shareOf = (value, [low, high]) => Math.min(1, Math.max(0, (value - low) / (high - low)));
+    const toX = (value) => left + shareOf(value, xs) * (width - left - right);
     const toY = (value) => {
-      const share = (value - ys[0]) / (ys[1] - ys[0]);
+      const share = shareOf(value, ys);
       return top + (up ? 1 - share : share) * (height - top - bottom);
     };
     const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${data.accuracy_title}, ${measure.title}` });
@@ -189,6 +190,7 @@
       if (error.seeds) node.append(bar(error.seeds, false, 1.2, 0.75));
       node.append(bar(point.accuracy.images, true, 3.5, 0.3), bar(error.images, false, 3.5, 0.3));
       node.append(mark, drawn("circle", { class: "hit", cx: x, cy: y, r: 11 }));
+      if (group.at) node.append(drawn("text", { class: "at", x: x + 10, y: y - 7, style: `fill: ${color}` }, group.at));
       node.addEventListener("mousemove", (event) => showHover(hoverLines(group, point, error, measure), event.clientX, event.clientY));
       node.addEventListener("focus", () => {
         const box = mark.getBoundingClientRect();

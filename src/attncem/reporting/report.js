@@ -106,4 +106,30 @@
     });
   };
   for (const svg of document.querySelectorAll("svg[data-lines]")) tellCurves(svg);
+
+  // on a phone, long sections are one line each, which opens
+
+  const LONG = ["protected", "wall", "gallery", "cells", "attacks", "tests", "costs", "certificates", "asking", "curves", "sensitivity", "explain", "classes", "reading", "settings", "commands"];
+  const phone = matchMedia("(max-width: 40rem)");
+  const foldOf = (id) => document.getElementById(id)?.querySelector(":scope > details.fold");
+  const fold = (section) => {
+    const title = section.querySelector(":scope > h2");
+    if (!title) return;
+    const rest = [...section.childNodes].filter((it) => it !== title);
+    section.append(element("details", { class: "fold" }, element("summary", {}, title), ...rest));
+  };
+  const foldLong = () => {
+    for (const id of LONG) {
+      const section = document.getElementById(id);
+      if (section && !foldOf(id)) fold(section);
+    }
+  };
+  const openAll = (open) => { for (const it of document.querySelectorAll("details.fold")) it.open = open; };
+  const openAsked = () => { const it = foldOf(location.hash.slice(1)); if (it) it.open = true; };
+  if (phone.matches) foldLong();
+  phone.addEventListener("change", () => { if (!phone.matches) openAll(true); });
+  addEventListener("beforeprint", () => openAll(true));
+  addEventListener("hashchange", openAsked);
+  for (const link of document.querySelectorAll('a[href^="#"]')) link.addEventListener("click", () => setTimeout(openAsked)); // also the same one again
+  openAsked();
 })();

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from attncem.base.texts.titles import row_title
@@ -45,7 +45,7 @@ class Item:
     """One entry: the value, its shown text, a second line, and further numbers.
 
     ``color`` is the arm's index in the palette; ``cell`` is the cell that a click opens; ``tone`` is the highlight;
-    ``notes`` are sentences below the entry.
+    ``notes`` are sentences below the entry. ``best``: no other row of the table has a better value.
     """
 
     value: Any
@@ -56,6 +56,7 @@ class Item:
     cell: str = ""
     tone: str = ""
     notes: Sequence[str] = ()
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,21 @@ def table(
     """Make a table of these rows."""
     columns = [column for column, _ in fields]
     return Table(name, title, columns, [[entry(row) for _, entry in fields] for row in rows], marks)
+
+
+def with_best(table: Table, left_out: Sequence[str] = ()) -> Table:
+    """The table with the best entries of every measure marked, where rows differ; rows named ``left_out`` never are."""
+    rows = [list(row) for row in table.rows]
+    for place, column in enumerate(table.columns):
+        wanted = "higher" if column.key == ACCURACY else METRICS[column.key].private if column.key in METRICS else ""
+        items = [row[place] for row in rows if row[0].value not in left_out and row[place].value is not None]
+        if not wanted or len({item.value for item in items}) < 2:
+            continue
+        best = (max if wanted == "higher" else min)(item.value for item in items)
+        for row in rows:
+            if row[0].value not in left_out and row[place].value == best:
+                row[place] = replace(row[place], best=True)
+    return replace(table, rows=rows)
 
 
 # entries
@@ -178,11 +194,14 @@ def _plain_markdown(words: str) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """A LaTeX tabular that needs no package."""
+    """A LaTeX tabular with the rules of the package booktabs; the best entries of a column are bold."""
     align = "".join("l" if column.words else "r" for column in table.columns)
-    first, *others = (" & ".join(words.translate(_LATEX) for words in row) + r" \\" for row in _words(table))
-    lines = [rf"\begin{{tabular}}{{{align}}}", r"\hline", first, r"\hline", *others, r"\hline", r"\end{tabular}"]
-    return "\n".join(lines) + "\n"
+    headings, *rows = [[words.translate(_LATEX) for words in row] for row in _words(table)]
+    for row, items in zip(rows, table.rows, strict=True):
+        row[:] = [rf"\textbf{{{words}}}" if item.best else words for words, item in zip(row, items, strict=True)]
+    first, *others = (" & ".join(row) + r" \\" for row in [headings, *rows])
+    begin = rf"\begin{{tabular}}{{{align}}} % \usepackage{{booktabs}}"
+    return "\n".join([begin, r"\toprule", first, r"\midrule", *others, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 _LATEX = str.maketrans({

@@ -22,7 +22,8 @@ from attncem.data.splits import Split, split_data
 from attncem.models.channels import build_channel
 from attncem.models.front_ends import build_front_end
 from attncem.models.networks import build_halves, check_network
-from attncem.models.split import SplitModel, feature_shape
+from attncem.models.split import SplitModel, feature_shape, passes_gradients
+from attncem.models.trial import check_pair, try_halves
 from attncem.records.checkpoints import Checkpoint
 from attncem.records.run import DataFacts
 from attncem.records.runs import RunDirectory
@@ -178,9 +179,11 @@ def _fits(raw: RawData, device: torch.device) -> bool:
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:
     """Client, channel and server; `modules` replaces both networks by the user's, behind the front end."""
-    encoder, server = modules if modules is not None else build_halves(spec, config.model)
+    encoder, server = build_halves(spec, config.model) if modules is None else check_pair(modules)
     if modules is not None and config.model.front_end.name != "none":
         encoder = nn.Sequential(build_front_end(config.model.front_end, spec), encoder)
+    if modules is not None and passes_gradients(encoder):  # ONNX halves of a trained run are not tried again
+        try_halves(encoder, server, spec)
     return SplitModel(encoder, build_channel(config.channel), server)
 
 

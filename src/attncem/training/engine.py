@@ -10,11 +10,13 @@ import copy
 import ctypes
 import gc
 import math
+import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -29,6 +31,8 @@ from attncem.config.options.training import SGDOptions
 from attncem.training.processes import World
 
 Precision = Literal["32-true", "bf16-mixed"]
+_RESET = Path("/proc/self/clear_refs")
+"""Linux: writing 5 here resets the peak of the process's memory."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 """Options of glibc's mallopt."""
 _KEEPING = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_MAX: 0}
@@ -205,22 +209,40 @@ def fastest_convolutions(device: torch.device) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def peak_memory(device: torch.device) -> int:
-    """Peak memory in bytes: on a GPU of this training's tensors, else of the process since its start (0: unknown)."""
+def peak_memory(device: torch.device) -> dict[str, int | str]:
+    """Peak memory in bytes (0: unknown), for the manifest, and whether it is that of this training or of the process.
+
+    On a GPU it is that of the tensors. Without one it is the process's memory since `memory_given_back` reset the
+    count, which only Linux can; elsewhere it grows from run to run of one process.
+    """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return {"peak_memory_bytes": torch.cuda.max_memory_allocated(device), "peak_memory_of": "training"}
+    if os.access(_RESET, os.W_OK):
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+        return {"peak_memory_bytes": 1024 * int(lines["VmHWM"].split()[0]), "peak_memory_of": "training"}
     try:
         import resource
     except ImportError:  # not available on this platform
-        return 0
+        return {"peak_memory_bytes": 0, "peak_memory_of": "process"}
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    return {"peak_memory_bytes": most if sys.platform == "darwin" else 1024 * most, "peak_memory_of": "process"}
+
+
+def _reset_process_peak() -> None:
+    """Return freed memory to the system and count the process's peak from here (Linux)."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):
+        _RESET.write_text("5", encoding="ascii")
 
 
 @contextmanager
 def memory_given_back(device: torch.device) -> Iterator[None]:
-    """On a GPU, reset the memory counter, and free reference cycles at the end, such as captured steps."""
-    if device.type == "cuda" and torch.cuda.is_initialized():  # before initialisation nothing was counted
+    """Reset the count of the peak memory; on a GPU, free reference cycles at the end, such as captured steps."""
+    if device.type != "cuda":
+        _reset_process_peak()
+    elif torch.cuda.is_initialized():  # before initialisation nothing was counted
         torch.cuda.reset_peak_memory_stats(device)
     try:
         yield

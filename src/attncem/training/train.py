@@ -269,7 +269,7 @@ class _Trainer:
         # A run killed between its last checkpoint and this write has an older file.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
         cost = asdict(count_cost(self.model, self.data.spec.shape))  # after pruning less than at the start
-        took = {"training_seconds": seconds, "peak_memory_bytes": peak_memory(self.device)}
+        took = {"training_seconds": seconds, **peak_memory(self.device)}
         self.run.update_manifest(status="finished", best=progress.best, **took, **cost)
         self.run.path = self.world.from_first(self.run.path)  # no process leaves before the run is complete
 

@@ -22,6 +22,8 @@ from attncem.config.threats import THREATS, with_releases
 
 _OWN = ("name", "seed")
 """Keys of a run that the campaign sets for each cell."""
+START = "start-cifar10"
+"""The packaged campaign for a first comparison; `campaign list` begins with it."""
 _ARM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -147,8 +149,9 @@ class Campaign(Options):
 
 
 def packaged_campaigns() -> dict[str, str]:
-    """Names of the packaged campaigns, each with its first comment line."""
-    return packaged_names(packaged_folder(Campaign))
+    """Names of the packaged campaigns, each with its first comment line; the one to start with comes first."""
+    names = packaged_names(packaged_folder(Campaign))
+    return {name: names[name] for name in sorted(names, key=lambda name: (name != START, name))}
 
 
 def load_campaign(source: str | Path | Mapping[str, Any] | Campaign, overrides: Sequence[str] = ()) -> Campaign:

@@ -21,6 +21,9 @@ class DataOptions(Options):
     placement: Literal["auto", "device", "host"] = "auto"
     """Memory of the images: the device, or the host, which streams batches; auto: the device if they fill at most half
     of its free memory."""
+    images_per_class: int | None = Field(None, ge=2)
+    """Use at most this many of the training images of each class, drawn by `split_seed`; the fractions below divide
+    these. Test images stay whole; default: all."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Part of the training images for validation."""
     held_out_fraction: float = Field(0.1, ge=0, lt=1)

@@ -81,8 +81,8 @@ class AttributeLeakage(Probe):
     def _column(self, case: Case, attribute: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The attributes from a column of the table."""
         split, options = case.subject.data.split, case.subject.config.data
-        trained = len(split.train) + len(split.validation) + len(split.held_out)
-        train, test = read_attributes(options, attribute, (trained, len(split.test)), self.options.file)
+        counts = (split.available, len(split.test))
+        train, test = read_attributes(options, attribute, counts, self.options.file)
         if case.threat.auxiliary == "published_infer":
             return test[split.infer_auxiliary], test[split.infer_evaluation]
         own = train[split.train if case.threat.auxiliary == "train" else split.held_out]

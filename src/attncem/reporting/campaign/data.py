@@ -14,7 +14,16 @@ from attncem.records.explanation import GATES
 from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind, Spread
 from attncem.reporting import wording
-from attncem.reporting.campaign.load import ERRORS, CampaignView, Judged, JudgedArm, JudgedCell, lost
+from attncem.reporting.campaign.load import (
+    ERRORS,
+    CampaignView,
+    Judged,
+    JudgedArm,
+    JudgedCell,
+    drawn_interval,
+    lost,
+    point_words,
+)
 from attncem.reporting.figures import short
 from attncem.reporting.runs.gallery import Cell, Pictures
 from attncem.reporting.table_formats import FORMATS, Table, interval, mean_sd, said
@@ -36,7 +45,7 @@ WORDS = (
 def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
     """The page's data, as plain values."""
     portraits = _portraits(view)
-    study = view.study
+    study, words = view.study, point_words(view.study)
     return {
         "words": {name: text(f"arms.script.{name}") for name in WORDS},
         "standings": {name: text(f"arms.standing.{name}") for name in ("surely", "possibly", "not")},
@@ -52,6 +61,7 @@ def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
         "kinds": list(map(str, study.kinds)),
         "groups": [
             {"label": arm.label, "arm": arm.name, "color": arm.color, "cells": [cell.id for cell in arm.cells]}
+            | {"at": words[arm.label]}
             for arm in study.arms
         ],
         "points": [_points(study, kind) for kind in study.kinds],
@@ -82,10 +92,10 @@ def _points(study: Judged, kind: AuditKind) -> list[dict[str, Any]]:
 
 def _spread(measure: str, spread: Spread) -> dict[str, Any]:
     """Numbers for drawing, and text to show."""
-    seeds = spread.seeds
+    seeds, drawn = spread.seeds, drawn_interval(spread.seeds)
     return {
         "mean": short(seeds.mean),
-        "seeds": None if seeds.low is None or seeds.high is None else [short(seeds.low), short(seeds.high)],
+        "seeds": list(map(short, drawn)) if drawn else None,
         "images": [short(spread.image_low), short(spread.image_high)],
         "count": seeds.count,
         "said": mean_sd(measure, seeds),

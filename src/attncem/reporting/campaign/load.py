@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics as plain
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.campaign import CampaignPlan
 from attncem.records.campaign_folder import CampaignFolder
+from attncem.records.comparison import SeedSummary
 from attncem.records.files import read_record
 from attncem.records.metrics import shown_in
 from attncem.records.portrait import PORTRAIT, Portrait
 from attncem.records.study import ACCURACY, Arm, AuditKind, Cell, Study
-from attncem.records.study.campaign import study_of_campaign
+from attncem.records.study.campaign import short_value, study_of_campaign
 from attncem.reporting.runs.health import is_useless
 
 ERRORS = shown_in("compared")
@@ -54,6 +56,27 @@ def load_campaign(path: Path) -> CampaignView:
             except AttncemError as error:
                 problems.append(text("arms.problem", cell=cell.id, reason=str(error)))
     return CampaignView(folder.path, folder.plan, study, portraits, problems)
+
+
+def point_words(study: Judged) -> dict[str, str]:
+    """The values of the grid that tell the points of one method apart, by label; empty for a method with one point."""
+    words = {}
+    for arm in study.arms:
+        points = [other.point for other in study.arms if other.name == arm.name]
+        varied = [key for key in arm.point if len({repr(point.get(key)) for point in points}) > 1]
+        words[arm.label] = ", ".join(short_value(arm.point[key]) for key in varied)
+    return words
+
+
+def drawn_interval(seeds: SeedSummary) -> tuple[float, float] | None:
+    """The interval over seeds that figures draw: Student's, but for two seeds their range; None for one seed.
+
+    Student's factor for two seeds is 12.7: such a bar would hide all other points.
+    """
+    if seeds.low is None or seeds.high is None or seeds.sd is None:
+        return None
+    half = seeds.sd / math.sqrt(2)  # of two values, half their distance
+    return (seeds.mean - half, seeds.mean + half) if seeds.count == 2 else (seeds.low, seeds.high)
 
 
 def training_seconds(arm: JudgedArm) -> list[float]:

@@ -21,6 +21,7 @@ from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.equal import is_better
 from attncem.reporting import html
 from attncem.reporting.campaign import plots, tables
+from attncem.reporting.campaign.answers import NAMED, answers, picture_row
 from attncem.reporting.campaign.data import page_data, walls
 from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign, lost
 from attncem.reporting.figures import NUM_COLORS
@@ -144,11 +145,15 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
 def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> dict[str, Any]:
     """The template's variables for the leading kind of audit; empty where there is no audit."""
     if kind is None:
-        return dict.fromkeys(("cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks"), ())
+        lists = ("answers", "cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks")
+        return dict.fromkeys(lists, ()) | {"pictured": None}
+    hung = walls(study, kind)
     return {
+        "answers": [(name, of[:NAMED], of[NAMED:]) for name in study.names if (of := answers(study, kind, name))],
+        "pictured": picture_row(hung),
         "cautions": cautions(study, kind),
         "trade_offs": [plots.inline(plot) for plot in plots.trade_offs(study, kind)[:1]],
-        "walls": walls(study, kind),
+        "walls": hung,
         "cost_plots": [plots.inline(plot) for plot in plots.cost_plots(study, kind)],
         "sensitivity": [
             (option, [plots.inline(plot) for plot in plots.sensitivity_plots(study, kind, [option])])

@@ -14,13 +14,21 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from attncem.base.texts import text
-from attncem.records.comparison import SeedSummary
 from attncem.records.metrics import METRICS
 from attncem.records.portrait import Cloud
-from attncem.records.study import ACCURACY, AuditKind
+from attncem.records.study import ACCURACY, AuditKind, Spread
 from attncem.records.study.campaign import short_value
 from attncem.reporting import figures
-from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, training_seconds
+from attncem.reporting.campaign.load import (
+    ERRORS,
+    MEASURES,
+    CampaignView,
+    Judged,
+    JudgedArm,
+    drawn_interval,
+    point_words,
+    training_seconds,
+)
 from attncem.reporting.campaign.tables import Heat, heats, measure_title
 from attncem.reporting.figures import marker_of
 from attncem.reporting.fonts import pdf_type
@@ -116,13 +124,13 @@ def trade_offs(study: Judged, kind: AuditKind) -> list[Plot]:
 
 def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
     def draw(axes: Any, ink: Ink) -> str:
-        front, sentences = study.front(measure, kind), []
+        front, sentences, points = study.front(measure, kind), [], point_words(study)
         for arm in study.arms:
             x, y = arm.summary(ACCURACY, kind), arm.summary(measure, kind)
             if arm.label not in front or x is None or y is None:
                 continue
             standing, color = front[arm.label].standing, ink.of(arm.color)
-            across, up = (_ends(item.seeds, item.image_low, item.image_high) for item in (x, y))
+            across, up = _ends(x), _ends(y)
             axes.errorbar(
                 100 * x.seeds.mean,
                 y.seeds.mean,
@@ -135,10 +143,14 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
                 markersize=5,
                 linewidth=1,
             )
+            _name_point(axes, 100 * x.seeds.mean, y.seeds.mean, points[arm.label], color)
             values = {"accuracy": said(ACCURACY, x.seeds.mean), "value": said(measure, y.seeds.mean)}
             sentences.append(text("arms.plot.point", arm=arm.label, **values))
         axes.set_xlabel(text("arms.plot.accuracy"))
         axes.set_ylabel(text(f"measure.{measure}"))
+        arms = [arm for arm in study.arms if arm.label in front]
+        axes.set_xlim(_limits([100 * value for arm in arms for value in _reached(arm, ACCURACY, kind)]))
+        axes.set_ylim(_limits([value for arm in arms for value in _reached(arm, measure, kind)]))
         if METRICS[measure].private == "lower":
             axes.invert_yaxis()
         for number, name in enumerate(study.names):
@@ -151,20 +163,40 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
     return Plot(f"trade-off-{measure}", title, draw, (8.4, 4.4))
 
 
-def _ends(seeds: SeedSummary, low: float, high: float) -> tuple[float, float]:
-    """Distances from the mean to both ends of an interval."""
-    first, last = (low, high) if seeds.low is None or seeds.high is None else (seeds.low, seeds.high)
-    return max(seeds.mean - first, 0.0), max(last - seeds.mean, 0.0)
+def _name_point(axes: Any, x: float, y: float, words: str, color: str) -> None:
+    """Write the grid's values next to a point: all points of a method have its colour and marker."""
+    if words:
+        axes.annotate(words, (x, y), (5, 4), textcoords="offset points", fontsize=7, color=color, annotation_clip=True)
+
+
+def _reached(arm: JudgedArm, measure: str, kind: AuditKind) -> list[float]:
+    """Values that the axes must show: every seed, and the interval over images; not the interval over few seeds."""
+    spread = arm.summary(measure, kind)
+    return [*arm.values(measure, kind), *((spread.image_low, spread.image_high) if spread else ())]
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    room = 0.07 * (high - low) or max(abs(high) * 0.1, 1e-6)
+    return low - room, high + room
+
+
+def _ends(spread: Spread) -> tuple[float, float]:
+    """Distances from the mean to both ends of the drawn interval: over seeds, or over images for a single seed."""
+    low, high = drawn_interval(spread.seeds) or (spread.image_low, spread.image_high)
+    return max(spread.seeds.mean - low, 0.0), max(high - spread.seeds.mean, 0.0)
 
 
 def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     """Training time against the strongest attack's error."""
     numbers = [(arm, training_seconds(arm), arm.values("mse", kind)) for arm in study.arms]
     points = [(arm, plain.fmean(spent), plain.fmean(errors)) for arm, spent, errors in numbers if spent and errors]
+    words = point_words(study)
 
     def draw(axes: Any, ink: Ink) -> str:
         for arm, spent, error in points:
             axes.plot(spent, error, marker_of(arm.color), color=ink.of(arm.color), markersize=5)
+            _name_point(axes, spent, error, words[arm.label], ink.of(arm.color))
         axes.set_xlabel(text("arms.plot.seconds"))
         axes.set_ylabel(text("measure.mse"))
         axes.set_xlim(left=0)
@@ -195,7 +227,11 @@ def _sensitivity(study: Judged, kind: AuditKind, key: str, measure: str) -> Plot
         sentences = []
         for arm, unordered in lines.items():
             color, effects = study.names.index(arm), sorted(unordered, key=lambda effect: places[repr(effect.value)])
-            sides = [_ends(effect.summary, effect.summary.mean, effect.summary.mean) for effect in effects]
+            ends = [drawn_interval(effect.summary) or (effect.summary.mean,) * 2 for effect in effects]
+            sides = [
+                (effect.summary.mean - low, high - effect.summary.mean)
+                for effect, (low, high) in zip(effects, ends, strict=True)
+            ]
             axes.errorbar(
                 [places[repr(effect.value)] for effect in effects],
                 [scale * effect.summary.mean for effect in effects],

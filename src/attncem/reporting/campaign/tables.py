@@ -87,7 +87,7 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
         _field("attack", attack),
         *(_spread(measure, _over_seeds(kind)) for measure in ERRORS),
     ]
-    return made.table(name, text("arms.headline"), fields, study.arms)
+    return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(notes))
 
 
 class _CellRow(NamedTuple):
@@ -228,12 +228,18 @@ def costs(study: Judged, kind: AuditKind) -> Table:
         manifest = trained[arm.label].manifest if arm.label in trained else {}
         return Item(manifest.get(name), wording.count(manifest.get(name)))  # runs of older versions lack it
 
+    def memory(arm: JudgedArm) -> Item:
+        """The peak of a training; that of a process grows with the runs before it and says nothing about the arm."""
+        manifest = trained[arm.label].manifest if arm.label in trained else {}
+        alone = manifest.get("peak_memory_of") == "training" or manifest.get("device", "cpu") != "cpu"
+        return count(arm, "peak_memory_bytes") if alone else Item(None, wording.MISSING)
+
     fields: list[made.Field[JudgedArm]] = [
         _field("arm", lambda arm: _arm(arm, cell=arm.cells[0].id)),
         _field("training", training, SUMMARY),
         _field("ratio", ratio),
         _field("epochs", epochs),
-        _field("memory", partial(count, name="peak_memory_bytes")),
+        _field("memory", memory),
         *(_field(name, partial(count, name=name)) for name in _COSTS),
         *(_spread(measure, _over_seeds(kind)) for measure in (ACCURACY, "mse")),
     ]

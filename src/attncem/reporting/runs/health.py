@@ -61,7 +61,7 @@ def is_collapsed(audit: AuditResult, best_accuracy: float | None) -> bool:
     if audit.accuracy is None:
         return False
     beaten = best_accuracy is not None and audit.accuracy.mean < COLLAPSED * best_accuracy
-    return beaten or joining.is_far_below(audit.accuracy, audit.subject.dataset)
+    return beaten or joining.is_far_below(audit.accuracy, audit.subject)
 
 
 def is_useless(audit: AuditResult, best_accuracy: float | None) -> bool:
@@ -76,12 +76,13 @@ def reference_findings(entries: Sequence[Entry]) -> list[Finding]:
     return [item for setting in asked if setting not in shown for item in _without_reference(*setting)]
 
 
-def _setting(entry: Entry) -> tuple[str, str]:
-    return entry.audit.subject.dataset, entry.audit.subject.architecture
+def _setting(entry: Entry) -> tuple[str, str, int]:
+    subject = entry.audit.subject
+    return subject.dataset, subject.architecture, subject.images_per_class
 
 
-def _without_reference(dataset: str, architecture: str) -> list[Finding]:
-    known = joining.UNDEFENDED.get(dataset)
+def _without_reference(dataset: str, architecture: str, images_per_class: int) -> list[Finding]:
+    known = None if images_per_class else joining.UNDEFENDED.get(dataset)
     if known is None:
         return [finding("no_reference", dataset=dataset, network=architecture)]
     if known.architecture == architecture:
