@@ -83,7 +83,7 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     asked = {_key(cell): cell for cell in folder.plan.cells}
     now, before = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
     fits = now == before and all(
-        key in asked and (older.sha256 == table.sha256 or there[key].config == _config_of(folder, asked[key].id))
+        key in asked and (older.sha256 == table.sha256 or there[key].config in _configs_of(folder, asked[key].id))
         for key in further
     )
     if not fits:
@@ -100,8 +100,10 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
 
 
-def _config_of(folder: CampaignFolder, cell_id: str) -> str:
-    return digest(folder.config(cell_id))[:_HASH]
+def _configs_of(folder: CampaignFolder, cell_id: str) -> tuple[str, str]:
+    """The hash of a cell's options, which is the same on every machine, and the one with its paths of version 0.2."""
+    config = folder.config(cell_id)
+    return digest(config, anywhere=True)[:_HASH], digest(config)[:_HASH]
 
 
 def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
@@ -195,7 +197,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         training_images=manifest["split"]["train"],
         validation_accuracy=None if best is None else round(best, _DIGITS),
         steps=manifest.get("steps"),
-        config=_config_of(folder, view.cell.id),
+        config=_configs_of(folder, view.cell.id)[0],
     )
 
 
