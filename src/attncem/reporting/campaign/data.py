@@ -29,7 +29,7 @@ WORDS = (
     "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
     "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
     "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
-    "no_attention", "no_slots", "strongest", "not_reliable", "image_of", "lost",
+    "no_attention", "no_slots", "no_faces", "strongest", "not_reliable", "image_of", "lost",
 )  # fmt: skip
 """Texts of the script; under `arms.script.NAME`."""
 
