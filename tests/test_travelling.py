@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 from attncem.base.shown_paths import shown_path, without_paths, without_paths_in
+from attncem.base.types import RunError
 from attncem.campaigns.archive import export_campaign
 from attncem.campaigns.planning import plan_campaign
 from attncem.campaigns.results import campaign_table, results_text, write_results
@@ -79,7 +81,8 @@ def campaign(home: Path) -> CampaignFolder:
         (half / name).parent.mkdir(exist_ok=True)
         (half / name).write_bytes(b"secret-" * 8)
     manifest = json.loads((half / "manifest.json").read_text())
-    (half / "manifest.json").write_text(json.dumps({**manifest, "status": "stopped", "config_sha256": "x"}))
+    manifest |= {"status": "stopped", "config_sha256": hashlib.sha256((half / "config.yaml").read_bytes()).hexdigest()}
+    (half / "manifest.json").write_text(json.dumps(manifest))
     with (half / "metrics.jsonl").open("a") as log:
         log.write(json.dumps({"kind": "note", "step": 9, "text": f"{home}/photos"}) + "\n")
     return folder
@@ -187,6 +190,16 @@ def test_an_archive_holds_no_path_and_no_key(
         page = write_campaign_report(there.path, tmp_path / "page.html").read_text()
         assert "exported with --no-pictures" in page
         assert 'src="data:image' not in page
+
+
+def test_a_configuration_that_was_changed_is_not_made_whole(campaign: CampaignFolder, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(campaign.path, copy)
+    file = copy / "runs/gated-s0/config.yaml"
+    file.write_text(file.read_text().replace("epochs: ", "epochs: 1"))
+    there = import_campaign(export_campaign(copy, tmp_path / "a.zip").path, tmp_path / "there").folder
+    with pytest.raises(RunError, match="is not the configuration that the run was made with"):
+        _ = RunDirectory.open(there.run_path("gated-s0")).config
 
 
 def test_the_command_leaves_pictures_out(campaign: CampaignFolder, tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ def _members(
     """Every member: its name, and its file or bytes."""
     root = campaign.path
     cells = {cell.id for cell in campaign.plan.cells}
-    asked = for_others(ASKED, read_bytes(root / ASKED))
-    yield ASKED, asked
-    yield PLANNED, with_hash(for_others(PLANNED, read_bytes(root / PLANNED)), "sha256", asked)
+    asked, plan = read_bytes(root / ASKED), for_others(PLANNED, read_bytes(root / PLANNED))
+    yield ASKED, for_others(ASKED, asked)
+    yield PLANNED, with_hash(plan, "sha256", asked, for_others(ASKED, asked))
     named = [root / LOG]
     for part, ends in ((CELLS, (".yaml", ".json")), (FAILURES, (".json",))):
         named += [f for f in sorted((root / part).glob("*")) if f.stem in cells and f.suffix in ends]
@@ -133,8 +133,8 @@ def _of_run(run: Path, inside: str, source: Path | bytes) -> Path | bytes:
         return source
     data = for_others(inside, read_bytes(source) if isinstance(source, Path) else source)
     if inside == "manifest.json":
-        settings = for_others("config.yaml", read_bytes(run / "config.yaml"))
-        return with_hash(data, "config_sha256", settings)
+        settings = read_bytes(run / "config.yaml")
+        return with_hash(data, "config_sha256", settings, for_others("config.yaml", settings))
     return data
 
 

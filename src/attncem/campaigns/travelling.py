@@ -72,12 +72,19 @@ _FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def with_hash(document: bytes, key: str, of: bytes) -> bytes:
-    """A JSON file whose entry `key`, where it has one, is the SHA-256 of the exported form of another file."""
-    tree = parse_json(document)
-    if not isinstance(tree, dict) or tree.get(key) is None:
+def with_hash(document: bytes, key: str, old: bytes, new: bytes) -> bytes:
+    """A JSON file whose entry `key`, the SHA-256 of another file, is that of its exported form.
+
+    A hash that did not fit the file, and a file that is damaged, stay: who imports them is told.
+    """
+    before, after = (hashlib.sha256(data).hexdigest() for data in (old, new))
+    try:
+        tree = parse_json(document)
+    except (ValueError, RecursionError):
         return document
-    return json.dumps({**tree, key: hashlib.sha256(of).hexdigest()}, indent=1, ensure_ascii=False).encode()
+    if before == after or not isinstance(tree, dict) or tree.get(key) != before:
+        return document
+    return json.dumps({**tree, key: after}, indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
 def portrait_without_pictures(file: Path) -> Portrait:
