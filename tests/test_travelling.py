@@ -202,9 +202,14 @@ def test_a_configuration_that_was_changed_is_not_made_whole(campaign: CampaignFo
         _ = RunDirectory.open(there.run_path("gated-s0")).config
 
 
-def test_the_command_leaves_pictures_out(campaign: CampaignFolder, tmp_path: Path) -> None:
+def test_the_command_leaves_pictures_out_and_says_where_it_does_not(
+    campaign: CampaignFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["campaign", "export", str(campaign.path), str(tmp_path / "a.zip"), "--no-pictures"]) == 0
     assert not any(name.endswith(".png") for name in unpacked(tmp_path / "a.zip"))
+    assert "pictures" not in "".join(capsys.readouterr())
+    assert main(["campaign", "export", str(campaign.path), str(tmp_path / "b.zip"), "--results-only"]) == 0
+    assert "originals among them; --no-pictures" in "".join(capsys.readouterr())
 
 
 def test_a_campaign_that_travelled_is_the_same_campaign(campaign: CampaignFolder, tmp_path: Path, home: Path) -> None:

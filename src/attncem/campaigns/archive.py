@@ -61,11 +61,12 @@ MOST_PICTURES = 48 * 2**10
 
 @dataclass(frozen=True)
 class Exported:
-    """An archive: the number of its cells, and how many of them are complete runs."""
+    """An archive: the number of its cells, how many of them are complete runs, and the number of its pictures."""
 
     path: Path
     cells: int
     whole: int
+    pictures: int
 
 
 # export
@@ -91,12 +92,13 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False, 
         archive.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(archive.parent)
         try:
-            _write(temporary, _members(campaign, begun, whole, pictures))
+            names = _write(temporary, _members(campaign, begun, whole, pictures))
             name_new(temporary, archive)
             sync_folder(archive.parent)
         finally:
             temporary.unlink(missing_ok=True)
-    return Exported(archive, len(begun), len(whole.intersection(begun)))
+    shown = sum(name.endswith(".png") for name in names)
+    return Exported(archive, len(begun), len(whole.intersection(begun)), shown)
 
 
 def _members(
@@ -185,8 +187,8 @@ def _result(run: Path, file: Path) -> Path | bytes:
     return file
 
 
-def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
-    """Write the zip: the list of its members first, then each member."""
+def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> list[str]:
+    """Write the zip: the list of its members first, then each member; returns their names."""
     made = list(members)
     listed = [ArchiveMember(name, *_facts(source)) for name, source in made]
     head = {"schema_version": SCHEMA_VERSION, **ArchiveList(listed).to_dict()}
@@ -195,6 +197,7 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
         for (name, source), fact in zip(made, listed, strict=True):
             with file.open(name, "w", force_zip64=True) as member, _opened(source) as data:
                 copy_listed(data, member, fact)
+    return [name for name, _ in made]
 
 
 def _facts(source: Path | bytes) -> tuple[int, str]:

@@ -264,6 +264,8 @@ def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
     made = export_campaign(_folder(known.folder), Path(known.archive), **what)
     amount = _bytes(made.path.stat().st_size)
     show_line(text("campaign.exported", path=made.path, count=made.cells, amount=amount, whole=made.whole))
+    if made.pictures:
+        show_line(text("campaign.exported.pictures", count=made.pictures))
 
 
 def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
