@@ -149,6 +149,17 @@ def test_tables_and_results_of_a_campaign_hold_no_path(campaign: CampaignFolder,
     check_private(made_with(tmp_path / "tables"), home)
 
 
+@pytest.mark.parametrize("entry", ["client_macs", "bytes_per_query", "steps", "split"])
+def test_a_manifest_with_a_wrong_entry_is_named(campaign: CampaignFolder, tmp_path: Path, entry: str) -> None:
+    file = with_split(campaign.path, tmp_path) / "runs/none-s0/manifest.json"
+    wrong = {"split": {}, "steps": 3}.get(entry, "x")
+    file.write_text(json.dumps({**json.loads(file.read_text()), entry: wrong}))
+    with pytest.raises(RunError, match=rf"none-s0/manifest.json is damaged: {entry}"):
+        if entry == "split":
+            campaign_table(file.parents[2])
+        _ = RunDirectory(file.parent).manifest
+
+
 def with_split(folder: Path, root: Path) -> Path:
     """A copy of the campaign with what its made-up manifests lack for a file of results."""
     copy = root / f"copy-{folder.name}"

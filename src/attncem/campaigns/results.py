@@ -184,6 +184,9 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     run = RunDirectory.open(view.path)
     manifest = run.manifest
     best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
+    images = (manifest.get("split") or {}).get("train")
+    if images is None or "training_seconds" not in manifest:
+        raise RunError(f"{view.path / 'manifest.json'} is damaged: split.train or training_seconds is missing")
     subject = audits[0].subject if audits else None
     warned = {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
     return CellResult(
@@ -194,7 +197,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         warnings=sorted({item.code for audit in audits for item in audit.findings} | warned),
         client_macs=subject.client_macs if subject else None,
         training_seconds=round(manifest["training_seconds"], 3),
-        training_images=manifest["split"]["train"],
+        training_images=images,
         validation_accuracy=None if best is None else round(best, _DIGITS),
         steps=manifest.get("steps"),
         config=_configs_of(folder, view.cell.id)[0],
