@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -16,10 +17,11 @@ import pytest
 from attncem.base.pictures import png
 from attncem.base.progress import silent
 from attncem.base.types import RunError
-from attncem.campaigns import run_campaign
+from attncem.campaigns import checking, run_campaign, unpacking
 from attncem.campaigns.archive import LISTING, MOST_LINES, export_campaign, thinned_audit, thinned_metrics
 from attncem.campaigns.engines import ENGINES, EngineOptions
 from attncem.campaigns.unpacking import import_campaign
+from attncem.cli.main import main
 from attncem.records.campaign_folder import CampaignFolder, held
 from attncem.reporting import report
 from campaigns import InProcess, campaign, numbers, stamps
@@ -79,6 +81,16 @@ def test_results_travel_without_weights_scores_and_keys(finished: Path, tmp_path
     assert "mean image" in page.read_text(encoding="utf-8"), "results without weights can be reported"
     with pytest.raises(RunError, match="already exists"):
         export_campaign(finished, tmp_path / "a.zip")
+
+
+def test_without_pictures_a_report_says_so(finished: Path, tmp_path: Path) -> None:
+    assert any(name.endswith(".png") for name in names(export_campaign(finished, tmp_path / "a.zip").path))
+    made = export_campaign(finished, tmp_path / "b.zip", pictures=False)
+    assert not any(name.endswith(".png") for name in names(made.path))
+    there = import_campaign(made.path, tmp_path / "there").folder
+    page = report([there.run_path("none-s0")], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "exported with --no-pictures" in page
+    assert 'src="data:image' not in page
 
 
 def test_a_campaign_moved_in_the_middle_goes_on_without_repeating(
@@ -210,6 +222,9 @@ def remade(archive: Path, target: Path, change: Callable[[dict[str, bytes]], Non
             "runs/./x",
         ),
         *("stop", "runs/none-s0", "cells/a/b.yaml", "runs//x"),
+        *("runs/none-s0/aux", "runs/none-s0/AUX.json", "runs/com1/config.yaml", "runs/none-s0/x.json.", "runs/a/nul"),
+        *("runs/none-s0/\x1b[31m.json", "runs/none-s0/\u202egnp.json", "runs/none-s0/a\u200b.json", "runs/a/b?.json"),
+        *("runs/none-s0/NOISE.KEY", "runs/none-s0/noise.key.bak", "runs/none-s0/Config.yaml"),
     ],
 )
 def test_names_without_a_place_are_refused(finished: Path, tmp_path: Path, name: str) -> None:
@@ -288,6 +303,68 @@ def test_damaged_and_absurd_archives_are_refused(finished: Path, tmp_path: Path)
         file.writestr(LISTING, json.dumps({"members": facts}))
         file.writestr("campaign.json", b"0" * 2**24)
     refused(tmp_path / "8.zip", "not what its list says")
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(RunError, match="is not a file"):
+            import_campaign(place, tmp_path / "there")
+
+
+def packed(target: Path, members: dict[str, bytes], listing: Any = None) -> Path:
+    """An archive of these members; the list is honest unless one is given."""
+    facts = [{"name": n, "bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in members.items()]
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(LISTING, json.dumps({"members": facts} if listing is None else listing))
+        for name, data in members.items():
+            file.writestr(name, data)
+    return target
+
+
+def test_an_archive_that_grows_too_far_is_refused(
+    finished: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {**_plain(finished), "runs/none-s0/metrics.jsonl": bytes(5 * 2**20)}
+    bad = packed(tmp_path / "a.zip", large)
+    monkeypatch.setattr(unpacking, "_SMALL", 2**20)
+    with pytest.raises(RunError, match=r"would take 5 MiB, and the limit is 1; .*--limit"):
+        import_campaign(bad, tmp_path / "there")
+    assert main(["campaign", "import", str(bad), str(tmp_path / "there"), "--limit", "0.003"]) == 2
+    assert "the limit is 3" in capsys.readouterr().err
+    assert main(["campaign", "import", str(bad), str(tmp_path / "there"), "--limit", "-1"]) == 2
+    assert not (tmp_path / "there").exists()
+    assert import_campaign(bad, tmp_path / "there", limit=2**30).taken
+
+
+def _plain(finished: Path) -> dict[str, bytes]:
+    return {name: (finished / name).read_bytes() for name in ("campaign.yaml", "campaign.json")}
+
+
+def test_a_list_out_of_proportion_is_not_read(finished: Path, tmp_path: Path) -> None:
+    one = {"name": "campaign.json", "bytes": 1, "sha256": ""}
+    bad = packed(tmp_path / "long.zip", _plain(finished), {"members": [one] * 10_000})
+    with pytest.raises(RunError, match="its list takes"):
+        import_campaign(bad, tmp_path / "there")
+    bad = packed(tmp_path / "twice.zip", _plain(finished), {"members": [one] * 2})
+    with pytest.raises(RunError, match="names a member twice"):
+        import_campaign(bad, tmp_path / "there")
+    plan = {**_plain(finished), "campaign.json": b"[" + b" " * 2**24 + b"]"}
+    with pytest.raises(RunError, match="larger than"):
+        import_campaign(packed(tmp_path / "plan.zip", plan), tmp_path / "there")
+
+
+def test_a_zip_of_too_many_members_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed(tmp_path / "a.zip", {f"runs/a/{number}.json": b"" for number in range(50)})
+    monkeypatch.setattr(checking, "MOST_MEMBERS", 40)
+    with pytest.raises(RunError, match="51 members"):
+        import_campaign(tmp_path / "a.zip", tmp_path / "there")
+    data = (tmp_path / "a.zip").read_bytes()
+    at = data.rfind(b"PK\x05\x06")
+    (tmp_path / "b.zip").write_bytes(data[: at + 8] + b"\1\0\1\0" + data[at + 12 :])  # it claims to have one
+    monkeypatch.setattr(checking, "MOST_MEMBERS", 20)
+    with pytest.raises(RunError, match="members"):
+        import_campaign(tmp_path / "b.zip", tmp_path / "there")
 
 
 def test_a_changed_byte_is_found_or_means_nothing(finished: Path, tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ def test_a_campaign_runs_once_and_is_then_left_as_it_is(tmp_path: Path, in_proce
     assert stamps(out) == there
     after = plan_campaign(out)
     assert after.to_come == costs.Cost(0.0, 0)
+    with (out / "log.jsonl").open("a") as log:
+        log.write('{"event": "done", "cell": "none-s0"}\n')
+    assert plan_campaign(out).to_come == costs.Cost(0.0, 0)
+    whole = (out / "log.jsonl").read_text()
+    (out / "log.jsonl").write_text(whole + '{"event": "done", "cell": "none-s0", "seconds": "x"}\n')
+    with pytest.raises(RunError, match=r"log\.jsonl: line \d+.*seconds"):
+        plan_campaign(out)
+    (out / "log.jsonl").write_text(whole)
     assert [event["event"] for event in result.folder.events()][:3] == ["run", "begun", "done"]
 
 

@@ -480,6 +480,17 @@ def test_memory_that_runs_out_is_explained(run_cli: Any, monkeypatch: pytest.Mon
     assert shown.code == 2
     assert shown.err.startswith("attncem: error: out of memory (")
     assert "training.batch_size" in shown.err
+    assert "()" not in shown.err
+
+
+def test_memory_that_runs_out_names_the_stage(run_cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def exhausted(*given: Any, **options: Any) -> None:
+        raise MemoryError("Unable to allocate 5 GiB")
+
+    monkeypatch.setattr("attncem.training.build.read_dataset", exhausted)
+    shown = run_cli("train", "--config", "demo", "--out", str(tmp_path / "run"))
+    assert (shown.code, (tmp_path / "run").exists()) == (2, False)
+    assert "out of memory (reading the data set fashion_mnist_mini; Unable to allocate 5 GiB)" in shown.err
 
 
 def test_other_errors_of_ours_keep_their_traceback(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,6 +250,7 @@ OWN = ["data.name=image_folder"]
         ("recommended-light", "/data/faces", "faces-recommended-light"),
         (None, "faces", "faces"),
         ("demo", "照片", "image_folder-gated"),
+        ("demo", "/home/alice", "image_folder-gated"),
         ("demo", 200 * "x", 50 * "x" + "-gated"),
     ],
 )

@@ -22,6 +22,7 @@ from torch import Tensor
 
 import attncem
 from attncem.base.progress import silent
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts import text
 from attncem.base.types import DataError, RunError
 from attncem.cli.main import main
@@ -506,7 +507,8 @@ def test_without_an_audit_quick_attacks_are_no_answer(found: Explanation, tmp_pa
     assert words[2] == text("explain.quick", attack=nearest.name, mse=nearest.mse)
     assert not any("reliable" in sentence for sentence in words)
     page = write_explanation(found, tmp_path / "page.html", now=datetime.now().astimezone()).read_text("utf-8")
-    assert page.index("attncem audit /") < page.index('id="feature"'), "how to make one stands before all else"
+    assert page.index("attncem audit run") < page.index('id="feature"'), "how to make one stands before all else"
+    assert str(tmp_path.parent) not in page, "where the run lies is private"
     words = first_words(replace(found, recoveries=[row for row in found.recoveries if row.kind == "floor"]))
     assert words[0] == text("explain.answer.unknown") and words[2:] == [text("explain.recovered.no_attack")]
 
@@ -609,5 +611,5 @@ def test_json_comes_back_whole(
     assert main(["explain", str(gated), "test:17", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed.pop("schema_version") == 2
-    assert printed == json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert printed == json.loads(json.dumps(without_paths_in(found.to_dict()), allow_nan=False))
     assert not list(tmp_path.iterdir()), "no page was asked for"

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from attncem.base.types import RunError
+from attncem.records import files, sizes
 from attncem.records.files import (
     append,
     cut_to_lines,
@@ -271,6 +273,36 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=said):
             read_bytes(tmp_path / name)
     assert read_if_there(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.yaml", "a.npz", "a.png", "noise.key", "A.JSON", "a.bin"])
+def test_a_file_too_large_for_its_kind_is_not_read(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(sizes.LARGEST.get(Path(name.lower()).suffix, 4 * 2**30) + 1)  # it takes no space
+    for ask in (read_bytes, read_json, read_lines):
+        with pytest.raises(RunError, match=rf"{name} is not read: it takes .*(KiB|MiB|GiB), and a file of its kind"):
+            ask(tmp_path / name)
+
+
+def test_a_lack_of_memory_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    write_json(tmp_path / "a.json", {"a": 1})
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    monkeypatch.setattr(files, "parse_json", full)
+    for name, ask in (("a.json", read_json), ("a.jsonl", read_lines)):
+        with pytest.raises(RunError, match=rf"{name} \(\d+ bytes\) does not fit into the free memory"):
+            ask(tmp_path / name)
+
+
+def test_a_packed_file_that_grows_is_not_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("mse.npy", bytes(2**20))
+    for data in ((tmp_path / "a.npz"), (tmp_path / "a.npz").read_bytes()):
+        sizes.check_unpacked(tmp_path / "a.npz", data, 2**20)
+        with pytest.raises(RunError, match=r"a\.npz is not read: unpacked it takes 1 MiB, and at most 977 KiB"):
+            sizes.check_unpacked(tmp_path / "a.npz", data, 10**6)
 
 
 def test_deep_json_is_named(tmp_path: Path) -> None:

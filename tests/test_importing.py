@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ def test_words_are_read_as_a_shell_reads_them(script: str, words: list[str]) -> 
         ("x='a b c d e f g h i j'\n" + "for a in $x; do " * 5 + "run" + "; done" * 5, "statements"),
         ("for a in b; do " * 40, "deep"),
         ("echo hello", "main_MIA.py"),
+        ("a=aaaaaaaaaa\n" + "a=$a$a\n" * 40 + "python main_MIA.py --filename=$a", "more than 65,536 characters"),
     ],
 )
 def test_what_is_not_understood_is_refused(script: str, said: str) -> None:
@@ -175,6 +177,14 @@ def test_other_lengths_keep_the_places_of_their_milestones() -> None:
         (["--arch=vgg11"], "did you mean vgg11_bn"),
         (["--num_client=10"], "one client"),
         (["--num_epochs=1.5"], "whole number"),
+        (["--num_epochs=0"], "from 1 to"),
+        (["--num_epochs=1e300"], "whole number"),
+        (["--bottleneck_option=C" + "9" * 5000], "too large"),
+        (
+            ["--AT_regularization=gan_adv", "--AT_regularization_strength=1", "--gan_AE_type=N4C" + "9" * 5000],
+            "too large",
+        ),
+        (["--AT_regularization=pruning" + "9" * 5000, "--AT_regularization_strength=1"], "too large"),
         (["--AT_regularization=local_dp", "--AT_regularization_strength=1"], "clip"),
         (["--AT_regularization=magic", "--AT_regularization_strength=1"], "unknown"),
         (["--AT_regularization=dropout", "--AT_regularization_strength=1"], "share"),
@@ -323,18 +333,37 @@ def broken(tmp_path: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "code": ({"f": {**state, "x": Evil(tmp_path / "ran")}}, "cannot be read"),
         "not tensors": ({"f": {**state, "9.words": "hello"}}, "more than the tensors"),
         "not finite": ({"f": endless}, "not finite"),
+        "sparse": ({"f": {**state, "0.bias": state["0.bias"].to_sparse()}}, "0.bias is no plain tensor"),
+        "meta": ({"f": {**state, "0.bias": state["0.bias"].to("meta")}}, "0.bias is no plain tensor"),
+        "wide": ({"f": {**state, "0.bias": torch.zeros(1).expand(2**31)}}, "its tensors would take 8 GiB"),
         "another network": ({"f": nn.Sequential(nn.Linear(3, 3)).state_dict()}, "layers with weights|has"),
         "another width": ({"classifier": nn.Sequential(nn.Linear(3, 3)).state_dict()}, "layers with weights|has"),
     }
 
 
-@pytest.mark.parametrize("kind", ["code", "not tensors", "not finite", "another network", "another width"])
+@pytest.mark.parametrize(
+    "kind",
+    ["code", "not tensors", "not finite", "sparse", "meta", "wide", "another network", "another width"],
+)
 def test_a_checkpoint_that_is_none_is_refused_and_nothing_in_it_runs(tmp_path: Path, cifar: Path, kind: str) -> None:
     changes, said = broken(tmp_path)[kind]
     save(tmp_path / "saves", **changes)
     with pytest.raises(RunError, match=said):
         import_weights(tmp_path / "saves", config_of(cifar), tmp_path / "run")
     assert not (tmp_path / "ran").exists() and not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_that_grows_is_not_unpacked(tmp_path: Path, cifar: Path) -> None:
+    save(tmp_path / "saves", f={"0.weight": torch.zeros(2**20)})
+    plain = tmp_path / "saves" / "checkpoint_f_best.tar"
+    small = tmp_path / "small.tar"
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            new.writestr(info.filename, old.read(info), zipfile.ZIP_DEFLATED)
+    assert small.stat().st_size < plain.stat().st_size / 100
+    small.replace(plain)
+    with pytest.raises(RunError, match=r"checkpoint_f_best\.tar is not read: unpacked it takes 4 MiB"):
+        import_weights(tmp_path / "saves", config_of(cifar), tmp_path / "run")
 
 
 def test_a_folder_without_checkpoints_says_what_it_has(tmp_path: Path, cifar: Path) -> None:

@@ -2,7 +2,8 @@
 
 A zip whose first member, archive.json, lists every other with its size and SHA-256. A finished cell is exported as
 results: configuration, manifest, logs, best.json, portrait, and for each audit its plan, its rows, their join and some
-pictures. An unfinished cell is exported with everything that a resume needs. noise.key is never exported.
+pictures. An unfinished cell is exported with everything that a resume needs. Keys and copies of them are never
+exported, and every path is reduced to its last name (`campaigns/travelling.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from attncem.base.record import Record
 from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import needs
+from attncem.campaigns.travelling import for_others, is_of_run, portrait_without_pictures, with_hash
 from attncem.config.options.suites import row_file
 from attncem.records.audit import AuditResult, Picture, Row
 from attncem.records.campaign import ArchiveList, ArchiveMember
@@ -37,20 +39,20 @@ from attncem.records.files import (
     PARTIAL,
     explain_os_error,
     name_new,
-    parse_json,
     partial_path,
     read_bytes,
     read_record,
     sync_folder,
 )
+from attncem.records.json_text import parse_json
 from attncem.records.ledger import JOINED, PICTURES, PLAN, joined
 from attncem.records.run_files import LEFT_BEHIND, Best
-from attncem.records.runs import KEY_FILE, RunDirectory
+from attncem.records.runs import RunDirectory
 
 LISTING = "archive.json"
 _CHUNK = 2**20
-_RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl", PORTRAIT)
-"""Files of a run that are results, in addition to its audits."""
+_RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl")
+"""Files of a run that are results, in addition to its portrait and audits."""
 MOST_LINES = 300
 """Largest number of training-step lines kept from a log; all lines of validations and warnings are kept."""
 MOST_PICTURES = 48 * 2**10
@@ -59,21 +61,22 @@ MOST_PICTURES = 48 * 2**10
 
 @dataclass(frozen=True)
 class Exported:
-    """An archive: the number of its cells, and how many of them are complete runs."""
+    """An archive: the number of its cells, how many of them are complete runs, and the number of its pictures."""
 
     path: Path
     cells: int
     whole: int
+    pictures: int
 
 
 # export
 
 
-def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) -> Exported:
+def export_campaign(folder: Path, archive: Path, *, results_only: bool = False, pictures: bool = True) -> Exported:
     """Write a campaign as one new file. A running campaign is refused.
 
     Unfinished cells are exported with their runs; with ``results_only`` they are left out and start from the beginning
-    after an import.
+    after an import. Without ``pictures`` originals, reconstructions and the images of portraits are left out.
     """
     campaign = CampaignFolder.open(folder)
     views = campaign.views()
@@ -89,59 +92,92 @@ def export_campaign(folder: Path, archive: Path, *, results_only: bool = False) 
         archive.parent.mkdir(parents=True, exist_ok=True)
         temporary = partial_path(archive.parent)
         try:
-            _write(temporary, _members(campaign, begun, whole))
+            names = _write(temporary, _members(campaign, begun, whole, pictures))
             name_new(temporary, archive)
             sync_folder(archive.parent)
         finally:
             temporary.unlink(missing_ok=True)
-    return Exported(archive, len(begun), len(whole.intersection(begun)))
+    shown = sum(name.endswith(".png") for name in names)
+    return Exported(archive, len(begun), len(whole.intersection(begun)), shown)
 
 
-def _members(campaign: CampaignFolder, begun: Iterable[str], whole: set[str]) -> Iterator[tuple[str, Path | bytes]]:
+def _members(
+    campaign: CampaignFolder, begun: Iterable[str], whole: set[str], pictures: bool
+) -> Iterator[tuple[str, Path | bytes]]:
     """Every member: its name, and its file or bytes."""
     root = campaign.path
-    asked = {cell.id for cell in campaign.plan.cells}
-    for name in (ASKED, PLANNED, LOG):
-        yield from _files(root, [root / name])
+    cells = {cell.id for cell in campaign.plan.cells}
+    asked, plan = read_bytes(root / ASKED), for_others(PLANNED, read_bytes(root / PLANNED))
+    yield ASKED, for_others(ASKED, asked)
+    yield PLANNED, with_hash(plan, "sha256", asked, for_others(ASKED, asked))
+    named = [root / LOG]
     for part, ends in ((CELLS, (".yaml", ".json")), (FAILURES, (".json",))):
-        yield from _files(root, [f for f in sorted((root / part).glob("*")) if f.stem in asked and f.suffix in ends])
+        named += [f for f in sorted((root / part).glob("*")) if f.stem in cells and f.suffix in ends]
+    for place, file in _files(root, named):
+        yield place, for_others(place, read_bytes(file))
     for cell_id in begun:
         run = campaign.run_path(cell_id)
-        yield from _whole_run(root, run) if cell_id in whole else _results(root, run)
+        files = _whole_run(run, pictures) if cell_id in whole else _results(run, pictures)
+        for inside, source in files:
+            yield (run / inside).relative_to(root).as_posix(), _of_run(run, inside, source)
 
 
 def _files(root: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """The regular files among these, by their path in the archive."""
+    """The regular files among these, by their path below the root."""
     for file in files:
         if file.is_file() and not file.is_symlink():
             yield file.relative_to(root).as_posix(), file
 
 
-def _whole_run(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
+def _of_run(run: Path, inside: str, source: Path | bytes) -> Path | bytes:
+    """The exported form of a run's file: without paths, and the manifest with the hash of the exported settings."""
+    if PurePosixPath(inside).suffix not in (".json", ".jsonl", ".yaml"):
+        return source
+    data = for_others(inside, read_bytes(source) if isinstance(source, Path) else source)
+    if inside == "manifest.json":
+        settings = read_bytes(run / "config.yaml")
+        return with_hash(data, "config_sha256", settings, for_others("config.yaml", settings))
+    return data
+
+
+def _whole_run(run: Path, pictures: bool) -> Iterator[tuple[str, Path | bytes]]:
     """All files that a resume needs; only the newest and the best checkpoint."""
     kept = RunDirectory(run).checkpoints()[-1:]
     if (run / "best.json").exists():
         kept.append(read_record(Best, run / "best.json").checkpoint)
-    for file in sorted(run.rglob("*")):
-        inside = file.relative_to(run).parts
-        left_out = inside[0] == "checkpoints" and inside[1:2] not in [(name,) for name in kept]
-        hidden = any(part.startswith(PARTIAL) for part in inside) or inside[-1] in (KEY_FILE, ".lock")
-        if not (left_out or hidden):
-            yield from _files(root, [file])
+    for place, file in _files(run, sorted(run.rglob("*"))):
+        inside = PurePosixPath(place).parts
+        left_out = inside[0] == "checkpoints" and inside[1] not in kept
+        hidden = any(part.startswith(PARTIAL) for part in inside) or not is_of_run(place)
+        replaced = not pictures and (place == PORTRAIT or (inside[0] == "audits" and file.suffix in (".json", ".png")))
+        if not (left_out or hidden or replaced):
+            yield place, file
+    if not pictures:
+        yield from _portrait(run, pictures)
+        yield from _audits(run, pictures)
 
 
-def _results(root: Path, run: Path) -> Iterator[tuple[str, Path | bytes]]:
+def _results(run: Path, pictures: bool) -> Iterator[tuple[str, Path | bytes]]:
     """The results of a run, without weights: a shorter log and fewer pictures."""
-    for name in _RESULTS:
-        for place, file in _files(root, [run / name]):
-            yield place, _result(run, file)
-    for folder in sorted((run / "audits").glob("*/audit.json")):
-        for name, data in thinned_audit(folder.parent).items():
-            yield (folder.parent / name).relative_to(root).as_posix(), data
+    for name, file in _files(run, [run / name for name in _RESULTS]):
+        yield name, _result(run, file)
+    yield from _portrait(run, pictures)
+    yield from _audits(run, pictures)
+
+
+def _portrait(run: Path, pictures: bool) -> Iterator[tuple[str, Path | bytes]]:
+    for name, file in _files(run, [run / PORTRAIT]):
+        yield name, file if pictures else _packed(portrait_without_pictures(file))
+
+
+def _audits(run: Path, pictures: bool) -> Iterator[tuple[str, bytes]]:
+    for plan in sorted((run / "audits").glob(f"*/{PLAN}")):
+        for name, data in thinned_audit(plan.parent, pictures=pictures).items():
+            yield (plan.parent / name).relative_to(run).as_posix(), data
 
 
 def _result(run: Path, file: Path) -> Path | bytes:
-    """The exported form of a run's file: a shorter log, or a manifest that names the weights left out."""
+    """A run's file among results: a shorter log, or a manifest that names the weights left out."""
     if file.name == "metrics.jsonl":
         return thinned_metrics(read_bytes(file))
     directory = RunDirectory(run)
@@ -151,8 +187,8 @@ def _result(run: Path, file: Path) -> Path | bytes:
     return file
 
 
-def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
-    """Write the zip: the list of its members first, then each member."""
+def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> list[str]:
+    """Write the zip: the list of its members first, then each member; returns their names."""
     made = list(members)
     listed = [ArchiveMember(name, *_facts(source)) for name, source in made]
     head = {"schema_version": SCHEMA_VERSION, **ArchiveList(listed).to_dict()}
@@ -161,6 +197,7 @@ def _write(target: Path, members: Iterable[tuple[str, Path | bytes]]) -> None:
         for (name, source), fact in zip(made, listed, strict=True):
             with file.open(name, "w", force_zip64=True) as member, _opened(source) as data:
                 copy_listed(data, member, fact)
+    return [name for name, _ in made]
 
 
 def _facts(source: Path | bytes) -> tuple[int, str]:
@@ -212,14 +249,14 @@ def _is_step(line: bytes) -> bool:
     return isinstance(data, dict) and data.get("kind") == "train"
 
 
-def thinned_audit(folder: Path) -> dict[str, bytes]:
+def thinned_audit(folder: Path, *, pictures: bool = True) -> dict[str, bytes]:
     """The result files of an audit: its plan, rows, their join and pictures, by name.
 
     Pictures are chosen in turns: the strongest attack's first, then the next row's, up to the size limit; the rows name
     only pictures that are included.
     """
     result = joined(folder)
-    kept, files = _pictures(folder, result)
+    kept, files = _pictures(folder, result) if pictures else (set[str](), {})
     rows = [replace(row, pictures=[item for item in row.pictures if item.image in kept]) for row in result.rows]
     records = {PLAN: read_bytes(folder / PLAN), JOINED: _packed(replace(result, rows=rows, folder=""))}
     records |= {f"{row_file(row.name)}.json": _packed(row) for row in rows}

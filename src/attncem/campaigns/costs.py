@@ -92,7 +92,8 @@ class Forecast:
     @classmethod
     def of(cls, views: Sequence[CellView], events: Iterable[Mapping[str, Any]] = ()) -> Forecast:
         """A forecast from the cells of a folder and its log, which may hold the total time of a cell."""
-        took = {line.get("cell"): float(line["seconds"]) for line in events if line.get("event") == "done"}
+        done = (line for line in events if line.get("event") == "done")
+        took = {line.get("cell"): float(line.get("seconds") or 0.0) for line in done}
         made = cls()
         for view in views:
             if view.state == "done":

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.types import ConfigError
 from attncem.config.loading.load import load_config
 from attncem.config.options.campaigns import ArmOptions, Campaign
@@ -97,9 +98,13 @@ def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
     return [partner.id for partner in partners if partner is not None]
 
 
-def digest(config: RunConfig) -> str:
-    """The identity of a run's configuration, independent of its name: a hash of all options that are not defaults."""
+def digest(config: RunConfig, *, anywhere: bool = False) -> str:
+    """The identity of a run's configuration, independent of its name: a hash of all options that are not defaults.
+
+    With ``anywhere`` it is the same on every machine: of a path it covers only the last name.
+    """
     plain = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+    plain = without_paths_in(plain) if anywhere else plain
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -114,7 +119,12 @@ def fit(folder: CampaignFolder, cells: list[PlannedCell]) -> list[PlannedCell]:
     fitted = list(cells)
     for place, planned in enumerate(cells):
         cell = planned.cell
-        if folder.run_path(cell.id).exists() and folder.config(cell.id) != planned.config:
+        if folder.run_path(cell.id).exists() and not _is_run_of(folder.config(cell.id), planned.config):
             name = f"{cell.id}-{digest(planned.config)[:6]}"
             fitted[place] = PlannedCell(replace(cell, id=name), load_config(planned.config, {"name": name}).config)
     return fitted
+
+
+def _is_run_of(there: RunConfig, planned: RunConfig) -> bool:
+    """Whether a run has the planned configuration, or came with it in an archive, which reduces paths to names."""
+    return there == planned or there.model_dump() == without_paths_in(planned.model_dump())

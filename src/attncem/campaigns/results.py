@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import digest
 from attncem.config.options.campaigns import CampaignAudit
@@ -68,7 +69,7 @@ def check_results_file(campaign: str, file: Path) -> None:
 
 def results_text(table: CampaignTable) -> str:
     """The file's text: JSON with a line for every interval, so a changed interval changes one line."""
-    data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
+    data = {"schema_version": SCHEMA_VERSION, **without_paths_in(table.to_dict())}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
@@ -82,7 +83,7 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     asked = {_key(cell): cell for cell in folder.plan.cells}
     now, before = ([replace(audit, devices=None) for audit in each.audits] for each in (table, older))
     fits = now == before and all(
-        key in asked and (older.sha256 == table.sha256 or there[key].config == _config_of(folder, asked[key].id))
+        key in asked and (older.sha256 == table.sha256 or there[key].config in _configs_of(folder, asked[key].id))
         for key in further
     )
     if not fits:
@@ -99,8 +100,10 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
     return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
 
 
-def _config_of(folder: CampaignFolder, cell_id: str) -> str:
-    return digest(folder.config(cell_id))[:_HASH]
+def _configs_of(folder: CampaignFolder, cell_id: str) -> tuple[str, str]:
+    """The hash of a cell's options, which is the same on every machine, and the one with its paths of version 0.2."""
+    config = folder.config(cell_id)
+    return digest(config, anywhere=True)[:_HASH], digest(config)[:_HASH]
 
 
 def _by_cell(table: CampaignTable) -> dict[str, CellResult]:
@@ -181,6 +184,9 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     run = RunDirectory.open(view.path)
     manifest = run.manifest
     best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
+    images = (manifest.get("split") or {}).get("train")
+    if images is None or "training_seconds" not in manifest:
+        raise RunError(f"{view.path / 'manifest.json'} is damaged: split.train or training_seconds is missing")
     subject = audits[0].subject if audits else None
     warned = {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
     return CellResult(
@@ -191,10 +197,10 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         warnings=sorted({item.code for audit in audits for item in audit.findings} | warned),
         client_macs=subject.client_macs if subject else None,
         training_seconds=round(manifest["training_seconds"], 3),
-        training_images=manifest["split"]["train"],
+        training_images=images,
         validation_accuracy=None if best is None else round(best, _DIGITS),
         steps=manifest.get("steps"),
-        config=_config_of(folder, view.cell.id),
+        config=_configs_of(folder, view.cell.id)[0],
     )
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from attncem.base.record import read
 from attncem.base.types import RunError
 from attncem.campaigns.archive import LISTING, copy_listed
+from attncem.campaigns.checking import check_archive, check_member, is_plain, same_name
 from attncem.campaigns.planning import standing
+from attncem.campaigns.travelling import for_others
 from attncem.records.campaign import ArchiveList, ArchiveMember, CampaignPlan
 from attncem.records.campaign_folder import (
     ASKED,
     CELLS,
     FAILURES,
-    LOG,
     PLANNED,
     RUNS,
     CampaignFolder,
@@ -33,17 +32,19 @@ from attncem.records.campaign_folder import (
 )
 from attncem.records.files import (
     explain_os_error,
-    parse_json,
     partial_path,
     read_bytes,
     sync_folder,
 )
-from attncem.records.runs import KEY_FILE
+from attncem.records.json_text import parse_json
 
-_LARGEST_LISTING = 64 * 2**20
-_LARGEST_MEMBER = 16 * 2**30
-_CAMPAIGN_PART = re.compile(rf"{ASKED}|{PLANNED}|{LOG}|({CELLS}|{FAILURES})/[A-Za-z0-9._-]+\.(yaml|json)")
-_RUN_PART = re.compile(rf"{RUNS}/(?P<cell>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<file>.+)")
+_LARGEST_LISTING = 32 * 2**20
+_LISTED = 1024
+"""Largest mean size in bytes of a member's entry in the list; ours take about 150."""
+_LARGEST_PLAN = 16 * 2**20
+_LARGEST_SETTINGS = 2**20
+_RATIO, _SMALL, _LARGEST = 100, 64 * 2**20, 8 * 2**30
+"""Default limit of the unpacked size: this often that of the archive, but not below `_SMALL` nor above `_LARGEST`."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class Imported:
     left: list[str]
 
 
-def import_campaign(archive: Path, folder: Path) -> Imported:
+def import_campaign(archive: Path, folder: Path, *, limit: int | None = None) -> Imported:
     """Import an archive into a new folder, or into that of the same campaign, where only cells are added.
 
     Everything is checked before anything is written: names, kinds, sizes and hashes. Nothing in it is executed.
+    ``limit`` is the largest unpacked size in bytes; by default 100 times that of the archive, at most 8 GiB.
     """
     with _readable(archive) as file:
-        members = _checked(archive, file, folder)
+        members = _checked(archive, file, folder, limit)
         plan = _plan(archive, file, members)
         if not is_free(folder):
             return _add(archive, file, members, plan, CampaignFolder.open(folder))
@@ -71,6 +73,7 @@ def import_campaign(archive: Path, folder: Path) -> Imported:
 @contextmanager
 def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
     try:
+        check_archive(archive)
         with zipfile.ZipFile(archive) as file:
             yield file
     except FileNotFoundError:
@@ -79,67 +82,65 @@ def _readable(archive: Path) -> Iterator[zipfile.ZipFile]:
         raise RunError(f"{archive} is damaged, or is not a campaign archive: {error}") from error
 
 
-def _checked(archive: Path, file: zipfile.ZipFile, folder: Path) -> dict[str, ArchiveMember]:
+def _checked(archive: Path, file: zipfile.ZipFile, folder: Path, limit: int | None) -> dict[str, ArchiveMember]:
     """The members, which must match the list exactly; every byte is read once."""
     infos = file.infolist()
     listed = _listing(archive, file, infos)
-    if len({info.filename.lower() for info in infos}) < len(infos):
-        raise RunError(f"{archive} is damaged: two members have the same name")
     if {info.filename for info in infos} != {LISTING, *listed}:
         raise RunError(f"{archive} is damaged: its members are not those of its list")
-    total = sum(member.bytes for member in listed.values())
-    free = shutil.disk_usage(standing(folder)).free
-    if total > free or any(not 0 <= member.bytes <= _LARGEST_MEMBER for member in listed.values()):
-        raise RunError(f"{archive} would take {total >> 20} MiB, and {free >> 20} are free")
     for info in infos:
-        name = info.filename
-        if name == LISTING:
-            continue
-        if not _is_safe(name):
-            raise RunError(f"{archive} is refused: it has a member {name!r}, which does not belong in a campaign")
-        if not _is_plain(info):
-            raise RunError(f"{archive} is refused: {name!r} is a link, or is packed in an unknown way")
-        with file.open(info) as data:
-            copy_listed(data, None, listed[name])
+        if info.filename != LISTING:
+            check_member(archive, info)
+    _check_room(archive, list(listed.values()), folder, limit)
+    for name, member in listed.items():
+        with file.open(name) as data:
+            copy_listed(data, None, member)
     return listed
 
 
+def _check_room(archive: Path, listed: list[ArchiveMember], folder: Path, limit: int | None) -> None:
+    """RunError where the files would take more than the limit or the free space."""
+    total, size = sum(member.bytes for member in listed), archive.stat().st_size
+    most = min(_LARGEST, max(_SMALL, _RATIO * size)) if limit is None else limit
+    if any(member.bytes < 0 for member in listed) or total > most:
+        raise RunError(
+            f"{archive} ({size / 2**20:.1f} MiB) would take {total >> 20} MiB, and the limit is {most >> 20}; "
+            "if you trust it, raise the limit with --limit GIB"
+        )
+    free = shutil.disk_usage(standing(folder)).free
+    if total > free:
+        raise RunError(f"{archive} would take {total >> 20} MiB, and {free >> 20} are free")
+
+
 def _listing(archive: Path, file: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
+    """The list of the members; it is read only where its size fits their number."""
     head = next((info for info in infos if info.filename == LISTING), None)
-    if head is None or head.file_size > _LARGEST_LISTING or not _is_plain(head):
+    if head is None or not is_plain(head):
         raise RunError(f"{archive} is not a campaign archive: it has no {LISTING}")
-    listing = _json(archive, file, LISTING)
-    members = read(ArchiveList, listing, f"{archive}: {LISTING}").members
-    return {member.name: member for member in members}
-
-
-def _is_plain(info: zipfile.ZipInfo) -> bool:
-    """Whether a member is a file like those we write: no link or device, not encrypted, stored or deflated only."""
-    mode = info.external_attr >> 16
-    kind_is_fine = stat.S_IFMT(mode) in (0, stat.S_IFREG)
-    packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    return kind_is_fine and packed and not info.flag_bits & 1 and not info.is_dir()
-
-
-def _is_safe(name: str) -> bool:
-    """Whether a member's name is allowed in a campaign's folder."""
-    path = PurePosixPath(name)
-    parts = path.parts
-    clean = str(path) == name and not path.is_absolute() and "\\" not in name and ":" not in name and "\0" not in name
-    hidden = any(part.startswith(".") or len(part) > 200 for part in parts)
-    placed = _CAMPAIGN_PART.fullmatch(name) or _RUN_PART.fullmatch(name)
-    return bool(clean and not hidden and len(parts) <= 8 and placed and parts[-1] != KEY_FILE)
+    if len({same_name(info.filename) for info in infos}) < len(infos):
+        raise RunError(f"{archive} is damaged: two members have the same name")
+    most = min(_LARGEST_LISTING, _LISTED * (len(infos) + 100))
+    if head.file_size > most:
+        raise RunError(f"{archive} is damaged: its list takes {head.file_size:,} bytes, for {len(infos):,} members")
+    members = read(ArchiveList, _json(archive, file, LISTING, most), f"{archive}: {LISTING}").members
+    listed = {member.name: member for member in members}
+    if len(listed) < len(members):
+        raise RunError(f"{archive} is damaged: its list names a member twice")
+    return listed
 
 
 def _plan(archive: Path, file: zipfile.ZipFile, members: Mapping[str, ArchiveMember]) -> CampaignPlan:
-    if not {ASKED, PLANNED} <= members.keys() or members[PLANNED].bytes > _LARGEST_LISTING:
+    if not {ASKED, PLANNED} <= members.keys():
         raise RunError(f"{archive} is not a campaign archive: {PLANNED} is missing")
-    return checked(read(CampaignPlan, _json(archive, file, PLANNED), f"{archive}: {PLANNED}"), f"{archive}: {PLANNED}")
+    where = f"{archive}: {PLANNED}"
+    return checked(read(CampaignPlan, _json(archive, file, PLANNED, _LARGEST_PLAN), where), where)
 
 
-def _json(archive: Path, file: zipfile.ZipFile, name: str) -> Any:
+def _json(archive: Path, file: zipfile.ZipFile, name: str, most: int) -> Any:
     with file.open(name) as data:
-        text = data.read(_LARGEST_LISTING)
+        text = data.read(most + 1)
+    if len(text) > most:
+        raise RunError(f"{archive} is damaged: {name} is larger than {most:,} bytes")
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -185,14 +186,21 @@ def _add(
             if not files:
                 continue
             name = f"{CELLS}/{cell.id}.yaml"
-            is_planned = there.plan.cell(cell.id) is not None and name in file.namelist()
-            same = is_planned and file.read(name) == read_bytes(there.path / name)
+            is_planned = there.plan.cell(cell.id) is not None and name in members
+            same = is_planned and _same_settings(file, members[name], there.path / name)
             if not same or there.run_path(cell.id).exists():
                 left.append(cell.id)
                 continue
             _add_cell(file, members, files, there, cell.id)
             taken.append(cell.id)
     return Imported(there, taken, left)
+
+
+def _same_settings(file: zipfile.ZipFile, member: ArchiveMember, there: Path) -> bool:
+    """Whether a cell's configuration is the folder's, apart from where its files lie."""
+    if member.bytes > _LARGEST_SETTINGS:
+        return False
+    return for_others(member.name, file.read(member.name)) == for_others(there.name, read_bytes(there))
 
 
 def _add_cell(

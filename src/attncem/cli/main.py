@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (MemoryError, RuntimeError) as error:
             if not _is_about_memory(error):
                 raise
-            return complain(text("command.memory", said=str(error).partition("\n")[0]))
+            notes = getattr(error, "__notes__", ())  # they name the file or the stage
+            said = "; ".join(filter(None, (*notes, str(error).partition("\n")[0])))
+            return complain(text("command.memory", said=said or type(error).__name__))
         except KeyboardInterrupt as error:
             verb = next(iter(arguments or sys.argv[1:]), "")
             go_on = _go_on(verb, next(iter(getattr(error, "__notes__", ())), "RUN"))  # its note names the folder

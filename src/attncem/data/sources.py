@@ -114,9 +114,10 @@ SOURCES: dict[str, Source] = {
 def places(name: str, root: str | Path | None = None) -> list[Path]:
     """The folders to search for a data set, the most likely first."""
     folders = SOURCES[name].folders
-    if root is not None:
-        return [*(Path(root) / folder for folder in folders), Path(root)]
     given = os.environ.get("ATTNCEM_DATA")
+    if root is not None:
+        beside = [Path(given) / root] if given and not Path(root).is_absolute() else []  # archives keep only its name
+        return [place / part for place in (Path(root), *beside) for part in (*folders, "")]
     above = [*([Path(given)] if given else []), Path("data"), SYSTEM_PLACE]
     return [place / folder for place in above for folder in folders]
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from attncem.base.types import RunError
 from attncem.models.onnx_file import need, read_onnx
 from attncem.models.onnx_network import OnnxNetwork
 
+_GRAPHS = (5, 10)
+"""Kinds of attributes that hold graphs: onnx.AttributeProto.GRAPH and GRAPHS."""
 _ROUNDING = 1e-4
 """Largest difference between the outputs of file and module, relative to their size."""
 
@@ -47,9 +50,31 @@ def _write(module: nn.Module, x: Tensor, file: Path) -> None:
             program = torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=anyhow, verbose=False)
             assert program is not None
             program.save(file, external_data=False)
+            _forget_source(file)
     except Exception as error:  # torch's exporter fails in many ways
         first = str(error).strip().partition("\n")[0]
         raise RunError(f"torch cannot export it as ONNX: {type(error).__name__}: {first}") from error
+
+
+def _forget_source(file: Path) -> None:
+    """Remove torch's notes on every layer: they name the source files of this machine."""
+    import onnx
+
+    model = onnx.load(file)
+    for part in (model.graph, *model.functions):
+        _forget(part)
+    onnx.save(model, file)
+
+
+def _forget(part: Any) -> None:
+    """Remove the notes of a graph or function, and of the graphs inside it."""
+    values = [*part.input, *part.output, *part.value_info, *part.initializer] if hasattr(part, "initializer") else []
+    for item in (part, *part.node, *values):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    for attribute in (it for node in part.node for it in node.attribute):
+        for graph in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
+            _forget(graph)
 
 
 def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:

@@ -89,6 +89,15 @@ class Finished(Record):
     failures: int = 0
 
 
+class Event(Record):
+    """Fields that every line of log.jsonl may have; ``seconds`` is the time of a cell that is done."""
+
+    event: str = ""
+    cell: str | None = None
+    time: float = 0.0
+    seconds: float | None = None
+
+
 class ArchiveMember(Record):
     """A file in an archive of a campaign."""
 

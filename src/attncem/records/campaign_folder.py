@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import attncem
+from attncem.base.record import read
 from attncem.base.types import SCHEMA_VERSION, AttncemError, RunError
 from attncem.config.loading.load import dump_config, load, load_config
 from attncem.config.options.campaigns import Campaign
 from attncem.config.options.run import RunConfig
 from attncem.records.audit import AuditResult
-from attncem.records.campaign import CampaignPlan, Cell, Failure, Finished, State
+from attncem.records.campaign import CampaignPlan, Cell, Event, Failure, Finished, State
 from attncem.records.files import (
     PARTIAL,
     append,
@@ -271,8 +272,11 @@ class CampaignFolder:
             cut_to_lines(log, log.stat().st_size if log.exists() else 0)
 
     def events(self) -> list[dict[str, Any]]:
-        """The events, oldest first."""
-        return [line for _, line in read_lines(self.path / LOG)]
+        """The events, oldest first; RunError names a line with an entry of the wrong kind."""
+        lines = read_lines(self.path / LOG)
+        for where, line in lines:
+            read(Event, line, where)
+        return [line for _, line in lines]
 
 
 def checked(plan: CampaignPlan, where: object) -> CampaignPlan:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import math
 import shutil
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from attncem.base.record import read
 from attncem.base.types import RunError
 from attncem.records.files import PARTIAL, hash_file, partial_path, read_json, sync_folder, write_atomic, write_json
 from attncem.records.run_files import CheckpointFacts
+from attncem.records.sizes import check_unpacked
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -146,7 +148,11 @@ def read_tensors(file: Path) -> dict[str, Any]:
     try:
         if file.suffix == ".safetensors":
             return dict(load_file(file))
+        if zipfile.is_zipfile(file):  # torch packs nothing: a file that grows was made to fill the memory
+            check_unpacked(file, file, file.stat().st_size)
         return dict(torch.load(file, weights_only=True, map_location="cpu"))
+    except RunError:
+        raise
     except Exception as error:  # a file with the right hash and foreign contents can fail in any way
         first_line = str(error).partition("\n")[0]
         raise RunError(f"{file} cannot be read: {first_line}") from error

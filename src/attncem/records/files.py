@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
-import math
 import os
 import secrets
 import time
@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from attncem.base.record import Record, read
 from attncem.base.types import SCHEMA_VERSION, RunError
+from attncem.records.json_text import parse_json
+from attncem.records.sizes import check_size, named_memory
 
 R = TypeVar("R", bound=Record)
 
@@ -32,8 +34,11 @@ _TRIES, _PAUSE = 5, 0.01
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
+    """SHA-256 of a file of any size; RunError where it is missing or cannot be read."""
+    with _opened(path) as handle:
+        if handle is not None:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    raise RunError(f"{path} is missing")
 
 
 # reading
@@ -48,15 +53,31 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_if_there(path: Path) -> bytes | None:
-    """The contents of a file, None where it does not exist; a pipe or a device, which may never end, is not opened."""
+    """The contents of a file, None where it does not exist; one that is too large for its kind is a RunError."""
+    with _opened(path) as handle, named_memory(path):
+        if handle is None:
+            return None
+        check_size(path, os.fstat(handle.fileno()).st_size)
+        return handle.read()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedReader | None]:
+    """A file to read, None where it does not exist; a pipe or a device, which may never end, is not opened."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise OSError(errno.EINVAL, "it is not a regular file")
-        return path.read_bytes()
+        handle = path.open("rb")
     except FileNotFoundError:
-        return None
+        yield None
+        return
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    with handle:
+        try:
+            yield handle
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 # writing
@@ -262,7 +283,8 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; RunError names a file that is missing, damaged or from a newer version."""
     try:
-        data = parse_json(read_bytes(path))
+        with named_memory(path):
+            data = parse_json(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(data, dict):
@@ -275,41 +297,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def parse_json(data: bytes, *, in_log: bool = False) -> Any:
-    """Plain data; ValueError for invalid JSON, and for a number or a text that could not be written again.
-
-    In a log, NaN and Infinity, which are not JSON, become missing values.
-    """
-    text = data.decode("utf-8-sig")
-    odd = _no_value if in_log else _refuse
-    found = json.loads(text, parse_constant=odd, parse_int=_whole, parse_float=_finite)
-    if "\\ud" in text.lower():
-        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair has no bytes
-    return found
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _no_value(_: str) -> None:
-    return None
-
-
-def _whole(digits: str) -> int:
-    value = int(digits)
-    return value if value.bit_length() < 64 else int(_refuse(f"{digits[:20]}…"))
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    return value if math.isfinite(value) else _refuse(digits[:20])
-
-
 def read_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """The complete lines of a log, each with its position in words; RunError names a line that is not a JSON object."""
-    lines = (read_if_there(path) or b"").split(b"\n")[:-1]
-    return [(f"{path}: line {number}", _read_line(path, number, line)) for number, line in enumerate(lines, 1)]
+    with named_memory(path):
+        lines = (read_if_there(path) or b"").split(b"\n")[:-1]
+        return [(f"{path}: line {number}", _read_line(path, number, line)) for number, line in enumerate(lines, 1)]
 
 
 def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:

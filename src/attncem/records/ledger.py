@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.types import RunError
 from attncem.config.options.suites import row_file
 from attncem.records.audit import AuditPlan, AuditResult, Row
@@ -37,9 +38,11 @@ from attncem.records.files import (
     read_record,
     sync_folder,
     write_atomic,
+    write_json,
     write_record,
 )
 from attncem.records.joining import bases, join
+from attncem.records.sizes import LARGEST, check_unpacked
 from attncem.records.statistics import bootstrap_mean
 
 PLAN = "audit.json"
@@ -86,7 +89,8 @@ class Ledger:
             path = _folder(root, plan.id, fresh)
             (path / PICTURES).mkdir(parents=True, exist_ok=True)
             if not (path / PLAN).exists():
-                write_record(path / PLAN, replace(plan, made=datetime.now().astimezone().isoformat()))
+                dated = replace(plan, made=datetime.now().astimezone().isoformat())
+                write_json(path / PLAN, without_paths_in(dated.to_dict()))
         free = shutil.disk_usage(path).free
         if free < _ROOM:
             raise RunError(
@@ -139,7 +143,7 @@ class Ledger:
             if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
                 put(state_file, files.state)
             _sync_files(written)
-            write_record(self._file(row.name, "json"), row)
+            write_json(self._file(row.name, "json"), without_paths_in(row.to_dict()))
             for file in self.path.glob("*.safetensors") if leads else ():
                 if file != state_file:
                     file.unlink()
@@ -183,8 +187,11 @@ class Ledger:
         file = self._file(name, "npz")
         raw = read_bytes(file)
         try:
+            check_unpacked(file, raw, LARGEST[".npz"])
             with np.load(io.BytesIO(raw), allow_pickle=False) as data:
                 return _image_scores({key: np.asarray(data[key]) for key in data.files})
+        except RunError:
+            raise
         except Exception as error:  # a damaged archive can fail in any way
             raise RunError(f"{file} is damaged: {error}") from error
 

@@ -11,10 +11,10 @@ from attncem.records.findings import Finding
 
 
 class ComparedRun(Record):
-    """One run: its path, its group, the outcome of its training, and its numbers by quantity.
+    """One run: the name of its folder, its group, the outcome of its training, and its numbers by quantity.
 
     ``along`` is the validation accuracy after a quarter, half, three quarters and all of the training (None: not
-    reached); ``audit`` is the folder of the audit with these numbers, empty without one.
+    reached); ``audit`` is the name of the folder of the audit with these numbers, empty without one.
     """
 
     label: str

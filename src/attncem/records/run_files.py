@@ -39,6 +39,7 @@ class CheckpointFacts(Record):
 class SplitFacts(Record):
     """Sizes of the data splits, and a hash of their images."""
 
+    train: int | None = None
     sha256: str | None = None
 
 
@@ -59,9 +60,15 @@ class Manifest(Record):
     device: str = ""
     best: BestFacts | None = None
     training_seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    peak_memory_bytes: int | None = None
     peak_memory_of: str = ""
     """What was counted: the training, or its process since its start; runs of 0.2 do not say."""
+    client_macs: int | None = None
+    server_macs: int | None = None
+    client_parameters: int | None = None
+    server_parameters: int | None = None
+    bytes_per_query: int | None = None
+    steps: str | None = None
     cautions: list[str] = field(default_factory=list)
     onnx: dict[str, dict[str, str]] = field(default_factory=dict)
     onnx_problem: str = ""

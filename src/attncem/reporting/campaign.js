@@ -268,7 +268,7 @@
       if (face.shares.length) item.append(element("span", { class: "stack", title: face.shares.map((it) => it.toFixed(2)).join(" · ") }, ...face.shares.map((it, place) => element("span", { style: `width: ${(100 * it).toFixed(1)}%; background: ${colorOf(place)}` }))));
       faces.append(item);
     }
-    block.append(faces);
+    block.append(own.faces.length ? faces : element("p", { class: "small" }, words.no_faces));
     if (own.shares.length) block.append(...bars(words.shares, own.shares.map((it, place) => [`${data.parts[portrait.part] ?? portrait.part} ${place + 1}`, it, it.toFixed(2), colorOf(place)])));
     else if (portrait.part && own.attentions.length) block.append(element("p", { class: "small" }, words.no_slots));
     if (own.gates.length) block.append(...bars(words.gates, own.gates.map((it) => [data.gates[it.name] ?? it.name, it.mean, `${it.mean} [${it.low}, ${it.high}]`])));

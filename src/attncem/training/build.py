@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from attncem.base.record import read
+from attncem.base.stages import at_stage
 from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.options.attention import HybridOptions
 from attncem.config.options.run import RunConfig
@@ -132,9 +133,10 @@ def load_data(config: RunConfig, device: torch.device) -> RunData:
 
 def read_data(config: RunConfig, device: torch.device) -> RunData:
     """Read the data set, split it, and put every part on the device."""
-    raw = read_dataset(config.data.name, config.data.root, config.data.image_size)
-    split = split_data(raw, config.data)
-    return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
+    with at_stage(f"reading the data set {config.data.name}"):
+        raw = read_dataset(config.data.name, config.data.root, config.data.image_size)
+        split = split_data(raw, config.data)
+        return RunData(raw.spec, split, **_parts(raw, split, device, config.data.placement))
 
 
 def data_notes(config: RunConfig) -> list[str]:

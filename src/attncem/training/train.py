@@ -17,6 +17,7 @@ from torch import Tensor
 from attncem.base.progress import Progress, show_line, shown, silent, tell
 from attncem.base.record import read
 from attncem.base.seeding import make_generator
+from attncem.base.stages import at_stage
 from attncem.base.texts import text, translated, written
 from attncem.base.types import ConfigError, RunError, TrainingError
 from attncem.config.loading.load import load_config
@@ -175,7 +176,7 @@ def _train_locked(trainer: _Trainer, run: RunDirectory, progress: Progress | Non
     """Train to the end and report to `progress`, or else to the terminal; the manifest records how it ended."""
     try:
         _say([f"caution: {caution}" for caution in (*trainer.cautions, *key_cautions(run))], progress)
-        with shown(progress) as told, tracked(run, trainer.config) as followed:
+        with shown(progress) as told, tracked(run, trainer.config) as followed, at_stage("training"):
             trainer.run_all(followed, told, alone=progress is None)
     except KeyboardInterrupt as error:
         run.update_manifest(status="stopped")

@@ -38,7 +38,8 @@ _WITHOUT_A_PLACE = (
 )
 """Flags for paths or for features that we lack; a note lists those that would change the training."""
 _SILENT = ("folder", "scheme")
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_LARGEST = 2**31
 
 
 @dataclass
@@ -112,7 +113,7 @@ def _network(flags: Mapping[str, str], made: Translated) -> None:
 
 def _bottleneck(option: str) -> dict[str, Any] | None:
     """`noRELU_C8S1`, `C16S2K5`: channels, stride, kernel."""
-    sizes = {letter: int(value) for letter, value in re.findall(r"([CSK])(\d+)", option)}
+    sizes = {letter: _digits(value, option) for letter, value in re.findall(r"([CSK])([0-9]+)", option)}
     if "C" not in sizes:
         return None
     made = {"channels": sizes["C"], "stride": sizes.get("S", 1), "kernel": sizes.get("K", 3)}
@@ -127,7 +128,7 @@ def _channel(flags: Mapping[str, str], made: Translated) -> None:
 
 
 def _training(flags: Mapping[str, str], made: Translated) -> None:
-    epochs, rate = _whole(flags, "num_epochs"), _number(flags, "learning_rate")
+    epochs, rate = _whole(flags, "num_epochs", least=1), _number(flags, "learning_rate")
     drops = [place for place in _MILESTONES.get(epochs, _USUAL_MILESTONES) if place < epochs]
     schedule = {"name": "multi_step", "milestones": [place / epochs for place in drops], "warmup": min(0.5, 1 / epochs)}
     made.config["training"] = {
@@ -183,16 +184,21 @@ def _companions(flags: Mapping[str, str], made: Translated) -> None:
 
 def _adversarial(option: str, strength: float, flags: Mapping[str, str], made: Translated) -> None:
     said = option.rsplit("step", maxsplit=1)[-1] if "step" in option else ""
-    step = re.match(r"\d+", said)
+    step = re.match(r"[0-9]+", said)
     if step and not said.split()[0].isdecimal():
         made.note("steps", option=option.strip())
-    shape = re.search(r"N(\d+)C(\d+)", flags["gan_AE_type"])
-    penalty: dict[str, Any] = {"name": "adversarial", "weight": strength, "steps": int(step[0]) if step else 3}
+    shape = re.search(r"N([0-9]+)C([0-9]+)", flags["gan_AE_type"])
+    penalty: dict[str, Any] = {
+        "name": "adversarial",
+        "weight": strength,
+        "steps": _digits(step[0], option) if step else 3,
+    }
     if flags["gan_loss_type"].upper() == "MSE":
         penalty["loss"] = "mse"
     else:
         penalty["threshold"] = _number(flags, "ssim_threshold")
-    penalty |= {"blocks": int(shape[1]), "width": int(shape[2])} if shape else {}
+    if shape:
+        penalty |= {"blocks": _digits(shape[1], shape[0]), "width": _digits(shape[2], shape[0])}
     every = _whole(flags, "optimize_computation")
     made.config.setdefault("penalties", []).append({**penalty, **({"every": every} if every > 1 else {})})
     made.note("adversarial")
@@ -220,12 +226,12 @@ def _correlation(option: str, strength: float, flags: Mapping[str, str], made: T
 
 def _pruning(option: str, strength: float, flags: Mapping[str, str], made: Translated) -> None:
     made.config["model"]["extra_layer"] = True
-    if "topkprune" in option or not (at := re.search(r"pruning(\d+)", option)):
+    if "topkprune" in option or not (named := re.search(r"pruning([0-9]+)", option)):
         return
-    epochs = made.config["training"]["epochs"]
-    if not 0 < int(at[1]) < epochs:
-        raise ConfigError(f"--AT_regularization={option.strip()}: pruning after epoch {at[1]} of {epochs}")
-    made.config["model"]["pruning"] = {"after": int(at[1]) / epochs, "ratio": 0.05}
+    epochs, at = made.config["training"]["epochs"], _digits(named[1], option)
+    if not 0 < at < epochs:
+        raise ConfigError(f"--AT_regularization={option.strip()}: pruning after epoch {at} of {epochs}")
+    made.config["model"]["pruning"] = {"after": at / epochs, "ratio": 0.05}
     made.note("pruning")
 
 
@@ -271,8 +277,15 @@ def _number(flags: Mapping[str, str], name: str) -> float:
         raise ConfigError(f"--{name}={flags[name]}: must be a number") from None
 
 
-def _whole(flags: Mapping[str, str], name: str) -> int:
+def _whole(flags: Mapping[str, str], name: str, least: int = 0) -> int:
     value = _number(flags, name)
-    if not value.is_integer() or value < 0:
-        raise ConfigError(f"--{name}={flags[name]}: must be a whole number")
+    if not value.is_integer() or not least <= value <= _LARGEST:
+        raise ConfigError(f"--{name}={flags[name]}: must be a whole number from {least} to {_LARGEST:,}")
     return int(value)
+
+
+def _digits(words: str, option: str) -> int:
+    """The number in a part of an option, such as the 8 of C8."""
+    if len(words) > len(str(_LARGEST)):
+        raise ConfigError(f"{option[:60]}: {words[:20]}… is too large")
+    return int(words)

@@ -23,6 +23,8 @@ _WOULD_RUN = ("$(", "`")
 _MOST_STATEMENTS = 20_000
 """Maximum number of statements, with loops unrolled: a script with many nested loops is not a list of trainings."""
 _DEEPEST = 30
+_LONGEST_WORD = 2**16
+"""Maximum length of a word with its variables replaced: each may hold the one before twice."""
 
 
 @dataclass(frozen=True)
@@ -143,4 +145,9 @@ def _plain(part: re.Match[str], known: dict[str, str]) -> str:
 
 def _value(text: str, known: dict[str, str]) -> str:
     """Variables replaced; an unset variable is empty, as in a shell."""
+    names = [name[1] or name[2] for name in _VARIABLE.finditer(text)]
+    if len(text) + sum(len(known.get(name, "")) for name in names) > _LONGEST_WORD:
+        raise ConfigError(
+            f"{text[:60]!r} …: with its variables replaced, it has more than {_LONGEST_WORD:,} characters"
+        )
     return _VARIABLE.sub(lambda name: known.get(name[1] or name[2], ""), text)

@@ -19,6 +19,7 @@ from attncem.records.checkpoints import checkpoint_called, read_tensors
 from attncem.records.files import hash_file
 from attncem.records.metrics import accuracy
 from attncem.records.runs import RunDirectory
+from attncem.records.sizes import in_words
 from attncem.training.build import RunData, build_model, build_surrogate_for, check, data_facts, read_data
 from attncem.training.engine import describe_device, limited_threads, resolve_device, seeded
 from attncem.training.initial import new_run
@@ -26,7 +27,8 @@ from attncem.training.initial import new_run
 PARTS = {"f": "client", "cloud": "server's convolutions", "classifier": "classifier"}
 """The baseline's three files, by the word in their names."""
 _BATCH = 500
-_LARGEST_FILE = 2 * 2**30
+_LARGEST_FILE = 2**30
+"""Bytes of one checkpoint file; the largest network of the baseline takes 130 MB."""
 Layer = tuple[str, Mapping[str, Tensor]]
 """A layer's name, and its tensors."""
 
@@ -67,19 +69,24 @@ def _files(source: Path, which: str) -> dict[str, Path]:
             there = ", ".join(sorted(other.name for other in source.glob("checkpoint_*.tar"))) or "none"
             raise RunError(f"{file} is missing, the {PARTS[part]}; checkpoints there: {there}")
         if file.stat().st_size > _LARGEST_FILE:
-            raise RunError(f"{file} is larger than {_LARGEST_FILE >> 30} GiB: no checkpoint of the baseline is")
+            raise RunError(f"{file} is larger than {in_words(_LARGEST_FILE)}: no checkpoint of the baseline is")
     return files
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     """The names and finite tensors in a file; otherwise a RunError."""
-    found = read_tensors(file)
-    for name, value in found.items():
+    tensors, size = read_tensors(file), file.stat().st_size
+    for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, Tensor) or "." not in name:
             raise RunError(f"{file} holds more than the tensors of layers: {str(name)[:60]!r}")
+        if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized or value.is_complex():
+            raise RunError(f"{file}: {name} is no plain tensor ({value.layout}, {value.device.type}, {value.dtype})")
+    if (claimed := sum(value.numel() * value.element_size() for value in tensors.values())) > size:
+        raise RunError(f"{file} has {in_words(size)}, but its tensors would take {in_words(claimed)}")
+    for name, value in tensors.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise RunError(f"{file}: {name} is not finite")
-    return found
+    return tensors
 
 
 def _layers(state: Mapping[str, Tensor]) -> list[Layer]:

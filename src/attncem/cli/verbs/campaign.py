@@ -105,6 +105,9 @@ def _add_archive_verbs(verbs: Verbs) -> None:
     parser.add_argument(
         "--results-only", action="store_true", help="omit unfinished cells: elsewhere they start from scratch"
     )
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="omit originals, reconstructions and portraits' images"
+    )
     parser.set_defaults(run=_export)
     parser = _new(verbs, "results", "Write the results of every cell to one small JSON file.")
     parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
@@ -113,6 +116,12 @@ def _add_archive_verbs(verbs: Verbs) -> None:
     parser = _new(verbs, "import", "Import an archive; existing results are never overwritten.")
     parser.add_argument("archive", metavar="ARCHIVE", help="a .zip file of attncem campaign export")
     parser.add_argument("folder", metavar="FOLDER", help="new folder, or the folder of the same campaign")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="GIB",
+        help="largest unpacked size (default: 100 times the archive's, at most 8 GiB)",
+    )
     parser.set_defaults(run=_import)
 
 
@@ -251,9 +260,12 @@ def _report(known: argparse.Namespace, rest: Sequence[str]) -> None:
 def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.campaigns.archive import export_campaign
 
-    made = export_campaign(_folder(known.folder), Path(known.archive), results_only=known.results_only)
+    what = {"results_only": known.results_only, "pictures": not known.no_pictures}
+    made = export_campaign(_folder(known.folder), Path(known.archive), **what)
     amount = _bytes(made.path.stat().st_size)
     show_line(text("campaign.exported", path=made.path, count=made.cells, amount=amount, whole=made.whole))
+    if made.pictures:
+        show_line(text("campaign.exported.pictures", count=made.pictures))
 
 
 def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
@@ -266,7 +278,10 @@ def _results(known: argparse.Namespace, rest: Sequence[str]) -> None:
 def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.campaigns.unpacking import import_campaign
 
-    made = import_campaign(Path(known.archive), Path(known.folder))
+    if known.limit is not None and not 0 < known.limit < 2**20:
+        raise ConfigError(f"--limit {known.limit:g}: must be a number of GiB above 0")
+    limit = None if known.limit is None else int(known.limit * 2**30)
+    made = import_campaign(Path(known.archive), Path(known.folder), limit=limit)
     folder = Path(known.folder)
     show_line(text("campaign.imported", folder=folder, count=len(made.taken), skipped=len(made.left)))
     show_line(text("campaign.next.run", folder=folder))

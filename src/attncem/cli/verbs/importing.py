@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from attncem.cli.importing import Imported
 
 
+_MOST = 4 * 2**20
+"""Bytes of a script that are read; a longer one is refused."""
+
+
 def add(verbs: Verbs) -> None:
     """The verb `import-cem`."""
     parser = verb(verbs, "import-cem", "Turn commands and checkpoints of CEM or ResSFL into configurations and runs.")
@@ -59,7 +63,8 @@ def _read(words: Sequence[str]) -> str | Sequence[str]:
     if len(words) > 1:
         return words
     try:
-        return Path(words[0]).read_text(encoding="utf-8")
+        with Path(words[0]).open("rb") as script:
+            return script.read(_MOST).decode()  # a device may never end
     except UnicodeDecodeError:
         raise ConfigError(f"{words[0]}: is not text in UTF-8") from None
 

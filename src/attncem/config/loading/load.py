@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from attncem.base.shown_paths import shown_path
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import plain, show
 from attncem.config.loading.overrides import Override, apply_overrides, complete, parse_overrides
@@ -125,7 +126,7 @@ def _after_data(config: RunConfig) -> str:
     """FOLDER-CONFIGURATION, with only the characters allowed in a name."""
     if config.data.root is None:
         return config.name
-    folder = Path(config.data.root).expanduser().absolute().name
+    folder = shown_path(Path(config.data.root).expanduser().absolute())  # a home folder has the user's name
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", folder).strip("._-")[:_LONGEST_FOLDER] or OWN_PICTURES
     named = next(
         (config.name.removeprefix(data) for data in _DATA_OF_NAMES if config.name.startswith(data)), config.name

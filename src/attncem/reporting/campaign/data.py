@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ WORDS = (
     "accuracy", "attack", "seeds", "seed", "state", "reason", "training", "interval_seeds", "interval_images",
     "standing", "share", "report_command", "no_audit", "point", "rows_shown", "click", "before_undefended",
     "before_pixels", "clean", "released", "kept", "no_tsne", "attention", "equal_weight", "shares", "gates",
-    "no_attention", "no_slots", "strongest", "not_reliable", "image_of", "lost",
+    "no_attention", "no_slots", "no_faces", "strongest", "not_reliable", "image_of", "lost",
 )  # fmt: skip
 """Texts of the script; under `arms.script.NAME`."""
 
@@ -114,7 +115,7 @@ def _cell(study: Judged, arm: JudgedArm, cell: JudgedCell) -> dict[str, Any]:
         "state": text(f"arms.state.{cell.state}"),
         "reason": cell.reason,
         "training": wording.seconds(cell.training_seconds),
-        "command": f"attncem report {cell.path}",
+        "command": "attncem report " + shlex.quote("/".join(cell.path.parts[-3:])),  # CAMPAIGN/runs/CELL
         "audits": [{"kind": number, **_audit(audit)} for number, audit in audits.items()],
         "at": {str(number): _place(audit) for number, audit in audits.items() if audit.accuracy and audit.strongest},
     }

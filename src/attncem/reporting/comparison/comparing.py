@@ -300,14 +300,14 @@ def _run(run: JudgedRun, group: str, audits: Audits, shown: Sequence[Quantity], 
     audit, seconds = audits.get(run.label), run.manifest.get("training_seconds")
     return ComparedRun(
         label=run.label,
-        path=str(run.path),
+        path=run.path.name,
         group=group,
         seed=run.settings.seed,
         status=str(run.manifest.get("status")),
         along=_along(run),
         best_accuracy=_best_accuracy(run),
         training_seconds=None if seconds is None else float(seconds),
-        audit=audit.folder if audit else "",
+        audit=Path(audit.folder).name if audit else "",
         strongest=audit.strongest if audit else "",
         numbers={it.key: read(run.label, it) for it in shown},
     )
