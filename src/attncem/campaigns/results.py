@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import digest
 from attncem.config.options.campaigns import CampaignAudit
@@ -68,7 +69,7 @@ def check_results_file(campaign: str, file: Path) -> None:
 
 def results_text(table: CampaignTable) -> str:
     """The file's text: JSON with a line for every interval, so a changed interval changes one line."""
-    data = {"schema_version": SCHEMA_VERSION, **table.to_dict()}
+    data = {"schema_version": SCHEMA_VERSION, **without_paths_in(table.to_dict())}
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 

@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 from attncem import __version__
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts import LANGUAGES, joined, speaking, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
-from attncem.records.files import write_record
+from attncem.records.files import write_json
 from attncem.records.ledger import PLAN, Ledger, ledgers
 from attncem.records.study.runs import load_run
 from attncem.reporting import answers, html, wording
@@ -44,7 +45,7 @@ def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[Privac
     }
     folder.mkdir(parents=True, exist_ok=True)
     with speaking(LANGUAGES[0]):
-        write_record(files[0], make_card(audits, now=now))
+        write_json(files[0], without_paths_in(make_card(audits, now=now).to_dict()))
     html.write_page(files[1], html.render(context, "card.md.j2"))
     html.write_page(files[2], html.render(context, "card.html.j2"))
     return card, files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -12,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attncem import __version__
+from attncem.base.shown_paths import without_paths, without_paths_in
 from attncem.base.texts import has_text, joined, pattern, text, translated
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
@@ -155,7 +157,7 @@ def _environment(plain: bool) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=not plain,
-        finalize=_without_tags if plain else None,
+        finalize=_without_tags if plain else _for_others,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -171,17 +173,27 @@ def _environment(plain: bool) -> Environment:
         "row_title": row_title,
         "sentences": joined,
     }
+    environment.policies["json.dumps_function"] = _json_for_others
     environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}
     return environment
 
 
+def _for_others(value: object) -> object:
+    """A value as the page shows it: without absolute paths and user names, whatever file it is from."""
+    return without_paths(value) if type(value) is str else value
+
+
 def _without_tags(value: object) -> str:
-    return str(value).replace("<", "&lt;")
+    return without_paths(str(value)).replace("<", "&lt;")
+
+
+def _json_for_others(data: Any, **options: Any) -> str:
+    return json.dumps(without_paths_in(data), **options)
 
 
 def marked(key: str, /, **values: Any) -> Markup:
     """A text of the catalogue for a page: everything is escaped except values that are markup already."""
-    return escape(pattern(key)).format(**values)
+    return escape(pattern(key)).format(**{name: _for_others(value) for name, value in values.items()})
 
 
 def _warnings(runs: Sequence[JudgedRun], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
@@ -223,6 +235,6 @@ def write_page(file: Path, text: str) -> None:
     """Write a file atomically: a reader sees the old or the new file, never a part."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, text.encode())
+        write_atomic(file, text.encode(errors="replace"))  # a file's name may be no UTF-8
     except OSError as error:
         raise RunError(f"{file}: cannot be written: {error}") from error

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from attncem.base.shown_paths import without_paths
 from attncem.base.texts.titles import row_title
 from attncem.records.comparison import SeedSummary
 from attncem.records.metrics import METRICS
@@ -16,6 +17,9 @@ from attncem.records.study import ACCURACY, Spread
 from attncem.reporting import wording
 
 R = TypeVar("R")
+_FORMULA = re.compile(r"[\t\r\n]|[\s\ufeff\u200b]*[=+\-@＝＋－＠]")
+"""Begins of texts that spreadsheets take as a formula."""
+_NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 SUMMARY = ("sd", "low", "high", "count")
 """Extra CSV columns of a measure: standard deviation and interval over seeds, and the number of seeds."""
 SPREAD = ("sd", "low", "high", "image_low", "image_high", "count")
@@ -147,14 +151,27 @@ def summary_more(summary: SeedSummary) -> dict[str, Any]:
 
 def as_csv(table: Table) -> str:
     """All numbers, unrounded; a missing number is an empty field."""
-    words = io.StringIO()
-    writer = csv.writer(words, lineterminator="\n")
     further = [(column, name) for column in table.columns for name in ("", *column.more)]
-    writer.writerow([f"{column.key}_{name}" if name else column.key for column, name in further])
+    lines = [[f"{column.key}_{name}" if name else column.key for column, name in further]]
     for row in table.rows:
         pairs = zip(table.columns, row, strict=True)
-        writer.writerow([value for column, item in pairs for value in (item.value, *map(item.more.get, column.more))])
+        lines.append([value for column, item in pairs for value in (item.value, *map(item.more.get, column.more))])
+    return csv_text(lines)
+
+
+def csv_text(lines: Iterable[Sequence[Any]]) -> str:
+    """CSV that is safe to open in a spreadsheet and to pass on: no text is a formula or holds an absolute path."""
+    words = io.StringIO()
+    csv.writer(words, lineterminator="\n").writerows([_csv_cell(value) for value in line] for line in lines)
     return words.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Numbers as they are; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    if not isinstance(value, str):
+        return value
+    plain = without_paths(value)
+    return f"'{plain}" if _FORMULA.match(plain) and not _NUMBER.fullmatch(plain) else plain
 
 
 def as_markdown(table: Table) -> str:
@@ -169,7 +186,7 @@ def _words(table: Table) -> list[list[str]]:
     titles = [f"{column.group.shown}: {column.title}" if column.group else column.title for column in table.columns]
     headings = [f"{title} ({it.note})" if it.note else title for title, it in zip(titles, table.columns, strict=True)]
     rows = [headings, *([item.shown for item in row] for row in table.rows)]
-    return [[" ".join(words.split()) for words in row] for row in rows]
+    return [[" ".join(without_paths(words).split()) for words in row] for row in rows]
 
 
 def _plain_markdown(words: str) -> str:

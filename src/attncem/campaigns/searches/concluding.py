@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from attncem.base.shown_paths import shown_path, without_paths_in
 from attncem.base.types import RunError
 from attncem.campaigns.choosing import Candidate, candidate, choose, undominated
 from attncem.config.loading.load import dump_config, load_config
 from attncem.config.options.search import UNDEFENDED, Budget, Search
 from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder
-from attncem.records.files import explain_os_error, write_atomic, write_record
+from attncem.records.files import explain_os_error, write_atomic, write_json
 from attncem.records.ledger import joined
 from attncem.records.search import MethodFound, SearchResult, SearchTrial
 
@@ -45,8 +47,14 @@ def conclude(
         folder=str(folder.path),
     )
     with explain_os_error(folder.path, "finished trials are kept: fix this and run the same command again"):
-        write_record(folder.path / RESULT, result)
+        write_json(folder.path / RESULT, without_paths_in(_inside(result, folder.path).to_dict()))
     return result
+
+
+def _inside(result: SearchResult, folder: Path) -> SearchResult:
+    """The result with paths inside its folder, whose place is private."""
+    files = {name: Path(file).relative_to(folder).as_posix() for name, file in result.files.items()}
+    return replace(result, folder=shown_path(folder), files=files)
 
 
 def _undefended(folder: CampaignFolder) -> Candidate:
@@ -90,7 +98,7 @@ def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Seque
 def _configuration(folder: CampaignFolder, trial: SearchTrial, name: str, file: Path) -> str:
     """The configuration of a trial under a new name, as a text for `attncem train`."""
     head = [
-        f"attncem train --config {file}",
+        f"attncem train --config {shown_path(file)}",
         f"{trial.cell} of the search {folder.plan.name}: {100 * (trial.accuracy or 0):.1f} % and an attack error of "
         f"{trial.error:.4g} (geometric mean of MSE and structure), on validation images, one seed.",
     ]

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attncem.base.progress import clean
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts import LANGUAGES, VARIABLE
 from attncem.base.types import SCHEMA_VERSION
 
@@ -102,9 +103,10 @@ def complain(line: str) -> int:
     return 2
 
 
-def print_json(result: Record) -> None:
-    """Print a result to stdout as JSON."""
-    data = {"schema_version": SCHEMA_VERSION, **result.to_dict()}
+def print_json(result: Record, *, local: bool = False) -> None:
+    """Print a result to stdout as JSON, without absolute paths unless it is for the same machine (``local``)."""
+    plain = result.to_dict()
+    data = {"schema_version": SCHEMA_VERSION, **(plain if local else without_paths_in(plain))}
     print(json.dumps(data, indent=1, ensure_ascii=is_ascii(), allow_nan=False))  # noqa: T201
 
 

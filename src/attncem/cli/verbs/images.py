@@ -32,7 +32,7 @@ def _predict(known: argparse.Namespace, rest: Sequence[str]) -> None:
     names = ("top", "save", "save_as", "weights", "device")
     result = predict(known.run_folder, known.images, **{name: getattr(known, name) for name in names})
     if known.json:
-        print_json(result)
+        print_json(result, local=True)  # its program asked for these files and opens those that were saved
     else:
         print_predictions(result, open_console())
 

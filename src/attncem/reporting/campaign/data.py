@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,7 @@ def _cell(study: Judged, arm: JudgedArm, cell: JudgedCell) -> dict[str, Any]:
         "state": text(f"arms.state.{cell.state}"),
         "reason": cell.reason,
         "training": wording.seconds(cell.training_seconds),
-        "command": f"attncem report {cell.path}",
+        "command": "attncem report " + shlex.quote("/".join(cell.path.parts[-3:])),  # CAMPAIGN/runs/CELL
         "audits": [{"kind": number, **_audit(audit)} for number, audit in audits.items()],
         "at": {str(number): _place(audit) for number, audit in audits.items() if audit.accuracy and audit.strongest},
     }

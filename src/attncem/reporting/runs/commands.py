@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from attncem.base.shown_paths import shown_path
 from attncem.base.texts import text
 from attncem.config.loading.load import packaged_folder, packaged_names
 from attncem.config.options.suites import Suite
@@ -37,7 +38,7 @@ def own_names(runs: Sequence[JudgedRun]) -> str:
 
 def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
     """The command that writes the page from these folders."""
-    return _line("report", *map(str, paths), "--out", str(out), *(["--csv"] if csv else []))
+    return _line("report", *map(shown_path, paths), "--out", shown_path(out), *(["--csv"] if csv else []))
 
 
 def _audit(audit: AuditResult, run: JudgedRun, again: str) -> str:

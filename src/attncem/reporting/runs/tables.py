@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -15,7 +13,7 @@ from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
 from attncem.records.judgement import State
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.study.runs import JudgedRun
-from attncem.reporting import wording
+from attncem.reporting import table_formats, wording
 from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
 
@@ -348,8 +346,4 @@ def _padded(values: Sequence[float | None], count: int) -> list[float | None]:
 
 def csv_text(rows: Sequence[Cells]) -> str:
     """The headline table as CSV, unrounded."""
-    words = io.StringIO()
-    writer = csv.DictWriter(words, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return words.getvalue()
+    return table_formats.csv_text([CSV_COLUMNS, *([row.get(name, "") for name in CSV_COLUMNS] for row in rows)])
