@@ -20,7 +20,7 @@ WITHOUT_TORCH = (
     *("data/inspect", "models/__init__", "models/noise", "training/__init__", "training/schedules"),
     *("training/health", "training/tracking", "judging/__init__", "judging/judges", "judging/conditions"),
     *("reporting/__init__", "reporting/campaign/", "reporting/card", "reporting/comparison/", "reporting/explain/page"),
-    *("reporting/figures", "reporting/fonts", "reporting/html"),
+    *("reporting/figures", "reporting/fonts", "reporting/html", "reporting/junit", "judging/grammar"),
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.types import ConfigError
-from attncem.cli.verbs.base import Verbs, print_json, verb
+from attncem.cli.verbs.base import Verbs, add_json, print_json, verb
 
 
 def add_report(verbs: Verbs) -> None:
@@ -41,7 +41,7 @@ def add_compare(verbs: Verbs) -> None:
         "--by", action="append", default=[], metavar="KEY", help="group by this option, e.g. surrogate.name; repeatable"
     )
     parser.add_argument("--out", metavar="FILE", help="also write one self-contained page with curves")
-    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    add_json(parser)
     parser.set_defaults(run=_compare)
 
 
