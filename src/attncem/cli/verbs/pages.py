@@ -67,19 +67,25 @@ def add_card(verbs: Verbs) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", help="folder for card.json, card.md and card.html (default: RUN/card)"
     )
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="leave out the image and its reconstruction on card.html"
+    )
     parser.add_argument("--json", action="store_true", help="also print JSON")
     parser.set_defaults(run=_card)
 
 
 def _card(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import privacy_card
+    from attncem.reporting.answers import describe
 
-    card, files = privacy_card(known.source, known.out)
+    card, files = privacy_card(known.source, known.out, pictures=not known.no_pictures)
     if known.json:
         print_json(card)
         return
     console = open_console()
-    for said in (card.leakage, *card.caveats):
+    for said in (describe(card.judgement), *(answer.said for answer in card.answers)):
         show_line(said, console)
+    if card.subject.dataset == "image_folder" and not known.no_pictures:
+        show_line(text("card.shows_picture"))
     for file in files:
         show_line(text("command.page", path=file.resolve()), console)
