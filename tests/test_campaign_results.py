@@ -71,7 +71,7 @@ def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolde
         ("test", "best", ["mean image", "ridge"]),
         ("validation", "last", ["ridge"]),
     ]
-    assert table.audits[0].suite == "quick v2" and table.audits[0].devices
+    assert table.audits[0].suite == "quick v3" and table.audits[0].devices
     assert table.command.startswith("attncem campaign run tiny --out FOLDER; ")
 
 

@@ -32,6 +32,7 @@ from attncem.data.batches import DeviceData
 from attncem.judging.auditing import Case
 from attncem.judging.opening import OpenRun, open_run
 from attncem.records.explanation import Explanation, Gate, Recovery
+from attncem.records.judgement import Judgement
 from attncem.records.ledger import Ledger
 from attncem.records.metrics import METRICS, mse
 from attncem.records.runs import RunDirectory
@@ -342,7 +343,7 @@ def test_recoveries_are_those_of_the_audit_s_attacks(gated: Path, found: Explana
     for row in found.recoveries:
         assert row.mse == pytest.approx(float(np.square(decoded(row.image) / 255 - original).mean()), abs=2e-3)
         assert set(row.scores) == set(METRICS) and -1 <= row.scores["ssim"] <= 1
-        assert row.audit_mse is None and not row.from_audit and row.reliable is None
+        assert row.audit_mse is None and not row.from_audit and row.judgement is None
     assert found.audit is None
     assert [item.code for item in found.findings] == ["no_audit"]
 
@@ -382,7 +383,7 @@ def test_the_strongest_attack_of_the_audit_is_shown_with_what_it_learned(gated: 
     first = found.recoveries[0]
     assert (first.name, first.from_audit, first.audit_mse) == ("decoder small", True, audit.strongest_attack.mse.mean)
     assert [row.name for row in found.recoveries[1:]] == ["mean image", "class mean", "nearest neighbour", "ridge"]
-    assert first.reliable is audit.strongest_attack.verdict.reliable
+    assert first.judgement == audit.judgement
     # On the very release that was attacked it gives the very image of the audit.
     opened = open_run(run)
     case = Case(opened, THREATS["train"], seed=opened.config.seed)
@@ -450,32 +451,47 @@ def recovered(name: str, error: float, **known: Any) -> Recovery:
 @pytest.mark.parametrize(
     ("attack", "answered", "parts"),
     [
-        ((0.0707, 0.0331, True), "blind", ("worse than the average", "99 % of that, about the same", "is reliable")),
         (
-            (0.01, 0.0331, True),
+            (0.0707, 0.0331, "reliable"),
+            "blind",
+            ("worse than the average", "99 % of that, about the same", "is reliable"),
+        ),
+        (
+            (0.01, 0.0331, "reliable"),
             "open",
             ("better than the average", "is 14 % of that, so it does better", "is reliable"),
         ),
         (
-            (0.033, 0.0331, False),
+            (0.033, 0.0331, "not_reliable"),
             "part",
             ("about as well as the average", "is 46 % of that, so it does better", "is not reliable"),
         ),
         (
             (0.06, 0.06, None),
-            "kept",
+            "unknown",
             ("about as well as the average", "is 84 % of that, so it does better", "was not tested"),
         ),
-        ((0.09, 0.06, True), "blind", ("worse than the average", "126 % of that, so it does worse", "is reliable")),
+        (
+            (0.06, 0.06, "reliable"),
+            "kept",
+            ("about as well as the average", "is 84 % of that, so it does better", "is reliable"),
+        ),
+        (
+            (0.09, 0.06, "reliable"),
+            "blind",
+            ("worse than the average", "126 % of that, so it does worse", "is reliable"),
+        ),
+        ((0.09, 0.06, "not_enough"), "unknown", ("worse than the average", "is not enough to tell")),
     ],
 )
 def test_the_first_words(found: Explanation, attack: tuple[float, float, Any], answered: str, parts: list[str]) -> None:
-    error, mean, reliable = attack
+    error, mean, state = attack
+    judgement = None if state is None else Judgement(state)
     rows = [
         recovered("grey", 0.2, kind="floor"),
         recovered("class mean", 0.0714, kind="floor"),
         recovered("ridge", 0.001),
-        recovered("decoder small", error, mean=mean, from_audit=True, reliable=reliable),
+        recovered("decoder small", error, mean=mean, from_audit=True, judgement=judgement),
     ]
     words = first_words(replace(found, recoveries=rows))
     assert words[0] == text(f"explain.answer.{answered}")

@@ -449,8 +449,11 @@ def test_one_sentence_says_what_is_protected(shape: str, colour: str) -> None:
 
 
 def test_shape_is_recovered_as_far_as_either_measure_says() -> None:
-    assert protection.level(protection.OPEN) == "part"
-    assert protection.level(protection.KEPT) == "kept"
+    assert protection.level(protection.OPEN, "reliable") == "part"
+    assert protection.level(protection.KEPT, "reliable") == "kept"
+    for state in ("not_reliable", "not_enough"):
+        assert protection.level(protection.OPEN - 0.01, state) == "open", "a leak is one in every state"
+        assert protection.level(protection.KEPT, state) == "unknown"
     for shares in ({"structure": 0.9, "edges": 0.1}, {"structure": 0.1, "edges": 0.9}):
         said = protection.describe(make_audit(made=shielded(band_mean=0.9, **shares)), {})
         assert said == "An attacker recovers most of the shape; colour and brightness are largely protected."
@@ -461,7 +464,7 @@ def test_no_sentence_praises_what_is_not_known_to_be_private() -> None:
     unsure = [replace(item, verdict=Verdict(reliable=False)) for item in kept]
     lost = make_audit(made=kept, accuracy=score(0.3))
     beaten = make_audit(made=[item for item in kept if item.kind == "floor"])
-    assert protection.describe(make_audit(made=unsure), {}).endswith(catalogue("report.verdict.doubt"))
+    assert protection.describe(make_audit(made=unsure), {}) == catalogue("report.protects.unknown_unknown")
     assert protection.describe(lost, {}) == catalogue("report.protects.useless")
     assert protection.describe(make_audit(made=kept, accuracy=score(0.5)), {"shapes": 0.91}) == catalogue(
         "report.protects.useless"
@@ -1133,7 +1136,9 @@ def test_verdict_says_when_nothing_beats_the_floor(tmp_path: Path) -> None:
 
 def test_verdict_without_floors(tmp_path: Path) -> None:
     (said,) = sentences(tmp_path, make_audit(made=[row("ridge", 0.02)]))
-    assert said == "The strongest attack on none, “ridge”, recovers images with MSE 0.0200 at accuracy 91.0 %."
+    first, doubt = said.split(". ", 1)
+    assert first == "The strongest attack on none, “ridge”, recovers images with MSE 0.0200 at accuracy 91.0 %"
+    assert doubt.startswith("No learned attack with a tested budget has a result")
 
 
 def test_verdict_doubts_an_attack_that_had_not_converged(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.probes import ProbeOptions
 from attncem.config.options.suites import load_suite
 from attncem.records.study.equal import PairEffect
 from evidence.claim import Claim, ClaimResult, find
@@ -222,8 +223,9 @@ def _doubt(claim: ClaimResult, campaign: str, language: str) -> str:
 
 
 def _suite(claim: ClaimResult, language: str) -> str:
-    """The suite of a claim's audits, and the number of its rows that the campaign leaves out."""
+    """The suite of a claim's audits, and the number of its attacks (no probes) that the campaign leaves out."""
     audit = load_campaign(claim.claim.campaign).audits[0]
-    count = len(load_suite(audit.suite).suite.rows) - len(audit.rows())
+    attacks = [name for name, row in load_suite(audit.suite).suite.rows.items() if not isinstance(row, ProbeOptions)]
+    count = len(set(attacks) - set(audit.rows()))
     omitted = TEXTS[language]["omitted"].format(count=count) if count else ""
     return f"`{claim.table.audits[0].suite}`{omitted}"

@@ -81,7 +81,7 @@ def _of_width(audit: AuditResult) -> Iterator[Finding]:
 
 
 def _of_rivals(best: Row, rows: Sequence[Row]) -> Iterator[Finding]:
-    """Doubts from the other attacks: none that learns, one that should lead, one that might lead with more budget."""
+    """Doubts from the other attacks: none that must beat a simpler one, one that should lead, one that might lead."""
     learned = [row for row in rows if row.must_beat]
     if not learned:
         yield finding("doubt_no_learned")

@@ -33,7 +33,7 @@ def worst(states: Sequence[State]) -> State | None:
 
 def doubts(judgement: Judgement) -> list[str]:
     """The reasons for doubt, one sentence each."""
-    return [text("state.reason", reason=reason.text) for reason in judgement.reasons]
+    return [wording.reason_sentence(reason) for reason in judgement.reasons]
 
 
 def describe(judgement: Judgement) -> str:

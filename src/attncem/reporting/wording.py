@@ -12,6 +12,7 @@ from attncem.base.texts.titles import row_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import NO_LABEL, AuditResult, Row
 from attncem.records.bounds import Bound
+from attncem.records.findings import Finding
 from attncem.records.study.runs import SHORT, JudgedRun
 from attncem.reporting.runs import units
 from attncem.reporting.runs.health import is_collapsed, is_near_chance, is_useless
@@ -190,7 +191,12 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     sentences = [text("report.verdict.strongest", run=entry.label, attack=row_title(attack.name), **values)]
     if worth := units.describe(audit.plan.units, attack.mse.mean):
         sentences.append(text("report.verdict.units", worth=worth))
-    return joined([*sentences, *(text("state.reason", reason=reason.text) for reason in audit.judgement.reasons)])
+    return joined([*sentences, *map(reason_sentence, audit.judgement.reasons)])
+
+
+def reason_sentence(reason: Finding) -> str:
+    """A reason for doubt as a sentence of its own."""
+    return text("state.reason", reason=reason.text[:1].upper() + reason.text[1:])
 
 
 def caveat(entry: Entry, best: Mapping[str, float]) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attncem.base.texts import joined, text
+from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
 from attncem.records.judgement import State
 from attncem.records.metrics import METRICS
-from attncem.reporting import answers, wording
+from attncem.reporting import wording
 from attncem.reporting.runs.health import is_useless
 from attncem.reporting.runs.methods import Entry
 
@@ -87,9 +87,9 @@ def describe(audit: AuditResult, best: Mapping[str, float]) -> str:
     if is_useless(audit, best.get(audit.subject.dataset)):
         return text("report.protects.useless")
     if audit.strongest_attack.kind == "floor":
-        return joined([text("report.protects.floor"), *answers.doubts(audit.judgement)])
+        return text("report.protects.floor")
     levels = "_".join(level(min(shares), audit.state) for shares in (shape, colour))
-    return joined([text(f"report.protects.{levels}"), *answers.doubts(audit.judgement)])
+    return text(f"report.protects.{levels}")
 
 
 def summary(audit: AuditResult, label: str, best: Mapping[str, float]) -> str:

@@ -35,7 +35,7 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
 
 
 def _lines(audit: AuditResult, label: str) -> Iterator[str]:
-    """State, answers, the error in familiar units, the gain from repeated releases, and the probes' results."""
+    """State, answers, the error in familiar units, the gain from repeated releases, and the certificates."""
     yield text("terminal.state", run=label, said=answers.describe(audit.judgement))
     for answer in answers.lines(audit):
         yield text("terminal.answer", run=label, said=answer)
@@ -45,7 +45,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
             yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
-    for row in audit.rows:
+    for row in (row for row in audit.rows if row.kind != "probe"):  # the answers are the probes' numbers
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
 
