@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from attncem.base.types import ConfigError
 from attncem.cli.main import main
+from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.suites import load_suite
 from attncem.judging.attacks import ATTACKS
 from attncem.judging.conditions import Checked, Condition, check, parse_conditions
@@ -330,6 +332,20 @@ def test_min_images(plan: Any, least: int, row_named: str) -> None:
     assert found.failed == (least > 40) and found.said.about == row_named and "40" in found.said.text
     (alone,) = check(audit, [], min_images=1001)
     assert alone.said.text == "ridge: judged 1,000 images, fewer than the 1,001 of --min-images"
+
+
+# the page
+
+
+def test_the_documents_suite_and_workflow_are_valid() -> None:
+    page = (Path(__file__).parent.parent / "docs/gate.md").read_text(encoding="utf-8")
+    suite, workflow = (parse_yaml(block, "docs/gate.md") for block in re.findall(r"```yaml\n(.+?)```", page, re.DOTALL))
+    rows = load_suite(suite).suite
+    commands = [step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step]
+    words = [word for command in (*commands, page) for word in re.findall(r'--fail-if "(.+?)"', command)]
+    assert len(words) >= 6 and len(parse_conditions(words, rows)) == len(words)
+    examples = re.findall(r"`([\w.@]+[<>]=?[\d.]+)`", page)
+    assert [str(condition) for condition in parse_conditions(examples)] == examples and len(examples) > 10
 
 
 # the command
