@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import time
 from collections.abc import Callable
@@ -16,16 +17,20 @@ from attncem.base.texts import text
 from attncem.base.types import RunError
 from attncem.cli.main import main
 from attncem.config.options.suites import load_suite
+from attncem.config.threats import THREATS
 from attncem.judging.auditing import audit
 from attncem.judging.opening import open_encoder
-from attncem.records.audit import AuditResult
+from attncem.records.audit import AuditResult, Row
 from attncem.records.bounds import Bound
 from attncem.records.card import PrivacyCard
 from attncem.records.certificates import certificate_findings
 from attncem.records.files import read_record
+from attncem.records.findings import finding
 from attncem.reporting import privacy_card, report
-from attncem.reporting.card import NAMES
+from attncem.reporting.answers import lines
+from attncem.reporting.card import NAMES, audits_of, make_card
 from attncem.reporting.runs.certificates import describe, leakage
+from made_runs import NOW, make_audit, make_run, row, rows, score
 from probing import LEAKY
 
 CERTIFICATES = [
@@ -251,15 +256,131 @@ def test_somebody_elses_file_is_left_as_it_is(certified: tuple[Path, AuditResult
 def test_names_cannot_write_markup(certified: tuple[Path, AuditResult], tmp_path: Path) -> None:
     from datetime import datetime
 
-    from attncem.reporting.card import make_card
+    from attncem.reporting.card import card_context, make_card
     from attncem.reporting.html import render
 
     _, result = certified
     named = replace(result.plan.subject, run="<script>x</script>")
     card = make_card([replace(result, plan=replace(result.plan, subject=named))], now=datetime.now().astimezone())
-    context = {"card": card, "title": card.subject.run, "facts": [], "lines": [], "assumed": {}}
+    context = card_context(card, result, pictures=True)
     for template in ("card.html.j2", "card.md.j2"):
         assert "<script>x" not in render(context, template)
+
+
+# half a page for a person who decides
+
+
+def probe(name: str, measure: str, mean: float, chance: float, **other: Any) -> Row:
+    """A row of a probe."""
+    method = name.replace("re-identification", "reidentification").replace(" ", "_")
+    found = {measure: score(mean)}
+    return row(name, 0.02, kind="probe", method=method, scores=found, chance={measure: chance}, **other)
+
+
+ASKED = [probe("re-identification", "rank_1", 0.8, 0.001), probe("label leakage", "accuracy@16", 0.7, 0.25)]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose audit is reliable and leaks; nothing may change it."""
+    audits = [make_audit("gated", [*rows(0.0291), *ASKED])]
+    return make_run(tmp_path_factory.mktemp("card"), "gated", audits=audits)
+
+
+def page_of(files: list[Path]) -> str:
+    return html.unescape(files[2].read_text(encoding="utf-8")).replace("\u00a0", " ")
+
+
+def test_the_card_answers_what_a_person_asks(judged: Path, tmp_path: Path) -> None:
+    card, files = privacy_card(judged, tmp_path / "card", now=NOW)
+    (audit,) = audits_of(judged)
+    assert (card.judgement.state, [item.status for item in card.answers]) == ("reliable", ["leaks"] * 3)
+    assert [item.said for item in card.answers] == lines(audit), "the words of page and terminal"
+    assert "4 classes of pictures apart: circle, square, cross, star." in card.purpose[0]
+    assert card.data == "shapes; trained on 4,000 images", "a data set that has no words is named"
+    assert "owns held-out images" in card.tested[0] and "owns 4,000 images; 1,000 images were judged" in card.tested[0]
+    for file in files[1:]:
+        words = html.unescape(file.read_text(encoding="utf-8")).replace("\u00a0", " ")
+        head = words[: words.index("<details")]
+        parts = (*card.purpose, card.data, *card.tested, *(item.said for item in card.answers), *card.not_tested)
+        for said in (*parts, *card.not_said, card.not_for):
+            assert said in head, said
+        assert "fingerprint" not in head and "sha256" not in head and "nats" not in head, "codes are folded"
+    assert page_of(files).count("data:image/png;base64,") == 2
+    assert len(files[1].read_text(encoding="utf-8").splitlines()) < 70
+
+
+def test_private_pictures_are_left_out(judged: Path, tmp_path: Path) -> None:
+    _, files = privacy_card(judged, tmp_path / "card", pictures=False)
+    assert "data:image" not in page_of(files) and "<img" not in page_of(files)
+    assert main(["card", str(judged), "--out", str(tmp_path / "other"), "--no-pictures"]) == 0
+    assert "data:image" not in (tmp_path / "other/card.html").read_text(encoding="utf-8")
+
+
+def test_pictures_that_are_not_there_are_left_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for file in run.rglob("*.png"):
+        file.unlink()
+    _, files = privacy_card(run)
+    assert "<img" not in page_of(files)
+
+
+def test_what_was_not_tested_is_named(judged: Path) -> None:
+    (audit,) = audits_of(judged)
+    missing = replace(audit, plan=replace(audit.plan, rows=[*audit.plan.rows, "white box"]))
+    said = make_card([missing], now=NOW).not_tested
+    for key in ("card.untested.attribute", "card.untested.membership", "card.untested.releases", "card.unproven.none"):
+        assert text(key) in said
+    assert "rows of the suite quick without a result: white box" in said
+    (others,) = [line for line in said if line.startswith("other attackers")]
+    assert "only listen" in others and "own other pictures of the same kind" not in others, "that one was tested"
+    asked = [*ASKED, probe("membership", "auc", 0.5, 0.5), probe("attribute leakage", "attribute_balanced", 0.5, 0.5)]
+    often = row("ridge x16", 0.02, method="ridge", releases=16)
+    said = make_card([make_audit("gated", [*rows(0.0291), *asked, often])], now=NOW).not_tested
+    assert not [key for key in ("attribute", "membership", "releases") if text(f"card.untested.{key}") in said]
+
+
+def test_few_images_are_not_enough_to_tell_but_a_leak_stays_a_leak() -> None:
+    few = [replace(one, num_images=40) for one in (*rows(0.0600), *ASKED)]
+    card = make_card([make_audit("gated", few, num_auxiliary=160, num_evaluation=40)], now=NOW)
+    assert card.judgement.state == "not_enough"
+    assert [item.status for item in card.answers] == ["not_enough", "leaks", "leaks"]
+
+
+def test_the_adversary_that_learns_most_decides() -> None:
+    weak = make_audit("gated", rows(0.05), threat=THREATS["query_only"], id="weak")
+    strong = make_audit("gated", rows(0.02), id="strong")
+    only = make_audit("gated", [row("mean image", 0.06, kind="floor"), *ASKED], threat=THREATS["train"], id="only")
+    card = make_card([weak, only, strong], now=NOW)
+    assert [item.audit for item in card.answers] == ["strong", "only", "only"]
+    assert card.answers[1].said.endswith("(adversary “train”)") and len(card.tested) == 3
+    assert card.judgement == strong.judgement
+
+
+def test_cautions_stand_beside_the_answers(judged: Path) -> None:
+    (audit,) = audits_of(judged)
+    useless = replace(audit, findings=[finding("near_chance", accuracy=25.0), finding("suite_changed", changed="x")])
+    card = make_card([useless], now=NOW)
+    assert card.cautions == [useless.findings[0].text] and set(card.cautions) < set(card.caveats)
+
+
+def test_only_proven_limits_for_every_attack_are_called_proven(certified: tuple[Path, AuditResult]) -> None:
+    _, result = certified
+    proof = Bound(0.1, "share", 0.1, 0.12, "bound", [], "rank_1", "at_most", 0.12)
+    vacuous, unbiased = replace(proof, vacuous=True), Bound(9, "MSE", 9, 9, "bound", ["unbiased"], "mse", "at_least", 9)
+    bounds = {"rank_1@1000": vacuous, "rank_1@2000": proof, "rank_1@3000": proof, "mse_unbiased": unbiased}
+    (said,) = make_card([with_bound(result, "Fano's bound", **bounds)], now=NOW).proven
+    assert "of 2,000 candidates" in said and "12.0 %" in said
+    assert make_card([with_bound(result, "Fano's bound", **{"rank_1@1000": vacuous})], now=NOW).proven == []
+
+
+def test_a_card_of_version_0_2_is_read(judged: Path, tmp_path: Path) -> None:
+    _, files = privacy_card(judged, tmp_path / "card")
+    data = json.loads(files[0].read_text(encoding="utf-8"))
+    for key in ("purpose", "data", "tested", "answers", "judgement", "proven", "cautions", "not_tested", "not_for"):
+        del data[key]
+    files[0].write_text(json.dumps(data))
+    assert read_record(PrivacyCard, files[0]).answers == []
 
 
 def test_the_command(certified: tuple[Path, AuditResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

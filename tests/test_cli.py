@@ -348,6 +348,45 @@ def test_data_verifies_what_is_there(run_cli: Any, tmp_path: Path) -> None:
     assert f"cifar100: {folder / 'train'} is damaged" in shown.out
 
 
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["data"], {"data_sets"}),
+        (["config", "--list"], {"configurations"}),
+        (["config", "training.epochs=3"], {"config"}),
+        (["campaign", "list"], {"campaigns"}),
+        (["campaign", "plan", "demo"], {"name", "folder", "states", "cells", "seconds_to_come", "free_bytes"}),
+    ],
+)
+def test_json_alone_goes_to_stdout(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], keys: set[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run_cli(*words, "--json")
+    assert shown.code == 0
+    assert keys | {"schema_version"} <= json.loads(shown.out).keys()
+
+
+def test_json_of_runs_and_data_holds_numbers(run_cli: Any, run_folder: Path, tmp_path: Path) -> None:
+    (run,) = json.loads(run_cli("runs", str(run_folder.parent), "--json").out)["runs"]
+    assert (run["run"], run["status"], run["epoch"], run["epochs"], run["audits"]) == ("run", "finished", 2, 2, 0)
+    assert 0 < run["accuracy"] < 1 and run["mse"] is None and run["audited"] is False
+    assert json.loads(run_cli("runs", str(tmp_path), "--json").out)["runs"] == []
+    sets = {item["name"]: item for item in json.loads(run_cli("data", "--json").out)["data_sets"]}
+    assert sets["fashion_mnist_mini"]["classes"] == 10 and sets["image_folder"]["train"] is None
+    cells = json.loads(run_cli("campaign", "plan", "demo", "--out", str(tmp_path / "none"), "--json").out)["cells"]
+    assert {cell["state"] for cell in cells} == {"planned"} and not (tmp_path / "none").exists()
+
+
+def test_every_verb_that_prints_a_table_takes_json(run_cli: Any) -> None:
+    one = ("audit", "compare", "card", "predict", "explain", "search", "demo", "data", "runs", "config")
+    for words in (*((name,) for name in one), *(("campaign", name) for name in ("plan", "status", "list"))):
+        assert "--json" in run_cli(*words, "--help").out, words
+
+
 def test_ctrl_c_ends_with_130(run_cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt

@@ -19,8 +19,15 @@ WITHOUT_TORCH = (
     *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
     *("data/inspect", "models/__init__", "models/noise", "training/__init__", "training/schedules"),
     *("training/health", "training/tracking", "judging/__init__", "judging/judges", "judging/conditions"),
-    *("reporting/__init__", "reporting/campaign/", "reporting/card", "reporting/comparison/", "reporting/explain/page"),
-    *("reporting/figures", "reporting/fonts", "reporting/html"),
+    *(
+        "reporting/__init__",
+        "reporting/campaign/",
+        "reporting/card",
+        "reporting/card_words",
+        "reporting/comparison/",
+        "reporting/explain/page",
+    ),
+    *("reporting/figures", "reporting/fonts", "reporting/html", "reporting/junit", "judging/grammar"),
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""

@@ -17,7 +17,8 @@ from jinja2 import Environment, nodes
 import attncem
 from attncem.base.texts import catalogue, has_text, parts, pattern, text
 from attncem.config.options.suites import packaged_suites
-from attncem.config.threats import Auxiliary, Need
+from attncem.config.threats import THREATS, Auxiliary, Need
+from attncem.data.specs import DATASETS
 from attncem.judging.probes import PROBES
 from attncem.records.audit import Kind
 from attncem.records.campaign import State
@@ -155,9 +156,13 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.divided.*": ("yes", "no"),
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
+    "finding.*_images": ("fails", "passes"),
     "finding.row_*": ("failed", "not_applicable"),
     "assumption.*": ASSUMPTIONS,
     "card.not_said.*": NOT_SAID,
+    "card.adversary.*": THREATS,
+    "card.untested.*": ("attribute", "membership"),
+    "dataset.*": DATASETS,
     "bound.*": BOUNDS,
     "bound.*.at": ("leakage", "rank_1"),
     "bound.kind.*": ("bound", "estimate"),

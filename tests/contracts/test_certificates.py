@@ -8,6 +8,7 @@ feature gets a clear answer.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -119,6 +120,10 @@ def test_a_bound_where_there_is_one_and_a_reason_where_there_is_none(name: str, 
         assert bound.claim >= bound.value if bound.direction == "at_most" else bound.claim <= bound.value
         assert bound.unit and isinstance(bound.vacuous, bool)
         assert all(has_text(f"assumption.{code}") for code in bound.assumptions)
+    for bound_name, bound in row.bounds.items():
+        side = CASES[name].bounds[re.sub(r"@\d+$", "@", bound_name)]
+        sides = {"leakage": "", "mse": "<"} if bound.direction == "at_least" else {"releases": "<"}
+        assert side == sides.get(bound.about, ">"), "the sign of conditions on it"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ same seed gives the same numbers and leaves the victim as it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ def test_no_probe_is_left_out() -> None:
 def test_a_planted_leak_is_found(name: str) -> None:
     row, _ = judged(name, CASES[name].leak())
     assert (row.outcome, row.kind, row.reason) == ("ok", "probe", "")
+    assert {re.sub(r"@\d+$", "@", measure) for measure in row.scores} <= set(CASES[name].options.measures)
     for measure_name, least in CASES[name].found.items():
         assert row.scores[measure_name].mean >= least - 1e-9, measure_name
         assert row.scores[measure_name].low > row.chance[measure_name]

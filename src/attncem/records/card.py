@@ -1,4 +1,4 @@
-"""The privacy card, which ships with a model: the attacks it was defended against, with numbers, bounds and caveats."""
+"""The privacy card, which ships with a model: its use, what an attacker can learn, what was not tested, the numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attncem.base.record import Record
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import Score, Subject
 from attncem.records.bounds import Bound
-from attncem.records.judgement import Judgement
+from attncem.records.judgement import Judgement, Status
 
 
 class CardAttack(Record):
@@ -49,11 +49,23 @@ class CardBound(Record):
     jitter: int = 0
 
 
+class CardAnswer(Record):
+    """The answer to one question about a release, in words; ``audit`` is the audit that gave it."""
+
+    question: str
+    status: Status
+    said: str
+    audit: str = ""
+
+
 class PrivacyCard(Record):
     """The contents of a card. ``defence`` is in words, ``leakage`` is one sentence on the leakage of a release.
 
     ``absent`` are the certificates that do not apply, by row; ``caveats`` are findings of the audits that a reader must
-    know, ``not_said`` are the limits of any such card.
+    know, ``not_said`` are the limits of any such card. For a person who decides: ``purpose`` and ``data`` in words, the
+    adversaries that it was ``tested`` against, ``answers``, the ``judgement`` of the audit that decides, proven limits
+    in words, ``cautions``, the caveats without which the answers mislead, what was ``not_tested``, and what the card is
+    ``not_for``.
     """
 
     generator: str
@@ -68,3 +80,12 @@ class PrivacyCard(Record):
     caveats: list[str] = field(default_factory=list)
     not_said: list[str] = field(default_factory=list)
     versions: Mapping[str, Any] = field(default_factory=dict)
+    purpose: list[str] = field(default_factory=list)
+    data: str = ""
+    tested: list[str] = field(default_factory=list)
+    answers: list[CardAnswer] = field(default_factory=list)
+    judgement: Judgement = Judgement()
+    proven: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    not_tested: list[str] = field(default_factory=list)
+    not_for: str = ""

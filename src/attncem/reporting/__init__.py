@@ -113,19 +113,22 @@ def privacy_card(
     run: HasPath | str | Path,
     out: str | Path | None = None,
     *,
+    pictures: bool = True,
     now: datetime | None = None,
     lang: str | None = None,
 ) -> tuple[PrivacyCard, list[Path]]:
     """Write card.json, card.md and card.html about a run, or about audits of a foreign encoder, from its audits.
 
-    ``out`` is the folder, by default RUN/card; older cards are replaced, anything else is a RunError. ``lang`` is the
-    language of the returned card and of the pages; card.json is the same in every language.
+    ``out`` is the folder, by default RUN/card; older cards are replaced, anything else is a RunError. ``pictures``:
+    card.html shows one evaluation image with its reconstruction. ``lang`` is the language of the returned card and of
+    the pages; card.json is the same in every language.
     """
     from attncem.reporting.card import write_card
 
     source = Path(run) if isinstance(run, str | Path) else Path(run.path)
     with spoken(lang):
-        return write_card(source, None if out is None else Path(out), now=now or datetime.now().astimezone())
+        folder = None if out is None else Path(out)
+        return write_card(source, folder, now=now or datetime.now().astimezone(), pictures=pictures)
 
 
 def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:

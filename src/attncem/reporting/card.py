@@ -1,4 +1,4 @@
-"""The privacy card of a run, or of the audits of a foreign encoder: JSON, Markdown and a page."""
+"""The privacy card of a run, or of the audits of a foreign encoder: JSON, Markdown and a page of half a screen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from attncem import __version__
 from attncem.base.shown_paths import without_paths_in
@@ -17,8 +18,9 @@ from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_json
 from attncem.records.ledger import PLAN, Ledger, ledgers
 from attncem.records.study.runs import load_run
-from attncem.reporting import answers, html, wording
+from attncem.reporting import answers, card_words, html, wording
 from attncem.reporting.runs import certificates, units
+from attncem.reporting.runs.gallery import Cell, Pictures
 
 GENERATOR = "attncem-card"
 NAMES = ("card.json", "card.md", "card.html")
@@ -26,8 +28,13 @@ NOT_SAID = ("attacks", "average", "labels", "assumptions", "others")
 """Limits of every card, by the ends of keys in the catalogue."""
 
 
-def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[PrivacyCard, list[Path]]:
-    """Make the card of a run or of audits and write it into ``out``; default: the folder `card` next to the audits."""
+def write_card(
+    source: Path, out: Path | None, *, now: datetime, pictures: bool = True
+) -> tuple[PrivacyCard, list[Path]]:
+    """Make the card of a run or of audits and write it into ``out``; default: the folder `card` next to the audits.
+
+    ``pictures``: the page shows one image with its reconstruction, where the audit has them.
+    """
     audits = audits_of(source)
     card = make_card(audits, now=now)
     folder = source / "card" if out is None else out
@@ -36,19 +43,28 @@ def write_card(source: Path, out: Path | None, *, now: datetime) -> tuple[Privac
     files = [folder / name for name in NAMES]
     for file in files:
         html.refuse_foreign(file, f"{GENERATOR} ")
-    context = {
-        "card": card,
-        "title": text("card.title", run=card.subject.run),
-        "facts": facts(card.subject),
-        "lines": _lines(card),
-        "assumed": {code: certificates.assumption(code) for item in card.bounds for code in item.bound.assumptions},
-    }
+    context = card_context(card, card_words.deciding(audits), pictures=pictures)
     folder.mkdir(parents=True, exist_ok=True)
     with speaking(LANGUAGES[0]):
         write_json(files[0], without_paths_in(make_card(audits, now=now).to_dict()))
     html.write_page(files[1], html.render(context, "card.md.j2"))
     html.write_page(files[2], html.render(context, "card.html.j2"))
     return card, files
+
+
+def card_context(card: PrivacyCard, main: AuditResult, *, pictures: bool) -> dict[str, Any]:
+    """The variables of both templates; ``main`` is the audit that decides, whose picture is shown."""
+    return {
+        "card": card,
+        "title": text("card.title", run=card.subject.run),
+        "facts": [*facts(card.subject), *_codes(card)],
+        "lines": _lines(card),
+        "state": answers.state_word(card.judgement.state),
+        "doubts": answers.doubts(card.judgement),
+        "picture": _picture(main) if pictures else None,
+        "picture_by": main.strongest,
+        "assumed": {code: certificates.assumption(code) for item in card.bounds for code in item.bound.assumptions},
+    }
 
 
 def audits_of(source: Path) -> list[AuditResult]:
@@ -78,6 +94,7 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         for row in audit.rows
         if row.kind == "certificate" and not row.ok
     }
+    main, bounds = card_words.deciding(audits), [bound for audit in certified for bound in _bounds(audit)]
     missing = [] if certified else [text("card.uncertified")]
     return PrivacyCard(
         f"{GENERATOR} {__version__}",
@@ -86,13 +103,30 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         defence(subject),
         known[0] if known else None,
         [_attack(audit) for audit in attacked],
-        [bound for audit in certified for bound in _bounds(audit)],
+        bounds,
         joined(dict.fromkeys(map(certificates.describe, certified))),
         absent,
         list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings)])),
         [text(f"card.not_said.{name}") for name in NOT_SAID],
         dict(audits[0].plan.versions),
+        purpose=card_words.purpose(subject, audits),
+        data=card_words.data_words(audits[0]),
+        tested=card_words.tested(audits, main),
+        answers=card_words.card_answers(audits, main),
+        judgement=main.judgement,
+        proven=card_words.proven(bounds),
+        cautions=card_words.cautions(audits),
+        not_tested=card_words.not_tested(audits, bounds),
+        not_for=text("card.not_for"),
     )
+
+
+def _picture(audit: AuditResult) -> Cell | None:
+    """An evaluation image and what the strongest attack makes of it; None where the audit has no pictures."""
+    album = Pictures(audit, strict=False)
+    own = [pictures for row, pictures in album.rows("fixed") if row.name == audit.strongest]
+    cell = album.cell(own[0][0]) if own else None
+    return cell if cell is not None and cell.original and cell.image else None
 
 
 def _attack(audit: AuditResult) -> CardAttack:
@@ -147,6 +181,13 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
         (text("card.fact.bytes"), wording.count(subject.bytes_per_query)),
         (text("card.fact.client"), wording.count(subject.client_parameters)),
     ]
+
+
+def _codes(card: PrivacyCard) -> list[tuple[str, str]]:
+    """The audits and the versions of the packages that made them."""
+    audits = ", ".join(dict.fromkeys(item.audit for item in card.attacks))
+    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
+    return [(text("card.fact.audits"), audits), (text("card.fact.versions"), versions)]
 
 
 def _lines(card: PrivacyCard) -> list[str]:

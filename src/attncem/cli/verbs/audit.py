@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.types import AttncemError, ConfigError
-from attncem.cli.verbs.base import Verbs, complain, listed, verb
+from attncem.cli.verbs.base import Verbs, add_json, complain, listed, verb
 from attncem.cli.verbs.foreign import add_encoder, open_given, refuse_without_encoder
+from attncem.cli.verbs.gate import Gate, add_gate
 
 if TYPE_CHECKING:
-    from attncem.judging.conditions import Condition
     from attncem.judging.opening import OpenRun
     from attncem.records.audit import AuditResult
-
-
-_FAIL_IF = "exit code 3 if it holds for the strongest row, e.g. mse<0.02, mse.p05<0.005, ssim>0.6; repeatable"
 
 
 def add(verbs: Verbs) -> None:
@@ -30,8 +27,8 @@ def add(verbs: Verbs) -> None:
     parser.usage = "attncem audit [options] RUN ... | --encoder FILE.onnx [ROW.OPTION=VALUE ...]"
     parser.epilog = (
         "An audit that was stopped resumes where it stopped; finished rows are not repeated. Options of the "
-        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or a "
-        "--fail-if condition holds."
+        "suite's rows can be set, e.g. decoder.epochs=5 for all decoders. Exit code 3: a row failed, or the audit "
+        "does not pass --fail-if or --min-images."
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders")
     parser.further = _suites_help
@@ -42,7 +39,6 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
     parser.add_argument("--skip", action="append", default=[], metavar="ROW", help="omit this row or method")
-    parser.add_argument("--fail-if", action="append", default=[], metavar="CONDITION", help=_FAIL_IF)
     parser.add_argument("--reference", metavar="RUN", help="undefended run on the same data, for probes")
     parser.add_argument("--fresh", action="store_true", help="start a new audit and keep the existing one")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the attacks and the noise (default: the run's)")
@@ -50,6 +46,8 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
     parser.add_argument("--threads", type=int, metavar="N", help="torch threads on a CPU (default: as the run)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="attacks in parallel (default: 1)")
+    add_json(parser)
+    add_gate(parser)
     add_encoder(parser)
     parser.set_defaults(run=_audit, takes_overrides=True)
 
@@ -63,7 +61,6 @@ def _suites_help() -> str:
 def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.config.loading.overrides import parse_cli_overrides
     from attncem.config.options.suites import load_suite, override_tree
-    from attncem.judging.conditions import parse_conditions
 
     unexpected = [word for word in rest if word.startswith("-") and "." not in word.partition("=")[0]]
     if unexpected:
@@ -74,29 +71,27 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
         refuse_without_encoder(known)
     if bool(runs) == (known.encoder is not None):
         raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx")
-    conditions = parse_conditions(known.fail_if)  # report a mistake before importing torch
     suite = load_suite(known.suite).suite
+    gate = Gate.read(known, suite)  # report a mistake before importing torch
     overrides = parse_cli_overrides([*words, *rest], override_tree(suite))
     judged: list[str | OpenRun] = [open_given(known)] if known.encoder is not None else [*runs]
     results, errors = _audit_all(judged, known, overrides)
-    passed = [_passes(run, result, conditions, known) for run, result in results] if conditions else []
-    for line in errors:
+    for line in errors.values():
         complain(line)
-    failed = any(row.outcome == "failed" for _, result in results for row in result.rows)
-    return 2 if errors else 3 if failed or not all(passed) else 0
+    return gate.close(results, errors)
 
 
 def _audit_all(
     runs: Sequence[str | OpenRun], known: argparse.Namespace, overrides: Sequence[str]
-) -> tuple[list[tuple[str, AuditResult]], list[str]]:
-    """Audit the runs one by one; each result is printed even if other runs fail."""
+) -> tuple[list[tuple[str, AuditResult]], dict[str, str]]:
+    """Audit the runs one by one; each result is printed even if other runs fail, whose errors are by run."""
     from attncem.judging.auditing import audit
 
     where = ("on", "weights", "seed", "out", "device", "reference", "threads", "workers")
     names = ("suite", "threat", "releases", "only", "skip", "fresh", *where)
     options = {name: getattr(known, name) for name in names}
     results: list[tuple[str, AuditResult]] = []
-    errors: list[str] = []
+    errors: dict[str, str] = {}
     try:
         for run in runs:
             try:
@@ -104,26 +99,15 @@ def _audit_all(
             except ConfigError:
                 raise
             except AttncemError as error:
-                errors.append(f"{_name(run)}: {error}")
+                errors[_name(run)] = f"{_name(run)}: {error}"
     finally:
-        _show_audits([result for _, result in results])
+        if not known.json:
+            _show_audits([result for _, result in results])
     return results, errors
 
 
 def _name(run: str | OpenRun) -> str:
     return run if isinstance(run, str) else run.name
-
-
-def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], known: argparse.Namespace) -> bool:
-    """Print the number that every condition was compared with; rows that were left out on purpose are not required."""
-    from attncem.config.options.suites import load_suite, select_rows
-    from attncem.judging.conditions import check
-
-    checked = check(result, conditions, select_rows(load_suite(known.suite).suite, known.only, known.skip))
-    for item in checked:
-        key = "failed" if item.failed else "passed"
-        show_line(text(f"command.checked.{key}", run=run, said=item.said.text))
-    return not any(item.failed for item in checked)
 
 
 def _show_audits(results: Sequence[AuditResult]) -> None:

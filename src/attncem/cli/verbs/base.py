@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from attncem.base.progress import clean
+from attncem.base.record import plain as to_plain
 from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts import LANGUAGES, VARIABLE
 from attncem.base.types import SCHEMA_VERSION
@@ -103,9 +104,14 @@ def complain(line: str) -> int:
     return 2
 
 
-def print_json(result: Record, *, local: bool = False) -> None:
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json, which every verb that prints a table takes; its shape is in docs/terminal.md."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+
+
+def print_json(result: Record | Mapping[str, Any], *, local: bool = False) -> None:
     """Print a result to stdout as JSON, without absolute paths unless it is for the same machine (``local``)."""
-    plain = result.to_dict()
+    plain = to_plain(result)
     data = {"schema_version": SCHEMA_VERSION, **(plain if local else without_paths_in(plain))}
     print(json.dumps(data, indent=1, ensure_ascii=is_ascii(), allow_nan=False))  # noqa: T201
 

@@ -12,7 +12,7 @@ from attncem.base.progress import format_duration, open_console, show_line
 from attncem.base.texts import text
 from attncem.base.texts.titles import failed_at
 from attncem.base.types import ConfigError, RunError
-from attncem.cli.verbs.base import VerbParser, Verbs, add_language, many_overrides, table, verb
+from attncem.cli.verbs.base import VerbParser, Verbs, add_json, add_language, many_overrides, print_json, table, verb
 from attncem.cli.verbs.engine import add_engine, engine_options
 
 if TYPE_CHECKING:
@@ -31,13 +31,16 @@ def add(verbs: Verbs) -> None:
     parser.epilog = "Exit code 3: cells failed; the others are done. File format: docs/campaigns.md"
     nested = parser.add_subparsers(dest="action", required=True, metavar="VERB", parser_class=VerbParser)
     meaning = "Show what would run, time, disk space and what exists. Writes nothing."
-    _new(nested, "plan", meaning, overrides=True).set_defaults(run=_plan)
+    planning = _new(nested, "plan", meaning, overrides=True)
+    add_json(planning)
+    planning.set_defaults(run=_plan)
     running = _new(nested, "run", "Run every unfinished cell, several in parallel.", overrides=True)
     _add_going_on(running)
     running.set_defaults(run=_run)
     _add_folder_verbs(nested)
     _add_archive_verbs(nested)
     listing = nested.add_parser("list", help="list the packaged campaigns")
+    add_json(listing)
     listing.set_defaults(run=_list, takes_overrides=False)
     add_language(listing)
 
@@ -88,6 +91,8 @@ def _add_folder_verbs(verbs: Verbs) -> None:
         parser = _new(verbs, name, meaning)
         parser.add_argument("folder", metavar="FOLDER", help="the campaign's folder")
         parser.set_defaults(run=run)
+        if name == "status":
+            add_json(parser)
         if name == "retry":
             parser.add_argument("failed", nargs="*", metavar="CELL", help="failed cells (default: all of them)")
             _add_going_on(parser)
@@ -131,7 +136,7 @@ def _add_archive_verbs(verbs: Verbs) -> None:
 def _plan(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.campaigns import plan_campaign
 
-    _show_outlook(plan_campaign(_source(known.source), _overrides(rest), out=known.out), open_console())
+    _show_outlook(plan_campaign(_source(known.source), _overrides(rest), out=known.out), known)
 
 
 def _run(known: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -173,7 +178,11 @@ def _folder(word: str) -> Path:
     return Path(word)
 
 
-def _show_outlook(outlook: Outlook, console: Console) -> None:
+def _show_outlook(outlook: Outlook, known: argparse.Namespace) -> None:
+    if known.json:
+        print_json(_outlook_data(outlook))
+        return
+    console = open_console()
     _show_cells(outlook.cells, console)
     lines = [text("campaign.heading", name=outlook.name, count=len(outlook.cells), folder=outlook.folder)]
     lines += [outlook.meaning] if outlook.meaning else []
@@ -182,6 +191,27 @@ def _show_outlook(outlook: Outlook, console: Console) -> None:
     lines += [text("campaign.nothing_left")] if outlook.states.keys() == {"done"} else _costs(outlook)
     for line in lines:
         show_line(line, console)
+
+
+def _outlook_data(outlook: Outlook) -> dict[str, Any]:
+    """The same as data; costs that are unknown are null."""
+    to_come = outlook.to_come
+    return {
+        "name": outlook.name,
+        "meaning": outlook.meaning,
+        "folder": str(outlook.folder),
+        "states": dict(outlook.states),
+        "cells": [
+            {"cell": view.cell.id, "state": view.state, "audits": int(_audits(view) or 0), "reason": view.reason}
+            for view in outlook.cells
+        ],
+        "added": outlook.added,
+        "left_alone": outlook.left_alone,
+        "renamed": outlook.anew,
+        "seconds_to_come": None if to_come is None else to_come.seconds,
+        "bytes_to_come": outlook.checkpoints if to_come is None else to_come.bytes,
+        "free_bytes": outlook.free_bytes,
+    }
 
 
 def _costs(outlook: Outlook) -> list[str]:
@@ -231,7 +261,7 @@ def _status(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.campaigns import plan_campaign
 
     outlook = plan_campaign(_folder(known.folder))
-    _show_outlook(outlook, open_console())
+    _show_outlook(outlook, known)
     return 3 if outlook.states["failed"] else 0
 
 
@@ -290,6 +320,9 @@ def _import(known: argparse.Namespace, rest: Sequence[str]) -> None:
 def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.options.campaigns import packaged_campaigns
 
+    if known.json:
+        print_json({"campaigns": packaged_campaigns()})
+        return
     rows = list(packaged_campaigns().items())
     if not rows:
         raise ConfigError(text("campaign.none"))
@@ -300,13 +333,18 @@ def _list(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _show_cells(cells: Sequence[CellView], console: Console) -> None:
+    rows = [
+        (view.cell.id, text(f"campaign.state.{view.state}"), _audits(view), view.reason.partition("\n")[0])
+        for view in cells
+    ]
+    console.print(table(text("campaign.cells.columns"), rows))
+
+
+def _audits(view: CellView) -> str:
+    """The number of audits of a cell, complete and begun."""
     from attncem.records.ledger import count_audits
 
-    rows = []
-    for view in cells:
-        audits = "" if view.state == "planned" else count_audits(view.path / "audits")
-        rows.append((view.cell.id, text(f"campaign.state.{view.state}"), audits, view.reason.partition("\n")[0]))
-    console.print(table(text("campaign.cells.columns"), rows))
+    return "" if view.state == "planned" else count_audits(view.path / "audits")
 
 
 def _states(cells: Sequence[CellView]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
-from attncem.cli.verbs.base import Verbs, verb
+from attncem.cli.verbs.base import Verbs, add_json, print_json, verb
 from attncem.cli.verbs.reaching import activation, as_typed, own_command
 
 
@@ -21,6 +21,7 @@ def add(verbs: Verbs) -> None:
         "--out", metavar="FOLDER", help="new folder for the runs and the report (default: runs/demo-001 ...)"
     )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, four at most)")
+    add_json(parser)
     parser.set_defaults(run=_demo)
 
 
@@ -30,6 +31,10 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import print_summary
 
     demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)
+    if known.json:
+        runs = [run.name for run in demo.runs]
+        print_json({"report": str(demo.report), "runs": runs, "audits": demo.audits})
+        return
     console = open_console()
     print_summary(demo.audits, console)
     show_line(text("command.report", path=demo.report.resolve()), console)

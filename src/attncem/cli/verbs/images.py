@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
-from attncem.cli.verbs.base import Verbs, print_json, verb
+from attncem.cli.verbs.base import Verbs, add_json, print_json, verb
 
 IMAGE = "image file of any size, or test:17 for test image 17 of the data set"
 
@@ -66,4 +66,4 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Add the common options of verbs about images of one run."""
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--device", help="auto, cpu or cuda (default: as the run)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    add_json(parser)

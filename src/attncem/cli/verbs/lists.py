@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import has_text, text
-from attncem.cli.verbs.base import Verbs, is_ascii, listed, table, verb
+from attncem.cli.verbs.base import Verbs, add_json, is_ascii, listed, print_json, table, verb
 
 if TYPE_CHECKING:
+    from attncem.data.inspect import DatasetState
     from attncem.records.listing import RunLine
 
 
@@ -20,9 +21,11 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "data", "List the data sets, their search paths and how to get them.")
     parser.add_argument("--root", metavar="FOLDER", help="folder to look in (default: $ATTNCEM_DATA, ./data)")
     parser.add_argument("--verify", action="store_true", help="read the files; check counts, labels and hashes")
+    add_json(parser)
     parser.set_defaults(run=_data)
     parser = verb(verbs, "runs", "List the runs in a folder and its sub-folders.")
     parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")
+    add_json(parser)
     parser.set_defaults(run=_runs)
     parser = verb(verbs, "config", "Print the full resolved configuration, or its JSON schema.", overrides=True)
     parser.add_argument(
@@ -30,6 +33,7 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema instead")
     parser.add_argument("--list", action="store_true", help="list the packaged configurations instead")
+    add_json(parser)
     parser.set_defaults(run=_config)
 
 
@@ -37,18 +41,31 @@ def _data(known: argparse.Namespace, rest: Sequence[str]) -> int:
     from attncem.data.inspect import inspect_datasets
 
     rows = inspect_datasets(known.root, verify=known.verify)
+    code = 0 if all(row.ok for row in rows) else 2
+    if known.json:
+        print_json({"data_sets": list(map(_data_set, rows))}, local=True)  # its notes say where to put the files
+        return code
     cells = [(row.name, row.shape, row.classes, row.train, row.test, _state(row.state)) for row in rows]
     console = open_console()
     console.print(table(text("command.data.columns"), cells, numbers=range(2, 5)))
     for row in rows:
         show_line(f"{row.name}: {row.note}", console)
-    return 0 if all(row.ok for row in rows) else 2
+    return code
+
+
+def _data_set(row: DatasetState) -> dict[str, Any]:
+    """A line of `attncem data` as data: numbers where they are known, else null."""
+    counts = {name: _number(getattr(row, name)) for name in ("classes", "train", "test")}
+    return {"name": row.name, "shape": row.shape, **counts, "ok": row.ok, "state": row.state, "note": row.note}
 
 
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.records.listing import describe_runs
 
     lines, console = describe_runs(known.folder), open_console()
+    if known.json:
+        print_json({"folder": known.folder, "runs": list(map(_run_line, lines))})
+        return
     if not lines:
         show_line(text("command.no_runs", folder=known.folder), console)
         return
@@ -57,6 +74,33 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
+
+
+def _run_line(line: RunLine) -> dict[str, Any]:
+    """A line of `attncem runs` as data: rounded as in the table, unknown numbers as null."""
+    done, _, planned = line.epoch.partition("/")
+    percent = _number(line.accuracy)
+    return {
+        "run": line.run,
+        "status": line.status,
+        "surrogate": line.surrogate or None,
+        "penalty_weight": _number(line.weight),
+        "epoch": _number(done),
+        "epochs": _number(planned),
+        "accuracy": None if percent is None else round(percent / 100, 6),
+        "audited": line.audited,
+        "mse": _number(line.mse),
+        "audits": _number(line.audits),
+    }
+
+
+def _number(word: str) -> float | None:
+    """The number that a table shows; None where it shows none."""
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() and "." not in word else value
 
 
 def _state(word: str) -> str:
@@ -78,10 +122,15 @@ def _config(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
     if known.schema:
         print(json.dumps(RunConfig.model_json_schema(), indent=1))  # noqa: T201
+    elif known.list and known.json:
+        print_json({"configurations": packaged_configs()})
     elif known.list:
         print(listed(packaged_configs()), end="")  # noqa: T201
     else:
         loaded = load_config(known.config, parse_cli_overrides(rest))
         for note in loaded.notes:
             show_line(text("command.note", said=note))
-        print(dump_config(loaded.config, ascii_only=is_ascii()), end="")  # noqa: T201
+        if known.json:
+            print_json({"config": loaded.config.model_dump(mode="json")}, local=True)
+        else:
+            print(dump_config(loaded.config, ascii_only=is_ascii()), end="")  # noqa: T201

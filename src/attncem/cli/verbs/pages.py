@@ -9,7 +9,7 @@ from pathlib import Path
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.types import ConfigError
-from attncem.cli.verbs.base import Verbs, print_json, verb
+from attncem.cli.verbs.base import Verbs, add_json, print_json, verb
 
 
 def add_report(verbs: Verbs) -> None:
@@ -41,7 +41,7 @@ def add_compare(verbs: Verbs) -> None:
         "--by", action="append", default=[], metavar="KEY", help="group by this option, e.g. surrogate.name; repeatable"
     )
     parser.add_argument("--out", metavar="FILE", help="also write one self-contained page with curves")
-    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    add_json(parser)
     parser.set_defaults(run=_compare)
 
 
@@ -67,19 +67,25 @@ def add_card(verbs: Verbs) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", help="folder for card.json, card.md and card.html (default: RUN/card)"
     )
+    parser.add_argument(
+        "--no-pictures", action="store_true", help="leave out the image and its reconstruction on card.html"
+    )
     parser.add_argument("--json", action="store_true", help="also print JSON")
     parser.set_defaults(run=_card)
 
 
 def _card(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.reporting import privacy_card
+    from attncem.reporting.answers import describe
 
-    card, files = privacy_card(known.source, known.out)
+    card, files = privacy_card(known.source, known.out, pictures=not known.no_pictures)
     if known.json:
         print_json(card)
         return
     console = open_console()
-    for said in (card.leakage, *card.caveats):
+    for said in (describe(card.judgement), *(answer.said for answer in card.answers)):
         show_line(said, console)
+    if card.subject.dataset == "image_folder" and not known.no_pictures:
+        show_line(text("card.shows_picture"))
     for file in files:
         show_line(text("command.page", path=file.resolve()), console)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
-from attncem.cli.verbs.base import Verbs, listed, many_overrides, table, verb
+from attncem.cli.verbs.base import Verbs, add_json, listed, many_overrides, print_json, table, verb
 from attncem.cli.verbs.engine import add_engine, engine_options
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("source", metavar="FILE", help="packaged search, see below, YAML file, or a search's folder")
     parser.add_argument("--budget", metavar="B", help="for the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
     parser.add_argument("--out", metavar="FOLDER", help="the search's folder (default: campaigns/NAME)")
+    add_json(parser)
     add_engine(parser)
     parser.further = _searches_help
     parser.set_defaults(run=_search, takes_overrides=True)
@@ -48,7 +49,7 @@ def _search(known: argparse.Namespace, rest: Sequence[str]) -> int:
     overrides = many_overrides(rest, Search)
     options = engine_options(known)
     result = search(source, overrides, budget=known.budget, out=known.out, engine=known.engine, options=options)
-    _show(result, open_console())
+    print_json(result) if known.json else _show(result, open_console())
     return 3 if any(not method.front for method in result.methods) else 0
 
 

@@ -1,8 +1,8 @@
-"""Options of the probes."""
+"""Options of the probes. ``measures`` are their numbers, which conditions may test; a number follows an @."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ class ReidentificationOptions(Options):
     """Which of several candidate images was released: the adversary releases each of them and compares."""
 
     name: Literal["reidentification"] = "reidentification"
+    measures: ClassVar[tuple[str, ...]] = ("rank_1", "reciprocal_rank", "rank")
     candidates: int = Field(1000, ge=2)
     """Number of candidates, including the true one; all evaluation images if there are fewer."""
     num_releases: int = Field(8, ge=1)
@@ -23,6 +24,7 @@ class ByPictureOptions(Options):
     """Which of several candidate images a reconstruction shows, in pixels and in features of a reference network."""
 
     name: Literal["reidentification_by_picture"] = "reidentification_by_picture"
+    measures: ClassVar[tuple[str, ...]] = ("pixel_rank_1", "pixel_rank", "feature_rank_1", "feature_rank")
     candidates: int = Field(1000, ge=2)
     """Number of candidates, including the true one; all evaluation images if there are fewer."""
 
@@ -31,6 +33,7 @@ class LabelLeakageOptions(Options):
     """Labels that a linear head learns from few labelled releases (model completion)."""
 
     name: Literal["label_leakage"] = "label_leakage"
+    measures: ClassVar[tuple[str, ...]] = ("accuracy@", "balanced@")
     labels: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 4, 16, 40), min_length=1)
     """Labelled releases per class; each number gives an accuracy."""
     draws: int = Field(5, ge=1)
@@ -41,6 +44,7 @@ class AttributeLeakageOptions(Options):
     """An attribute that a linear head learns from labelled releases: a group of classes, or a column of a table."""
 
     name: Literal["attribute_leakage"] = "attribute_leakage"
+    measures: ClassVar[tuple[str, ...]] = ("attribute_accuracy", "attribute_balanced")
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Classes by group, e.g. {animal: [bird, cat], vehicle: [ship, truck]}; empty: those known for the data set."""
     attribute: str | None = None
@@ -68,6 +72,7 @@ class MembershipOptions(Options):
     """Whether a release reveals that its image was in the training set."""
 
     name: Literal["membership"] = "membership"
+    measures: ClassVar[tuple[str, ...]] = ("auc", "balanced_accuracy")
     pairs: int = Field(4000, ge=20)
     """Largest number of pairs of a training image and an evaluation image of the same class."""
 
