@@ -182,7 +182,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     manifest = run.manifest
     best = manifest["best"]["validation_accuracy"] if manifest.get("best") else None
     subject = audits[0].subject if audits else None
-    warned = {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
+    warned = {str(record["cause"]) for record in run.records() if record.get("kind") == "warning" and record["begins"]}
     return CellResult(
         arm=view.cell.arm,
         point=dict(view.cell.point),
