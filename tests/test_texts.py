@@ -76,7 +76,7 @@ FILLED: dict[str, Iterable[str]] = {
     "report.aspect.*": ("dataset", "data", "suite", "changed", "threat"),
     "amount.*": ("seconds", "minutes", "hours"),
     "report.kind.*": get_args(Kind),
-    "report.outcome.*": ("failed", "not_applicable"),
+    "report.outcome.*": ("failed", "not_applicable", "damaged"),
     "report.bound.*": ("bound", "estimate"),
     "report.probe.*": (
         *("attribute_accuracy", "attribute_balanced"),
@@ -142,7 +142,7 @@ FILLED: dict[str, Iterable[str]] = {
     "explain.divided.*": ("yes", "no"),
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
-    "finding.row_*": ("failed", "not_applicable"),
+    "finding.row_*": ("failed", "not_applicable", "damaged"),
     "assumption.*": ASSUMPTIONS,
     "card.not_said.*": NOT_SAID,
     "bound.*": BOUNDS,
