@@ -82,7 +82,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
     passed = [_passes(run, result, conditions, known) for run, result in results] if conditions else []
     for line in errors:
         complain(line)
-    failed = any(row.outcome == "failed" for _, result in results for row in result.rows)
+    failed = any(row.unfinished for _, result in results for row in result.rows)
     return 2 if errors else 3 if failed or not all(passed) else 0
 
 
@@ -128,12 +128,15 @@ def _passes(run: str, result: AuditResult, conditions: Sequence[Condition], know
 
 def _show_audits(results: Sequence[AuditResult]) -> None:
     from attncem.reporting import print_summary
+    from attncem.reporting.runs.terminal import others_said
 
     if not results:
         return
     console = open_console()
     print_summary(results, console)
     for result in results:
+        if line := others_said(result):
+            show_line(line, console)
         for found in result.findings:
             show_line(text("command.warning", run=result.subject.run, said=found.text), console)
         show_line(text("command.audit_folder", folder=result.folder), console)
