@@ -15,9 +15,11 @@ from PIL import Image
 from attncem.config.loading.load import dump_config, load_config
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Score, Subject, Verdict
+from attncem.records.audit_seals import sealed, sha256
 from attncem.records.fingerprints import fingerprint
+from attncem.records.image_scores import ImageScores
 from attncem.records.joining import join
-from attncem.records.ledger import ImageScores, Ledger, RowFiles
+from attncem.records.ledger import Ledger, RowFiles
 from attncem.records.runs import RunDirectory
 from attncem.training.health import PATIENCE
 
@@ -180,6 +182,23 @@ def write_audit(run: Path, audit: AuditResult) -> Path:
         scores = ImageScores(np.arange(item.num_images), values) if values else None
         ledger.write(shown, RowFiles(scores, files))
     return ledger.path
+
+
+def rewrite(file: Path, changed: dict[str, Any]) -> None:
+    """Change a file of a run or an audit as if the program had written it like this: with a fitting seal."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    reseal(file.parent)
+
+
+def reseal(folder: Path) -> None:
+    """Make the seals of an audit's plan and rows fit its files; the join is left, for it is derived."""
+    for file in (file for file in folder.glob("*.json") if file.name != "joined.json"):
+        data = json.loads(file.read_text())
+        if seal := data.pop("seal", None):
+            version, audit = data.pop("schema_version"), json.loads((folder / "audit.json").read_text())["id"]
+            others = {name: folder / name for name in seal["files"]}
+            files = {name: sha256(it.read_bytes()) for name, it in others.items() if it.is_file()}
+            file.write_text(json.dumps({"schema_version": version, **sealed(data, audit, files)}))
 
 
 def train_records(name: str, **last: Any) -> list[dict[str, Any]]:

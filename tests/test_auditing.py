@@ -44,6 +44,7 @@ from attncem.records.findings import finding
 from attncem.records.ledger import Ledger
 from attncem.records.metrics import PERFECT, mse, psnr, ssim
 from attncem.records.runs import RunDirectory
+from attncem.records.shared_scores import shared_errors
 from attncem.training.build import load_data
 from editing import copy_run
 
@@ -602,7 +603,7 @@ def test_the_strongest_is_found_on_common_images(
     assert result.row("fake").mse.mean < result.row("grey").mse.mean
     ledger = Ledger.open(Path(result.folder))
     assert len(ledger.scores("fake").index) == count
-    errors_by_row = ledger._common_errors(result.rows)
+    errors_by_row = shared_errors(result.rows, ledger.errors).errors
     assert errors_by_row["fake"] == pytest.approx(errors_by_row["grey"])
 
 

@@ -429,6 +429,7 @@ def _grow(folder: Path, draw: np.random.Generator) -> None:
     import torch
 
     plan, row = (json.loads((folder / name).read_text()) for name in ("audit.json", "mean-image.json"))
+    del plan["seal"], row["seal"]  # as version 0.2 wrote them
     plan["rows"] = [f"row {number}" for number in range(8)]
     for old in [*folder.glob("*.npz"), folder / "joined.json", folder / "grey.json", folder / "mean-image.json"]:
         old.unlink()

@@ -39,6 +39,7 @@ from attncem.reporting.campaign.page import (
 from attncem.reporting.figures import HEALTH, Drawing
 from attncem.reporting.table_formats import Column, Item, Table, as_csv, as_latex, as_markdown
 from made_campaigns import ARMS, ATTACKS, CLASSES, Made, make_campaign
+from made_runs import reseal, rewrite
 from test_reporting import Page
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -158,6 +159,7 @@ def test_names_and_meanings_are_harmless(tmp_path: Path, light: None) -> None:
         file.write_text(
             file.read_text().replace('"decoder small"', json.dumps(evil)).replace('"T-shirt"', json.dumps(evil))
         )
+    reseal(audit)
     html = page_of(folder, tmp_path)
     assert "<script>alert" not in html and "<img src=x" not in html
     assert html.count("<script") == 2 and html.count("</script>") == 2
@@ -267,10 +269,9 @@ def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(
     copy: Path, tmp_path: Path, kind: AuditKind, light: None
 ) -> None:
     for run in (copy / "runs").glob("gated_penalty_weight-4.0-*"):
-        for file in [*run.glob("audits/*/audit.json"), *run.glob("audits/*/joined.json")]:
-            data = json.loads(file.read_text())
-            data.get("plan", data)["accuracy"].update(mean=0.11, low=0.09, high=0.13)
-            file.write_text(json.dumps(data))
+        for file in run.glob("audits/*/audit.json"):
+            accuracy = json.loads(file.read_text())["accuracy"]
+            rewrite(file, {"accuracy": accuracy | {"mean": 0.11, "low": 0.09, "high": 0.13}})
     html = page_of(copy, tmp_path)
     lines = verdict(load_campaign(copy).study, kind, "none")
     assert "gated (penalty_weight=4). What a useless model hides is not privacy." in lines[-2]
@@ -286,8 +287,9 @@ def test_an_arm_that_has_lost_its_use_is_praised_for_nothing(
 
 def test_arms_on_other_images_are_no_comparison(copy: Path, tmp_path: Path, light: None) -> None:
     assert "cautions-title" not in page_of(copy, tmp_path)
-    for file in [*copy.glob("runs/none-s0/audits/*/audit.json"), *copy.glob("runs/none-s0/audits/*/joined.json")]:
+    for file in copy.glob("runs/none-s0/audits/*/audit.json"):
         file.write_text(file.read_text().replace("d" * 64, "e" * 64))
+        reseal(file.parent)
     words = words_of(page_of(copy, tmp_path))
     assert "the rows differ in their" in words
 

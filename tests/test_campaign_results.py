@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,10 @@ def test_a_campaign_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     CampaignFolder.create(tmp_path / "tiny", campaign, expand(campaign))
     with pytest.raises(RunError, match="has no finished run yet"):
         campaign_table(tmp_path / "tiny")
+
+
+def test_a_line_of_the_log_without_a_kind_is_no_warning(folder: CampaignFolder, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder.path, tmp_path / "copied")
+    log = copied / "runs" / folder.plan.cells[0].id / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"step": 1, "begins": true, "cause": "nothing"}\n')
+    assert campaign_table(copied).cells == campaign_table(folder.path).cells

@@ -22,11 +22,13 @@ from attncem.config.loading.load import dump_config, load_config
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditPlan, Row, Score, Subject, Verdict
 from attncem.records.fingerprints import fingerprint
-from attncem.records.ledger import ImageScores, Ledger, RowFiles
+from attncem.records.image_scores import ImageScores
+from attncem.records.ledger import Ledger, RowFiles
 from attncem.records.run_comparison import CommonAudit, RunsComparison
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import bootstrap_mean, compare_arms, compare_images
 from attncem.reporting import compare, print_comparison
+from made_runs import rewrite
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGES = 300
@@ -337,7 +339,7 @@ def test_audits_of_other_images_are_not_compared(make: Make) -> None:
     """The data may have been changed after a training; an audit knows what it saw."""
     runs = [make("a"), make("b", "kmeans")]
     file = ledger_of(runs[1]).path / "audit.json"
-    file.write_text(file.read_text().replace("d" * 64, "c" * 64))
+    rewrite(file, {"subject": json.loads(file.read_text())["subject"] | {"data_sha256": "c" * 64}})
     assert codes(compare(runs))[0] == "compare_no_common_audit"
 
 
@@ -398,8 +400,9 @@ def test_damaged_audits_are_named(make: Make, name: str, capsys: pytest.CaptureF
     runs = [make("a", rows=["ridge"]), make("b", "kmeans", rows=["ridge"])]
     (file,) = runs[1].glob(f"audits/*/{name}")
     file.write_bytes(file.read_bytes()[:40])
-    assert main(["compare", *map(str, runs)]) == 2
-    assert name in capsys.readouterr().err
+    assert main(["compare", *map(str, runs)]) == (0 if name == "ridge.npz" else 2)
+    shown = capsys.readouterr()
+    assert name in (shown.out if name == "ridge.npz" else shown.err)
 
 
 # how it is shown

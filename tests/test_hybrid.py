@@ -23,6 +23,7 @@ from attncem.records.runs import RunDirectory
 from attncem.training.surrogates import build_surrogate
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.train import train
+from made_runs import reseal, rewrite
 
 SLOT = {"slot_dim": 8, "num_heads": 2, "num_slots": 2}
 SPREAD = (0.1, 3.0, 0.2, 2.0, 0.3)
@@ -189,6 +190,7 @@ def changed_audit(run: RunDirectory, to: Path, change: Callable[[dict[str, Any]]
     data = json.loads((to / "audit.json").read_text())
     change(data)
     (to / "audit.json").write_text(json.dumps(data))
+    reseal(to)
     return to
 
 
@@ -215,13 +217,13 @@ def test_the_most_exposed_images_of_a_class_may_mark_it(audited: RunDirectory, t
     ends = [0.02 + 0.001 * label for label in range(10)]
     ends[7] = 0.001
     data["scores"]["mse"]["per_class_p05"] = ends
-    file.write_text(json.dumps(data))
+    rewrite(file, data)
     settings = {"num_classes": 10, "risk_audit": str(tmp_path / "audit"), "max_risk_classes": 1}
     assert build(**settings, risk_by="exposed").risk_classes.tolist() == [7]
     means = [mean for mean in strongest.mse.per_class if mean is not None]
     assert build(**settings).risk_classes.tolist() == [strongest.mse.per_class.index(min(means))]
     data["scores"]["mse"]["per_class_p05"] = []
-    file.write_text(json.dumps(data))
+    rewrite(file, data)
     with pytest.raises(
         ConfigError, match=r"surrogate\.risk_by=exposed: .* does not have this number: run attncem audit again"
     ):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 
 from attncem.base.progress import silent
-from attncem.base.record import Record
 from attncem.base.types import RunError
 from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
 from attncem.config.options.suites import Suite
 from attncem.judging.auditing import audit
 from attncem.records import ledger as ledger_module
 from attncem.records.audit import AuditResult, Row, Score
-from attncem.records.ledger import ImageScores, Ledger, RowFiles, joined, ledgers
+from attncem.records.image_scores import ImageScores
+from attncem.records.ledger import Ledger, RowFiles, joined, ledgers
 
 ROWS = {
     "grey": GreyOptions(),
@@ -49,6 +49,12 @@ def run(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 def whole(run: Path, tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An undisturbed audit."""
     return audit(run, SUITE, out=tmp_path_factory.mktemp("whole"), progress=silent)
+
+
+def edit(file: Path, **changed: Any) -> None:
+    """Change entries of a JSON file; None removes one."""
+    data = {**json.loads(file.read_text()), **changed}
+    file.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
 
 
 def numbers(result: AuditResult) -> list[Row]:
@@ -100,8 +106,7 @@ def test_the_join_is_kept_and_read_without_scores_of_images(whole: AuditResult, 
     for file in folder.glob("*.npz"):
         file.unlink()
     assert joined(folder) == replace(whole, folder=str(folder))
-    changed = json.loads((folder / "grey.json").read_text())
-    (folder / "grey.json").write_text(json.dumps({**changed, "seconds": 7.0}))
+    edit(folder / "grey.json", seal=None, seconds=7.0)
     assert next(row for row in joined(folder).rows if row.name == "grey").seconds == 7.0, "joined anew"
     (folder / "grey.json").unlink()
     assert [row.name for row in joined(folder).rows] == list(ROWS)[1:]
@@ -120,6 +125,14 @@ def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(
             audit(run, SUITE, out=tmp_path, progress=interrupt)
         assert len(ledgers(tmp_path)[0].rows()) == stop
     assert numbers(audit(run, SUITE, out=tmp_path, progress=silent)) == numbers(whole)
+
+
+def test_the_same_command_repeats_a_row_that_was_changed(run: Path, tmp_path: Path) -> None:
+    first = audit(run, SUITE, only=["grey"], out=tmp_path, progress=silent)
+    edit(Path(first.folder) / "grey.json", seconds=0.0)
+    assert joined(Path(first.folder)).row("grey").outcome == "damaged"
+    again = audit(run, SUITE, only=["grey"], out=tmp_path, progress=silent)
+    assert numbers(again) == numbers(first) and again.folder == first.folder
 
 
 def watch_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -170,7 +183,7 @@ def test_the_files_of_a_row_are_synced_once_each_before_the_row_gets_its_name(
 def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
     run: Path, whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
 ) -> None:
-    write_atomic, write_record = ledger_module.write_atomic, ledger_module.write_record
+    write_atomic, write_json = ledger_module.write_atomic, ledger_module.write_json
 
     def check_room(path: Path) -> None:
         if path.name.startswith("ridge") and path.suffix == f".{fails_at}":
@@ -180,12 +193,12 @@ def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
         check_room(path)
         write_atomic(path, data, sync=sync)
 
-    def records_until_full(path: Path, record: Record) -> None:
+    def json_until_full(path: Path, data: Mapping[str, Any]) -> None:
         check_room(path)
-        write_record(path, record)
+        write_json(path, data)
 
     monkeypatch.setattr(ledger_module, "write_atomic", bytes_until_full)
-    monkeypatch.setattr(ledger_module, "write_record", records_until_full)
+    monkeypatch.setattr(ledger_module, "write_json", json_until_full)
     with pytest.raises(RunError, match=r"No space left on device; finished rows are kept"):
         audit(run, SUITE, out=tmp_path, progress=silent)
     monkeypatch.undo()
@@ -289,7 +302,7 @@ def test_a_scores_file_with_code_in_it_is_refused(whole: AuditResult, tmp_path: 
         {"index": np.arange(3), "mse": np.zeros(4)},
         {"index": np.arange(3), "mse": np.array(["a", "b", "c"])},
         {"index": np.arange(3), "mse": np.zeros(3, complex)},
-        {"index": np.array(3), "mse": np.array(0.5)},
+        {"index": np.array(3), "mse": np.array(0.0)},
         {"index": np.arange(2) + 2**40, "mse": np.zeros(2)},
         {"index": np.arange(3), "ssim": np.zeros(3)},
     ],
@@ -298,8 +311,8 @@ def test_scores_of_the_wrong_kind_are_named(whole: AuditResult, tmp_path: Path, 
     folder = tmp_path / "copy"
     shutil.copytree(whole.folder, folder)
     np.savez(folder / "grey.npz", **arrays)
-    row = json.loads((folder / "grey.json").read_text())
-    (folder / "grey.json").write_text(json.dumps({**row, "num_images": 3}))
+    scores = {"mse": Score(0, 0, 0, 0, 0).to_dict()}
+    edit(folder / "grey.json", seal=None, num_images=3, scores=scores)  # as in version 0.2, without a hash
     with pytest.raises(RunError, match=r"\.npz is damaged: it (does not hold|has no mse)"):
         Ledger.open(folder).result()
 

@@ -17,6 +17,7 @@ from attncem.judging.auditing import audit
 from attncem.records.files import write_json
 from attncem.records.listing import RunLine, describe_runs, list_runs
 from attncem.reporting import report
+from made_runs import reseal, rewrite
 from test_runs import finish, new_run, save_epoch
 
 
@@ -190,10 +191,11 @@ def test_the_accuracy_is_the_audited_one(audited: Path, capsys: pytest.CaptureFi
 def test_an_audit_of_other_weights_or_of_validation_images_is_not_the_runs(audited: Path) -> None:
     plan = next(audited.glob("audits/*/audit.json"))
     said = plan.read_text()
-    plan.write_text(said.replace('"evaluation": "test"', '"evaluation": "validation"'))
-    assert not describe_runs(audited)[0].audited
+    rewrite(plan, {"evaluation": "validation"})
+    assert not describe_runs(audited)[0].audited and describe_runs(audited)[0].mse == ""
     plan.write_text(said.replace('"fingerprint": "', '"fingerprint": "0'))
-    assert not describe_runs(audited)[0].audited
+    reseal(plan.parent)
+    assert not describe_runs(audited)[0].audited and describe_runs(audited)[0].mse == ""
 
 
 def test_a_report_finds_what_the_list_shows(audited: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ FILLED: dict[str, Iterable[str]] = {
     "arms.answer.*.numbers": ANSWERS,
     "amount.*": ("seconds", "minutes", "hours"),
     "report.kind.*": get_args(Kind),
-    "report.outcome.*": ("failed", "not_applicable"),
+    "report.outcome.*": ("failed", "not_applicable", "damaged"),
     "report.bound.*": ("bound", "estimate"),
     "report.probe.*": (
         *("attribute_accuracy", "attribute_balanced"),
@@ -157,7 +157,7 @@ FILLED: dict[str, Iterable[str]] = {
     "finding.*_part": ("fails", "passes"),
     "finding.*_mean": ("fails", "passes"),
     "finding.*_images": ("fails", "passes"),
-    "finding.row_*": ("failed", "not_applicable"),
+    "finding.row_*": ("failed", "not_applicable", "damaged"),
     "assumption.*": ASSUMPTIONS,
     "card.not_said.*": NOT_SAID,
     "card.adversary.*": THREATS,

@@ -27,7 +27,7 @@ from attncem.config.threats import THREATS, ThreatModel, with_releases
 from attncem.judging.auditing import Case, measure
 from attncem.judging.auditing.judges import PROBES, build_judge
 from attncem.records.audit import Row
-from attncem.records.ledger import ImageScores
+from attncem.records.image_scores import ImageScores
 from probing import DATA, LEAKY, NUM_CLASSES, PARTS, Constant, subject
 
 

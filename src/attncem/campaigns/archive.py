@@ -15,15 +15,13 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
-from attncem.base.record import Record
 from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import needs
 from attncem.campaigns.travelling import for_others, is_of_run, portrait_without_pictures, with_hash
-from attncem.config.options.suites import row_file
 from attncem.records.audit import AuditResult, Picture, Row
 from attncem.records.campaign import ArchiveList, ArchiveMember
 from attncem.records.campaign_folder import (
@@ -45,7 +43,7 @@ from attncem.records.files import (
     sync_folder,
 )
 from attncem.records.json_text import parse_json
-from attncem.records.ledger import JOINED, PICTURES, PLAN, joined
+from attncem.records.ledger import PICTURES, PLAN, Ledger
 from attncem.records.run_files import LEFT_BEHIND, Best
 from attncem.records.runs import RunDirectory
 
@@ -167,7 +165,7 @@ def _results(run: Path, pictures: bool) -> Iterator[tuple[str, Path | bytes]]:
 
 def _portrait(run: Path, pictures: bool) -> Iterator[tuple[str, Path | bytes]]:
     for name, file in _files(run, [run / PORTRAIT]):
-        yield name, file if pictures else _packed(portrait_without_pictures(file))
+        yield name, file if pictures else _packed(portrait_without_pictures(file).to_dict())
 
 
 def _audits(run: Path, pictures: bool) -> Iterator[tuple[str, bytes]]:
@@ -255,11 +253,9 @@ def thinned_audit(folder: Path, *, pictures: bool = True) -> dict[str, bytes]:
     Pictures are chosen in turns: the strongest attack's first, then the next row's, up to the size limit; the rows name
     only pictures that are included.
     """
-    result = joined(folder)
-    kept, files = _pictures(folder, result) if pictures else (set[str](), {})
-    rows = [replace(row, pictures=[item for item in row.pictures if item.image in kept]) for row in result.rows]
-    records = {PLAN: read_bytes(folder / PLAN), JOINED: _packed(replace(result, rows=rows, folder=""))}
-    records |= {f"{row_file(row.name)}.json": _packed(row) for row in rows}
+    ledger = Ledger.open(folder)
+    kept, files = _pictures(folder, ledger.result()) if pictures else (set[str](), {})
+    records = {PLAN: read_bytes(folder / PLAN)} | {name: _packed(data) for name, data in ledger.thinned(kept).items()}
     return records | {f"{PICTURES}/{name}": data for name, data in files.items()}
 
 
@@ -291,6 +287,6 @@ def _read(folder: Path, name: str) -> bytes | None:
     return read_bytes(file) if file.is_file() and not file.is_symlink() else None
 
 
-def _packed(record: Record) -> bytes:
-    data = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+def _packed(data: Mapping[str, Any]) -> bytes:
+    versioned = {"schema_version": SCHEMA_VERSION, **data}
+    return json.dumps(versioned, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -188,7 +188,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     if images is None or "training_seconds" not in manifest:
         raise RunError(f"{view.path / 'manifest.json'} is damaged: split.train or training_seconds is missing")
     subject = audits[0].subject if audits else None
-    warned = {str(record["cause"]) for record in run.records() if record["kind"] == "warning" and record["begins"]}
+    warned = {str(record["cause"]) for record in run.records() if record.get("kind") == "warning" and record["begins"]}
     return CellResult(
         arm=view.cell.arm,
         point=dict(view.cell.point),

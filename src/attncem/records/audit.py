@@ -15,16 +15,15 @@ from attncem.records.bounds import Bound
 from attncem.records.findings import Finding
 from attncem.records.frames import frame, html_table, table_of
 from attncem.records.judgement import Judgement, State
-from attncem.records.metrics import ACCURACY, PERFECT
+from attncem.records.metrics import ACCURACY
+from attncem.records.remaining import Remaining, remaining
 from attncem.records.units import Units
 
-Outcome = Literal["ok", "not_applicable", "failed"]
+Outcome = Literal["ok", "not_applicable", "failed", "damaged"]
 Kind = Literal["floor", "attack", "certificate", "probe"]
 Role = Literal["fixed", "best", "worst"]
 NO_LABEL = -1
 """Label of a picture where the images have none."""
-_NO_ERROR = 1e-9
-"""Errors below this are rounding."""
 
 
 class Score(Record):
@@ -103,12 +102,12 @@ _EFFORT = ("releases", "jitter", "num_releases", "epochs", "max_epochs")
 class Row(Record):
     """One line of an audit: the method, its outcome and its scores.
 
-    ``outcome`` is `ok`, or `not_applicable` or `failed` with a ``reason`` in English; ``reason_source`` is its key and
-    values, empty where the catalogue does not have it. ``sees`` is the data of the evaluation images that it used,
-    with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels; ``must_beat`` are the methods
-    that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe that sees nothing. ``by`` is
-    the attack whose pictures a probe used. An .npz file in the same folder holds per-image values, and for the
-    strongest attack a .safetensors file holds its learned state.
+    ``outcome`` is `ok`, or `not_applicable`, `failed` or `damaged` (its file was changed) with a ``reason`` in English;
+    ``reason_source`` is its key and values, empty where the catalogue does not have it. ``sees`` is the data of the
+    evaluation images that it used, with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels;
+    ``must_beat`` are the methods that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe
+    that sees nothing. ``by`` is the attack whose pictures a probe used. An .npz file in the same folder holds per-image
+    values, and for the strongest attack a .safetensors file holds its learned state.
     """
 
     name: str
@@ -146,6 +145,11 @@ class Row(Record):
         return self.outcome == "ok"
 
     @property
+    def unfinished(self) -> bool:
+        """Whether the same command repeats it."""
+        return self.outcome in ("failed", "damaged")
+
+    @property
     def mse(self) -> Score:
         """The measure that ranks attacks."""
         return self.scores["mse"]
@@ -160,20 +164,6 @@ class Row(Record):
         """Method and options without releases, jitter and budgets: equal for rows that differ only in those."""
         asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
         return self.method, repr(sorted(asked.items()))
-
-
-@dataclass(frozen=True)
-class Remaining:
-    """The fraction of a blind guess's error that an attack leaves in one measure; a similarity s has the error 1 − s.
-
-    ``floor`` is the best blind guess in this measure, ``blind`` its value. ``share`` is 0 for a perfect copy and 1
-    where the attack is no better than the guess; it may be larger.
-    """
-
-    value: float
-    floor: str
-    blind: float
-    share: float
 
 
 @dataclass(frozen=True)
@@ -265,12 +255,21 @@ class AuditPlan(Record):
     __repr__ = Record.brief
 
 
+class AuditPart(Record):
+    """One audit of a join of several suites: its plan, its folder, and its names of the rows by their names there."""
+
+    plan: AuditPlan
+    folder: str
+    rows: dict[str, str]
+
+
 class AuditResult(Record):
     """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
 
     ``strongest`` is chosen among the attacks that saw what the threat model grants; ``leaders`` are the strongest for
-    each number of releases and jitter, and ``averaging`` is the gain from more releases. ``judgement`` says what the
-    audit can tell and what leaks (records/judge.py).
+    each number of releases and jitter, and ``averaging`` is the gain from more releases. ``parts`` are the audits that
+    were joined, where there are several (`records/study/suites.py`). ``judgement`` says what it can tell and what leaks
+    (`records/judge.py`).
     """
 
     plan: AuditPlan
@@ -280,6 +279,7 @@ class AuditResult(Record):
     folder: str = ""
     leaders: list[str] = field(default_factory=list)
     averaging: list[Averaging] = field(default_factory=list)
+    parts: list[AuditPart] = field(default_factory=list)
     judgement: Judgement = Judgement()
 
     def __repr__(self) -> str:
@@ -318,8 +318,8 @@ class AuditResult(Record):
 
     @property
     def missing(self) -> list[str]:
-        """Rows of the suite that have no result but could have one: not run yet, or failed."""
-        done = {row.name for row in self.rows if row.outcome != "failed"}
+        """Rows of the suite that have no result but could have one: not run yet, failed, or damaged."""
+        done = {row.name for row in self.rows if not row.unfinished}
         return [name for name in self.plan.rows if name not in done]
 
     @property
@@ -328,8 +328,21 @@ class AuditResult(Record):
         return sum(row.seconds for row in self.rows)
 
     def row(self, name: str) -> Row:
-        """The row of this name."""
-        return next(row for row in self.rows if row.name == name)
+        """The row of this name; RunError where there is none."""
+        row = next((row for row in self.rows if row.name == name), None)
+        if row is None:
+            names = ", ".join(it.name for it in self.rows) or "none"
+            raise RunError(f"the audit {self.plan.id} has no row {name!r}; its rows are {names}")
+        return row
+
+    @property
+    def plans(self) -> list[AuditPlan]:
+        """The plans of the audits that were joined, or its only plan."""
+        return [part.plan for part in self.parts] or [self.plan]
+
+    def folder_of(self, row: str) -> str:
+        """The folder of the audit that made this row."""
+        return next((part.folder for part in self.parts if row in part.rows), self.folder)
 
     def score(self, measure: str, row: str = "") -> Score | None:
         """The accuracy, or a measure of the strongest attack or of the named row; None where it is absent."""
@@ -358,8 +371,10 @@ class AuditResult(Record):
         if not self.strongest:
             return {}
         floors = [row for row in self.attacks if row.kind == "floor"]
-        scores = self.strongest_attack.scores
-        found = {name: _remaining(name, score.mean, floors) for name, score in scores.items() if name in PERFECT}
+        found = {
+            name: remaining(name, score.mean, {row.name: row.scores[name].mean for row in floors if name in row.scores})
+            for name, score in self.strongest_attack.scores.items()
+        }
         return {name: item for name, item in found.items() if item is not None}
 
     @property
@@ -377,14 +392,3 @@ class AuditResult(Record):
     def warnings(self) -> list[str]:
         """The findings as sentences."""
         return [item.text for item in self.findings]
-
-
-def _remaining(name: str, value: float, floors: list[Row]) -> Remaining | None:
-    """None where no floor has this measure, or where a blind guess is already perfect."""
-    perfect = PERFECT[name]
-    errors = {row.name: abs(row.scores[name].mean - perfect) for row in floors if name in row.scores}
-    best = min(errors, key=errors.__getitem__, default=None)
-    if best is None or errors[best] < _NO_ERROR:
-        return None
-    blind = next(row for row in floors if row.name == best).scores[name].mean
-    return Remaining(value, best, blind, abs(value - perfect) / errors[best])

@@ -60,8 +60,8 @@ def _doubts(audit: AuditResult) -> Iterator[Finding]:
 
 
 def _failed(audit: AuditResult) -> Iterator[Finding]:
-    """A failed attack might have been the strongest."""
-    failed = [row.name for row in audit.rows if row.kind == "attack" and row.outcome == "failed"]
+    """An attack that failed or was damaged might have been the strongest."""
+    failed = [row.name for row in audit.rows if row.kind == "attack" and row.unfinished]
     if failed:
         yield finding("doubt_failed", rows=", ".join(failed))
 

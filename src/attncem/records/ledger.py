@@ -4,14 +4,16 @@ audit.json          the plan, written before the first row
 ROW.json            the row, written after its other files: a row that has it is complete
 ROW.npz             per-image scores by measure, and `index`, their positions among the evaluation images
 pictures/           originals and reconstructions of some images
-joined.json         the join of the rows, written when an audit ends: readable without per-image scores
+joined.json         the join of the rows, written when an audit ends: keeps what needs per-image scores
 ROW.safetensors     the learned state of the strongest attack
+
+JSON files are sealed (`records/audit_seals.py`); the seal of a row also covers its .npz and .safetensors file. Both may
+be absent: archives of results do not contain them. A row that does not fit its seal has the outcome `damaged`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -22,28 +24,30 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from attncem.base.record import read
 from attncem.base.shown_paths import without_paths_in
+from attncem.base.texts import Sentence
 from attncem.base.types import RunError
 from attncem.config.options.suites import row_file
-from attncem.records.audit import AuditPlan, AuditResult, Row
+from attncem.records.audit import AuditPlan, AuditResult, Row, Verdict
+from attncem.records.audit_seals import Sealed, digest, sealed, sha256
 from attncem.records.averaging import Averaging
 from attncem.records.files import (
     PARTIAL,
     explain_os_error,
     locked,
     read_bytes,
-    read_record,
+    read_if_there,
     sync_folder,
     write_atomic,
     write_json,
-    write_record,
 )
+from attncem.records.findings import finding
+from attncem.records.image_scores import ImageScores, agrees, packed_scores, read_scores
 from attncem.records.joining import bases, join
+from attncem.records.repeating import damaged, repeat_command
+from attncem.records.shared_scores import Scores, Shared, shared_errors, with_averaging
 from attncem.records.sizes import LARGEST, check_unpacked
-from attncem.records.statistics import bootstrap_mean
 
 PLAN = "audit.json"
 JOINED = "joined.json"
@@ -53,14 +57,6 @@ LARGEST_STATE = 64 * 2**20
 _ROOM = 32 * 2**20
 """Free bytes that an audit needs at its start, in addition to a state."""
 _ADVICE = "finished rows are kept: fix this and run the same command again"
-
-
-@dataclass(frozen=True)
-class ImageScores:
-    """Scores of each image by measure, and the indices of the evaluation images."""
-
-    index: NDArray[np.int64]
-    values: Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class Ledger:
             (path / PICTURES).mkdir(parents=True, exist_ok=True)
             if not (path / PLAN).exists():
                 dated = replace(plan, made=datetime.now().astimezone().isoformat())
-                write_json(path / PLAN, without_paths_in(dated.to_dict()))
+                write_json(path / PLAN, sealed(without_paths_in(dated.to_dict()), plan.id))
         free = shutil.disk_usage(path).free
         if free < _ROOM:
             raise RunError(
@@ -102,8 +98,13 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """An existing audit."""
-        return cls(path, read_record(AuditPlan, path / PLAN))
+        """An existing audit; RunError where its plan cannot be read or was changed."""
+        stored = Sealed(path / PLAN)
+        plan = read(AuditPlan, stored.data, path / PLAN)
+        if not stored.fits(stored.mark(plan.id)):
+            advice = f"move {path} elsewhere, then repeat the audit: {repeat_command(plan, path)}"
+            raise RunError(f"{path / PLAN} is damaged: it was changed after it was written; {advice}")
+        return cls(path, plan)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -118,9 +119,36 @@ class Ledger:
                 raise
 
     def rows(self) -> list[Row]:
-        """The complete rows, in the order of the suite."""
-        files = [self._file(name, "json") for name in self.plan.rows]
-        return [read_record(Row, file) for file in files if file.exists()]
+        """The complete rows, in the order of the suite; a row that was changed has no numbers and is `damaged`."""
+        return [row for row, _ in self._stored().values()]
+
+    def _stored(self) -> dict[str, tuple[Row, str]]:
+        """The complete rows and the hashes of their contents (empty: damaged), by file name."""
+        files = {name: self._file(name, "json") for name in self.plan.rows}
+        return {file.name: self._read_row(name, file) for name, file in files.items() if file.exists()}
+
+    def _read_row(self, name: str, file: Path) -> tuple[Row, str]:
+        stored = Sealed(file)
+        row, mark = read(Row, stored.data, file), stored.mark(self.plan.id)
+        changed = "" if row.name == name and stored.fits(mark) else file.name
+        changed = changed or self._changed_scores(row, stored)
+        if not changed:
+            return row, mark
+        return _without_numbers(replace(row, name=name), damaged(changed, self.plan, self.path)), ""
+
+    def _changed_scores(self, row: Row, stored: Sealed) -> str:
+        """The name of the row's .npz file where it exists and does not belong to the row; otherwise empty.
+
+        Without a hash for it, either file may be the changed one.
+        """
+        file = self._file(row.name, "npz")
+        data = read_if_there(file)
+        if data is None or not row.ok:
+            return ""
+        mark = stored.files.get(file.name)
+        if mark is not None:
+            return "" if mark == sha256(data) else file.name
+        return "" if agrees(data, row) else f"{file.with_suffix('.json').name} or {file.name}"
 
     def write(self, row: Row, files: RowFiles) -> None:
         """Write a row: its files first, the row itself last. Only the strongest attack's state is kept.
@@ -128,68 +156,120 @@ class Ledger:
         Files without a row do not count, so all of them are synced together before the row is written.
         """
         state_file = self._file(row.name, "safetensors")
-        written: list[Path] = []
+        written: dict[Path, str] = {}
 
         def put(file: Path, data: bytes) -> None:
             write_atomic(file, data, sync=False)
-            written.append(file)
+            written[file] = sha256(data)
 
         with explain_os_error(self.path, _ADVICE):
             for name, data in (files.pictures or {}).items():
                 put(self.path / PICTURES / name, data)
             if files.scores is not None:
-                put(self._file(row.name, "npz"), _npz(files.scores))
-            leads = self._joined([*(old for old in self.rows() if old.name != row.name), row]).strongest == row.name
+                put(self._file(row.name, "npz"), packed_scores(files.scores))
+            leads = self._leads(row, files.scores)
             if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
                 put(state_file, files.state)
             _sync_files(written)
-            write_json(self._file(row.name, "json"), without_paths_in(row.to_dict()))
+            hashes = {file.name: mark for file, mark in written.items() if file.parent == self.path}
+            write_json(self._file(row.name, "json"), sealed(without_paths_in(row.to_dict()), self.plan.id, hashes))
             for file in self.path.glob("*.safetensors") if leads else ():
                 if file != state_file:
                     file.unlink()
 
+    def _leads(self, row: Row, scores: ImageScores | None) -> bool:
+        """Whether a row that is not written yet is the strongest so far."""
+        rows = [*(old for old in self.rows() if old.name != row.name), row]
+        shared = self._derived(rows, lambda name: scores if name == row.name else self.errors(name))
+        return join(self.plan, rows, shared.errors).strongest == row.name
+
     def result(self) -> AuditResult:
         """The join of the rows on disk."""
-        rows = self.rows()
-        averaging = [self._averaging(row, base) for row, base in bases(self.plan, rows)]
-        return join(self.plan, rows, self._common_errors(rows), str(self.path), averaging)
+        return self._result()[0]
+
+    def _result(self) -> tuple[AuditResult, Shared, dict[str, str]]:
+        """The join, its numbers that need per-image scores, and the hashes of the rows by file name."""
+        stored = self._stored()
+        rows, marks = [row for row, _ in stored.values()], {name: mark for name, (_, mark) in stored.items()}
+        shared = self._kept(marks) or self._derived(rows, self.errors, averaging=True)
+        result = join(self.plan, rows, shared.errors, str(self.path), shared.averaging)
+        if shared.missing:
+            lacking = finding("images_missing", rows=", ".join(shared.missing))
+            result = replace(result, findings=[*result.findings, lacking])
+        return result, shared, marks
 
     def conclude(self) -> AuditResult:
         """The join of the rows on disk, also written to joined.json."""
-        result = self.result()
+        result, shared, marks = self._result()
         with explain_os_error(self.path, _ADVICE):
-            write_record(self.path / JOINED, replace(result, folder=""))
+            write_json(self.path / JOINED, self._sealed_join(result, shared, marks))
         return result
 
-    def _joined(self, rows: Sequence[Row]) -> AuditResult:
-        return join(self.plan, rows, self._common_errors(rows), str(self.path))
+    def _sealed_join(self, result: AuditResult, shared: Shared, rows: Mapping[str, str]) -> dict[str, Any]:
+        """The contents of joined.json; its seal names the hashes of the plan and the rows that were joined."""
+        data = without_paths_in({**replace(result, folder="").to_dict(), "errors": dict(shared.errors)})
+        return sealed(data, self.plan.id, {PLAN: self._plan_mark(), **rows})
 
-    def _averaging(self, row: Row, base: Row) -> Averaging:
-        """How much lower the error of a row is than that of its base, on the images of both."""
-        own, other = self._errors(row.name), self._errors(base.name)
-        common = sorted(own.keys() & other.keys())
-        if not common:
-            raise RunError(f"{self._file(row.name, 'npz')} is damaged: it has no image of {base.name}'s")
-        before = np.array([other[index] for index in common])
-        found, whole = bootstrap_mean(before - [own[index] for index in common]), max(float(before.mean()), 1e-12)
-        gain, low, high = (part / whole for part in (found.mean, found.low, found.high))
-        return Averaging(row.name, base.name, row.releases, row.jitter, gain, low, high)
+    def _plan_mark(self) -> str:
+        return Sealed(self.path / PLAN).mark(self.plan.id)
 
-    def _errors(self, name: str) -> dict[int, float]:
-        """MSE of a row by image."""
-        found = self.scores(name)
-        if "mse" not in found.values:
+    def thinned(self, pictures: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Contents of the JSON files by name, for an archive with these pictures and without per-image scores."""
+        result, shared, _ = self._result()
+        rows = [replace(row, pictures=[it for it in row.pictures if it.image in pictures]) for row in result.rows]
+        contents = {f"{row_file(row.name)}.json": without_paths_in(row.to_dict()) for row in rows}
+        marks = {name: digest(data, self.plan.id, {}) for name, data in contents.items()}
+        records = {name: sealed(data, self.plan.id) for name, data in contents.items()}
+        return {JOINED: self._sealed_join(replace(result, rows=rows), shared, marks), **records}
+
+    # numbers that need per-image scores
+
+    def _kept(self, marks: Mapping[str, str]) -> Shared | None:
+        """The numbers in joined.json, if it fits its seal and joined exactly these rows; otherwise None."""
+        kept = self._cache()
+        if kept is None or kept.seal is None or not kept.fits(kept.mark(self.plan.id)):
+            return None
+        return _numbers(kept) if kept.files == {PLAN: self._plan_mark(), **marks} and all(marks.values()) else None
+
+    def _cache(self) -> Sealed | None:
+        """The contents of joined.json; None where it is missing or cannot be read: it can be derived again."""
+        try:
+            return Sealed(self.path / JOINED)
+        except RunError:
+            return None
+
+    def _derived(self, rows: Sequence[Row], scores: Scores, *, averaging: bool = False) -> Shared:
+        """The same numbers from the rows and their per-image scores; gains only with ``averaging``."""
+        judged = [row for row in rows if row.ok and row.kind in ("floor", "attack")]
+        if bare := next((row for row in judged if "mse" not in row.scores), None):
+            raise RunError(f"{self._file(bare.name, 'json')} is damaged: scores.mse is missing")
+        shared = shared_errors(rows, scores)
+        if judged and not shared.errors:
+            file = self._file(judged[0].name, "npz")
+            raise RunError(f"{file} is damaged: it has no mse of the images that all rows share")
+        return with_averaging(shared, bases(self.plan, rows), scores, self._gains_without_seal) if averaging else shared
+
+    def _gains_without_seal(self) -> list[Averaging]:
+        """The gains in a joined.json of version 0.2."""
+        kept = self._cache()
+        return _numbers(kept).averaging if kept is not None and kept.seal is None else []
+
+    def errors(self, name: str) -> ImageScores | None:
+        """The per-image scores of a row with an MSE; None where they were not kept."""
+        if not self.has_scores(name):
+            return None
+        scores = self.scores(name)
+        if "mse" not in scores.values:
             raise RunError(f"{self._file(name, 'npz')} is damaged: it has no mse")
-        return dict(zip(found.index.tolist(), found.values["mse"].tolist(), strict=True))
+        return scores
 
     def scores(self, name: str) -> ImageScores:
         """The per-image scores of a row."""
         file = self._file(name, "npz")
-        raw = read_bytes(file)
+        raw = self._checked(name, file)
         try:
             check_unpacked(file, raw, LARGEST[".npz"])
-            with np.load(io.BytesIO(raw), allow_pickle=False) as data:
-                return _image_scores({key: np.asarray(data[key]) for key in data.files})
+            return read_scores(raw)
         except RunError:
             raise
         except Exception as error:  # a damaged archive can fail in any way
@@ -204,36 +284,41 @@ class Ledger:
         return read_bytes(self.path / PICTURES / Path(name).name)
 
     def state_file(self, name: str) -> Path | None:
-        """The file with the attack's learned state; None where it was not kept."""
+        """The file with the attack's learned state; None where it was not kept, RunError where it was changed."""
         file = self._file(name, "safetensors")
-        return file if file.is_file() else None
+        if not file.is_file():
+            return None
+        self._checked(name, file)
+        return file
+
+    def _checked(self, name: str, file: Path) -> bytes:
+        """The contents of a row's file; RunError where the seal of the row has another hash for it."""
+        data, row = read_bytes(file), self._file(name, "json")
+        mark = Sealed(row).files.get(file.name) if row.is_file() else None
+        if mark is not None and mark != sha256(data):
+            command = repeat_command(self.plan, self.path)
+            raise RunError(f"{file} is damaged: it was changed after it was written; repeat the row: {command}")
+        return data
 
     def _file(self, name: str, kind: str) -> Path:
         return self.path / f"{row_file(name)}.{kind}"
 
-    def _common_errors(self, rows: Sequence[Row]) -> dict[str, float]:
-        """Mean MSE of each row on the images that all of them share."""
-        judged = [row for row in rows if row.ok and row.kind in ("floor", "attack")]
-        if bare := next((row for row in judged if "mse" not in row.scores), None):
-            raise RunError(f"{self._file(bare.name, 'json')} is damaged: scores.mse is missing")
-        if len({row.num_images for row in judged}) < 2:
-            return {row.name: row.mse.mean for row in judged}
-        scores = {row.name: self.scores(row.name) for row in judged}
-        common = set.intersection(*(set(found.index.tolist()) for found in scores.values()))
-        chosen = np.array(sorted(common), dtype=np.int64)
-        for name, found in scores.items():
-            if "mse" not in found.values or not common:
-                raise RunError(f"{self._file(name, 'npz')} is damaged: it has no mse of the images that all rows share")
-        return {name: float(found.values["mse"][np.isin(found.index, chosen)].mean()) for name, found in scores.items()}
+
+def _numbers(kept: Sealed) -> Shared:
+    """The numbers in joined.json that need per-image scores; none where they are of the wrong kind."""
+    try:
+        return read(
+            Shared, {key: kept.data.get(key, empty) for key, empty in (("errors", {}), ("averaging", []))}, JOINED
+        )
+    except RunError:
+        return Shared()
 
 
-def _image_scores(arrays: dict[str, NDArray[Any]]) -> ImageScores:
-    """The arrays of a scores file; ValueError unless they hold one number for each image."""
-    index = arrays.pop("index", np.empty(0))
-    numbers = index.ndim == 1 and index.dtype.kind in "iu" and all(it.dtype.kind == "f" for it in arrays.values())
-    if not numbers or any(it.shape != index.shape for it in arrays.values()):
-        raise ValueError("it does not hold one number of each measure for each image")
-    return ImageScores(index.astype(np.int64), arrays)
+def _without_numbers(row: Row, reason: Sentence) -> Row:
+    """A damaged row: what it was asked to do, and nothing that it measured."""
+    empty: dict[str, Any] = {"scores": {}, "bounds": {}, "chance": {}, "findings": [], "pictures": []}
+    empty |= {"num_images": 0, "verdict": Verdict(), "by": "", "further": {}}
+    return replace(row, outcome="damaged", reason=str(reason), reason_source=reason.source, **empty)
 
 
 def _sync_files(files: Collection[Path]) -> None:
@@ -261,13 +346,6 @@ def _folder(root: Path, name: str, fresh: bool) -> Path:
 
 def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}-{number}"
-
-
-def _npz(scores: ImageScores) -> bytes:
-    buffer = io.BytesIO()
-    arrays: dict[str, Any] = {"index": scores.index, **scores.values}
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
 
 
 def ledgers(root: Path) -> list[Ledger]:
@@ -300,10 +378,5 @@ def read_audit(path: Path) -> AuditResult:
 
 
 def joined(folder: Path) -> AuditResult:
-    """The audit in a folder: joined.json if its rows have not changed, otherwise a new join."""
-    ledger = Ledger.open(folder)
-    if (folder / JOINED).exists():
-        kept = read_record(AuditResult, folder / JOINED)
-        if (kept.plan, kept.rows) == (ledger.plan, ledger.rows()):
-            return replace(kept, folder=str(folder))
-    return ledger.result()
+    """The audit in a folder: the join of its rows."""
+    return Ledger.open(folder).result()

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
 from attncem.records.fingerprints import fingerprint
-from attncem.records.ledger import count_audits, joined, ledgers
+from attncem.records.ledger import count_audits, ledgers
 from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
+from attncem.records.study.keys import AuditKey, newest
+from attncem.records.study.suites import join_suites
 
 _DEEPEST = 4
 """Largest depth of runs below a folder: `./campaigns/NAME/runs/CELL` is included."""
@@ -26,8 +28,9 @@ UNKNOWN = "?"
 class RunLine(NamedTuple):
     """A run as a line of a table. Empty: not available yet; "?": unknown.
 
-    ``accuracy`` is that of the newest audit of the run's best weights on test images, and ``mse`` the error of its
-    strongest attack; without such an audit it is the last validation accuracy, and ``audited`` is false.
+    ``accuracy`` is that of the newest audit of the run's best weights on test images, and ``mse`` the error of the
+    strongest attack of all its suites; without such an audit it is the last validation accuracy, and ``audited`` is
+    false.
     """
 
     run: str
@@ -141,14 +144,18 @@ def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
 
 
 def _newest_audit(run: RunDirectory) -> AuditResult | None:
-    """The newest audit on test images of the run's current weights."""
+    """The newest audit on test images of the run's current weights, joined with its other suites."""
     mark = client_mark(run)
     found = [
         ledger
         for ledger in ledgers(run.path / "audits")
         if ledger.plan.evaluation == "test" and ledger.plan.subject.fingerprint == mark
     ]
-    return joined(found[-1].path) if found else None
+    if not found:
+        return None
+    key = AuditKey.of(found[-1].plan)
+    alike = newest((ledger for ledger in found if AuditKey.of(ledger.plan) == key), lambda ledger: ledger.plan)
+    return join_suites([ledger.result() for ledger in alike.values()])
 
 
 def client_mark(run: RunDirectory) -> str | None:

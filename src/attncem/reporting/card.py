@@ -17,7 +17,9 @@ from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_json
 from attncem.records.ledger import PLAN, Ledger, ledgers
+from attncem.records.study import newest
 from attncem.records.study.runs import load_run
+from attncem.records.study.suites import joined_suites
 from attncem.reporting import answers, card_words, html, wording
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs.gallery import Cell, Pictures
@@ -72,14 +74,14 @@ def audits_of(source: Path) -> list[AuditResult]:
     if (source / PLAN).exists():
         found = [Ledger.open(source).result()]
     elif not (source / "manifest.json").is_file():
-        found = [ledger.result() for ledger in ledgers(source)]
+        found = list(newest((ledger.result() for ledger in ledgers(source)), lambda audit: audit.plan).values())
     else:
         found = list(load_run(source).results)
     if not found:
         raise RunError(f"{source}: no audit to make a card from; run attncem audit {source} --suite certificates")
     if len({audit.subject.fingerprint for audit in found}) > 1:
         raise RunError(f"{source}: the audits are of different models; give the folder of one audit")
-    return found
+    return joined_suites(found)
 
 
 def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:

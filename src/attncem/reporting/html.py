@@ -29,6 +29,7 @@ from attncem.reporting.runs import (
     health,
     protection,
     report_tables,
+    strips,
     tables,
     trade_off,
 )
@@ -85,6 +86,7 @@ def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
         "commands": [(run.label, lines) for run in runs if (lines := commands.run_commands(run))],
         "own_names": commands.own_names(runs),
         "num_colors": figures.NUM_COLORS,
+        "strips": strips.strips(methods),
         "formats": ("csv",),
     }
     shown = _pictures(methods, best, {label: len(texts) for label, texts in warnings})

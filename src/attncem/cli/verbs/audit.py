@@ -112,12 +112,15 @@ def _name(run: str | OpenRun) -> str:
 
 def _show_audits(results: Sequence[AuditResult]) -> None:
     from attncem.reporting import print_summary
+    from attncem.reporting.runs.terminal import others_said
 
     if not results:
         return
     console = open_console()
     print_summary(results, console)
     for result in results:
+        if line := others_said(result):
+            show_line(line, console)
         for found in result.findings:
             show_line(text("command.warning", run=result.subject.run, said=found.text), console)
         show_line(text("command.audit_folder", folder=result.folder), console)

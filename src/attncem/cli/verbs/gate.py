@@ -61,7 +61,7 @@ class Gate:
     def close(self, results: Sequence[tuple[str, AuditResult]], errors: Mapping[str, str]) -> int:
         """Test the audits, print a line for each test, write the files, and return the exit code."""
         checked = [self._check(run, result) for run, result in results]
-        failed = any(row.outcome == "failed" for _, result in results for row in result.rows)
+        failed = any(row.unfinished for _, result in results for row in result.rows)
         stopped = failed or any(item.failed for items in checked for item in items)
         code = 2 if errors else 3 if stopped else 0
         judged = [(run, result, items) for (run, result), items in zip(results, checked, strict=True)]

@@ -114,7 +114,7 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
     With `leads` the first line says what is judged.
     """
     stage, total = written("stage.audit", run=case.subject.name), len(rows.wanted)
-    done = {row.name for row in ledger.rows() if row.outcome != "failed"}
+    done = {row.name for row in ledger.rows() if not row.unfinished}
     missing = {name: rows.suite.suite.rows[name] for name in rows.wanted if name not in done}
     if leads:
         tell(progress, _start_line(ledger.plan, len(missing), total, compute))

@@ -28,7 +28,8 @@ from attncem.judging.judges import Certificate, Probe
 from attncem.records.audit import Kind, Row, Score
 from attncem.records.checkpoints import pack_tensors
 from attncem.records.findings import Finding, finding
-from attncem.records.ledger import ImageScores, RowFiles
+from attncem.records.image_scores import ImageScores
+from attncem.records.ledger import RowFiles
 from attncem.records.metrics import METRICS
 from attncem.records.statistics import bootstrap_mean
 

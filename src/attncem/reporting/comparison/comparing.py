@@ -109,7 +109,7 @@ def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | Non
     common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))
     others = len(shared) - 1
     notes = [finding("compare_other_audits", count=others, chosen=_named(kinds[0][chosen]))] if others else []
-    return audits, common, [*notes, *_leaders(audits), *_doubts(audits)]
+    return audits, common, [*_damaged(audits), *notes, *_leaders(audits), *_doubts(audits)]
 
 
 def _order(place: tuple[AuditKind, str]) -> tuple[object, ...]:
@@ -125,6 +125,12 @@ def _named(audit: AuditResult) -> str:
     plan = audit.plan
     changed = f" ({', '.join(plan.changed)})" if plan.changed else ""
     return f"{plan.suite} v{plan.suite_version}, {plan.threat.name}{changed}"
+
+
+def _damaged(audits: Audits) -> list[Finding]:
+    """Findings on damaged rows: they are not compared."""
+    damaged = [(label, it) for label, audit in audits.items() for it in audit.findings if it.code == "row_damaged"]
+    return [it.moved(text("said.about", about=label, said=it.topic)) for label, it in damaged]
 
 
 def _leaders(audits: Audits) -> list[Finding]:

@@ -58,8 +58,9 @@ class Pictures:
 
     def __init__(self, audit: AuditResult, *, strict: bool = True) -> None:
         self.audit, self.strict = audit, strict
-        self._ledger = Ledger(Path(audit.folder), audit.plan)
-        self._read: dict[str, str | None] = {}
+        rows = [(row, Ledger(Path(audit.folder_of(row.name)), audit.plan)) for row in audit.rows]
+        self._ledgers = {(it.image, it.mse): ledger for row, ledger in rows for it in row.pictures}
+        self._read: dict[Path, str | None] = {}
 
     def rows(self, role: Role) -> list[tuple[Row, list[Picture]]]:
         """The rows that have pictures of this role, the strongest attack first."""
@@ -68,27 +69,29 @@ class Pictures:
 
     def original(self, picture: Picture) -> Cell:
         """Only the original image."""
-        return Cell(self._name(picture), self._picture(picture.original), None, None)
+        return Cell(self._name(picture), self._picture(picture, picture.original), None, None)
 
     def cell(self, picture: Picture | None) -> Cell:
         """The original and its reconstruction."""
         if picture is None:
             return Cell("", None, None, None)
-        image = self._picture(picture.image)
-        return Cell(self._name(picture), self._picture(picture.original), image, picture.mse)
+        original, image = (self._picture(picture, name) for name in (picture.original, picture.image))
+        return Cell(self._name(picture), original, image, picture.mse)
 
     def _name(self, picture: Picture) -> str:
         return class_name(self.audit.subject.class_names, picture.label)
 
-    def _picture(self, name: str) -> str | None:
-        if name not in self._read:
+    def _picture(self, picture: Picture, name: str) -> str | None:
+        ledger = self._ledgers[picture.image, picture.mse]
+        file = ledger.path / name
+        if file not in self._read:
             try:
-                self._read[name] = base64.b64encode(self._ledger.picture(name)).decode()
+                self._read[file] = base64.b64encode(ledger.picture(name)).decode()
             except AttncemError:
                 if self.strict:
                     raise
-                self._read[name] = None
-        return self._read[name]
+                self._read[file] = None
+        return self._read[file]
 
 
 class Album(Pictures):

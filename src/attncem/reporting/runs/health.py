@@ -10,6 +10,7 @@ from attncem.records import joining
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding, finding, unique
 from attncem.records.study.runs import JudgedRun
+from attncem.records.study.suites import joined_suites
 from attncem.reporting.runs.methods import Entry, name_audits
 from attncem.training.health import spans
 
@@ -26,8 +27,9 @@ def run_findings(run: JudgedRun, best_accuracy: float | None = None) -> list[Fin
     """The findings about a run: its status, its training, its audits; without repeats."""
     training = [span.finding for span in spans(run.run.metrics)]
     told = {(item.code, item.about) for item in training}
-    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in run.results]
-    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], run.results)
+    audits = joined_suites(run.results)
+    lists = [[*audit.findings, *accuracy_findings(audit, best_accuracy)] for audit in audits]
+    audited = _merged([[item for item in own if (item.code, item.about) not in told] for own in lists], audits)
     status = [] if any(item.code == "not_finished" for item in audited) else status_findings(run.manifest)
     return [*status, *training, *audited]
 
@@ -106,7 +108,7 @@ def comparison_findings(audits: Sequence[AuditResult]) -> list[Finding]:
     aspects: dict[str, set[object]] = {
         "dataset": {plan.subject.dataset for plan in plans},
         "data": {(plan.subject.dataset, plan.subject.data_sha256) for plan in plans},
-        "suite": {(plan.suite, plan.suite_version) for plan in plans},
+        "suite": {frozenset((it.suite, it.suite_version) for it in audit.plans) for audit in audits},
         "changed": {tuple(plan.changed) for plan in plans},
         "threat": {repr(plan.threat) for plan in plans},
     }

@@ -1,8 +1,12 @@
-"""The report's models: runs that differ only in the seed form one method, with one row, one colour and mean ± sd."""
+"""The report's models: runs that differ only in the seed form one method, with one row, one colour and mean ± sd.
+
+The suites of a run that audited the same question are joined into one row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from attncem.base.texts import text
@@ -10,6 +14,7 @@ from attncem.records.audit import AuditResult, Score
 from attncem.records.study import Arm, AuditKind
 from attncem.records.study.grouping import methods_of
 from attncem.records.study.runs import JudgedRun
+from attncem.records.study.suites import joined_suites
 
 
 @dataclass(frozen=True)
@@ -61,18 +66,26 @@ class Method:
 
 
 def methods(runs: Sequence[JudgedRun]) -> list[Method]:
-    """The runs as methods, in their order; a method has one row per kind of audit."""
+    """The runs as methods, in their order; a method has one row per adversary and seed of the attacks.
+
+    Suites that not all audited seeds have are rows of their own: seeds are compared on the same attacks.
+    """
     return [method for arm in methods_of(runs) for method in _of_arm(arm)]
 
 
 def _of_arm(arm: Arm[AuditResult]) -> list[Method]:
-    kinds: dict[AuditKind, list[Entry]] = {}
-    for run in arm.cells:
-        for kind, entry in zip(run.audits, entries_of(run, arm.color), strict=True):
-            kinds.setdefault(kind, []).append(entry)
+    kinds = [frozenset(run.audits) for run in arm.cells if run.audits]
     if not kinds:
         return [Method(arm.label, arm.label, arm.color, arm.cells, [])]
-    return [_method(arm, group) for group in kinds.values()]
+    common = frozenset.intersection(*kinds)
+    groups: dict[object, list[Entry]] = {}
+    for run in arm.cells:
+        seen: Counter[object] = Counter()
+        for entry in entries_of(run, arm.color, common):
+            suites = frozenset(AuditKind.of(plan) for plan in entry.audit.plans)
+            seen[suites] += 1
+            groups.setdefault((suites, seen[suites]), []).append(entry)
+    return [_method(arm, group) for group in groups.values()]
 
 
 def _method(arm: Arm[AuditResult], group: Sequence[Entry]) -> Method:
@@ -81,13 +94,16 @@ def _method(arm: Arm[AuditResult], group: Sequence[Entry]) -> Method:
     return Method(label, name, arm.color, arm.cells, group)
 
 
-def entries_of(run: JudgedRun, color: int) -> list[Entry]:
-    """All audits of a run, in order, each with a unique label."""
-    found = []
-    for audit, longer, shorter in zip(run.results, *name_audits(run.results), strict=True):
+def entries_of(run: JudgedRun, color: int, common: Set[AuditKind] | None = None) -> list[Entry]:
+    """All audits of a run, in order, each with a unique label; those of the ``common`` kinds (default: all) joined."""
+    shared = [audit for kind, audit in run.audits.items() if common is None or kind in common]
+    alone = [audit for kind, audit in run.audits.items() if common is not None and kind not in common]
+    audits = [*joined_suites(shared), *alone]
+    entries = []
+    for audit, longer, shorter in zip(audits, *name_audits(audits), strict=True):
         label, name = (f"{run.label} · {words}" if words else run.label for words in (longer, shorter))
-        found.append(Entry(run, audit, label, color, name))
-    return found
+        entries.append(Entry(run, audit, label, color, name))
+    return entries
 
 
 def name_audits(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:

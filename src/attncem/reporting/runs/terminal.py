@@ -14,6 +14,7 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
+from attncem.records.study.suites import joined_suites, with_other_suites
 from attncem.reporting import answers, wording
 from attncem.reporting.runs import protection, units
 from attncem.reporting.runs import repeated_releases as asking
@@ -26,7 +27,8 @@ _NAME_WIDTH = 17
 
 
 def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
-    """Print one row per audit, then the floors, then sentences about each audit."""
+    """Print one row per audit, then the floors, then sentences about each audit; suites of one run are joined."""
+    audits = joined_suites(audits)
     labels, best = _labels(audits), best_accuracy(audits)
     console.print(_table(summary_table(audits, labels), len(audits)))
     for audit, label in zip(audits, labels, strict=True):
@@ -48,6 +50,17 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
     for row in (row for row in audit.rows if row.kind != "probe"):  # the answers are the probes' numbers
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
+
+
+def others_said(audit: AuditResult) -> str:
+    """The strongest attack of the run's other suites under the same conditions, if it is stronger; otherwise empty."""
+    whole = with_other_suites(audit)
+    if not whole.strongest or whole.folder_of(whole.strongest) == audit.folder:
+        return ""
+    suites = ", ".join(f"{plan.suite} v{plan.suite_version}" for plan in whole.plans)
+    row = whole.strongest_attack
+    values = {"attack": row_title(row.name), "mse": wording.decimal(row.mse.mean), "suites": suites}
+    return text("terminal.others", run=audit.subject.run, **values)
 
 
 def _table(rows: Sequence[dict[str, Any]], num_runs: int) -> Table:
