@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class OpenRun:
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     key_missing: bool = False
+    again: Callable[..., OpenRun] | None = None
+    """Opens the same file again in another process, with a `device`; only around a foreign ONNX file."""
 
     @cached_property
     def data(self) -> RunData:
@@ -196,16 +198,16 @@ def open_encoder(
 
     The encoder is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut:
     ``size``, ``mean``, ``std``, ``layout``, ``output``. The file is read and run in a process of its own, whose
-    `limits` are ``seconds`` for each step and batch, and ``memory`` in GiB. `server` gives it an accuracy, `key` (32 bytes) is that of a
-    keyed channel, `threads` are those of a CPU.
+    `limits` are ``seconds`` for each batch and ``memory`` in GiB. `server` gives it an accuracy, `key` (32 bytes) is
+    that of a keyed channel, `threads` are those of a CPU.
     """
     stages = [channel] if isinstance(channel, Mapping) else list(channel)
     given = {"name": name, "data": dict(data), "channel": [dict(stage) for stage in stages], "threads": threads}
-    config, facts = load_config(given).config, dict[str, Any]()
+    config, facts, again = load_config(given).config, dict[str, Any](), None
     if isinstance(encoder, nn.Module):
         if options or limits:
-            given = {**(options or {}), **(limits or {})}
-            raise ConfigError(f"options={given}: these are for an ONNX file; a module does all of it by itself")
+            both = {**(options or {}), **(limits or {})}
+            raise ConfigError(f"options={both}: these are for an ONNX file; a module does all of it by itself")
         place = resolve_device(device or config.device)
         read, module = read_data(config, place), encoder
         facts = {"architecture": type(encoder).__qualname__, "cut": "own modules"}
@@ -218,7 +220,10 @@ def open_encoder(
         read = read_data(config, place)
         module = onnx_encoder(file, how, read.spec.shape, process)
         facts = _facts_of(file, how, read.spec)
-    return _around(module, config, read, place, server, key, facts)
+        if server is None:
+            same: dict[str, Any] = {"data": data, "channel": stages, "name": name, "key": key, "threads": threads}
+            again = partial(open_encoder, Path(encoder).resolve(), **same, options=options, limits=limits)
+    return replace(_around(module, config, read, place, server, key, facts), again=again)
 
 
 def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:

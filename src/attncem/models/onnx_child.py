@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory", "Arena alloc failed",
 Message = tuple[dict[str, Any], bytes]
 
 
-def send(stream: BinaryIO, header: dict[str, Any], data: Any = b"") -> None:
+def send(stream: IO[bytes], header: dict[str, Any], data: Any = b"") -> None:
     """Write one message; the data is anything with a buffer of bytes."""
     view = memoryview(data).cast("B") if len(data) else memoryview(b"")
     text = json.dumps({**header, "bytes": view.nbytes}).encode()
@@ -40,14 +40,20 @@ def send(stream: BinaryIO, header: dict[str, Any], data: Any = b"") -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> dict[str, Any]:
+def receive(stream: IO[bytes]) -> dict[str, Any]:
     """Read the header of one message, whose data follows; EOFError if the other side has ended."""
     length = int.from_bytes(exactly(stream, 4), "big")
     header: dict[str, Any] = json.loads(exactly(stream, length))
     return header
 
 
-def exactly(stream: BinaryIO, length: int) -> bytes:
+def fill(stream: IO[bytes], buffer: memoryview) -> None:
+    """Read as many bytes as the buffer holds; EOFError if the other side has ended."""
+    if stream.readinto(buffer) < len(buffer):  # type: ignore[attr-defined]
+        raise EOFError
+
+
+def exactly(stream: IO[bytes], length: int) -> bytes:
     """Read this number of bytes; EOFError if the other side has ended."""
     data = stream.read(length)
     if len(data) < length:
@@ -72,7 +78,7 @@ def main() -> None:
             send(answers, *answer)
 
 
-def _listen(stream: BinaryIO, requests: queue.SimpleQueue[Message]) -> None:
+def _listen(stream: IO[bytes], requests: queue.SimpleQueue[Message]) -> None:
     """Queue every request, and end this process, in the middle of its work, once the pipe is closed."""
     try:
         while True:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attncem.base.texts import written
 from attncem.base.types import ConfigError, NotApplicable, RunError
-from attncem.config.options.encoder import EncoderOptions
+from attncem.config.options.encoder import EncoderLimits, EncoderOptions
 from attncem.models.onnx_file import OnnxFile
 from attncem.models.onnx_process import OnnxProcess, require_feature
 from attncem.models.onnx_session import Session
@@ -44,6 +44,11 @@ class OnnxNetwork(nn.Module):
             process.load()
         self._batch = None if file.shape is None else file.shape[0]
         self.register_buffer("identity", torch.tensor(list(bytes.fromhex(file.sha256)), dtype=torch.uint8))
+
+    @property
+    def limits(self) -> EncoderLimits | None:
+        """The limits of the process that runs the file; None if it runs here."""
+        return None if isinstance(self._session, Session) else self._session.limits
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the file for x; NotApplicable if a gradient is required, which would be silently missing."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attncem.base.types import ConfigError, RunError
 from attncem.config.options.encoder import EncoderLimits
 from attncem.models import trial
-from attncem.models.onnx_child import OUT_OF_MEMORY, receive, send
+from attncem.models.onnx_child import OUT_OF_MEMORY, fill, receive, send
 from attncem.models.onnx_file import OnnxFile, require
 
 LIMITS_MEMORY = sys.platform == "linux"
@@ -47,7 +47,7 @@ class OnnxProcess:
     def __init__(
         self, limits: EncoderLimits, threads: int = 1, *, advice: str = "", file: OnnxFile | None = None
     ) -> None:
-        self._limits, self._threads, self._advice, self._file = limits, threads, advice, file
+        self.limits, self._threads, self._advice, self._file = limits, threads, advice, file
         self._child: _Child | None = None
         self._turn = threading.RLock()
 
@@ -89,9 +89,9 @@ class OnnxProcess:
     ) -> tuple[dict[str, Any], NDArray[np.uint8]]:
         """One answer of the process; LimitMet, RunError or ConfigError tells what went wrong."""
         if self._child is None or not self._child.usable:
-            self._child = _Child(self._limits)
+            self._child = _Child(self.limits)
         try:
-            answer, payload = self._child.ask(request, data, self._limits.seconds)
+            answer, payload = self._child.ask(request, data, self.limits.seconds)
         except _Ended as ended:
             if ended.limit:
                 raise self._met(ended.limit, path, doing) from ended
@@ -106,7 +106,7 @@ class OnnxProcess:
 
     def _met(self, limit: str, path: Path, doing: str) -> LimitMet:
         """The error that names a limit and the option that changes it."""
-        much = {"seconds": f"{self._limits.seconds:g} s", "memory": f"{self._limits.memory:g} GiB of memory"}[limit]
+        much = {"seconds": f"{self.limits.seconds:g} s", "memory": f"{self.limits.memory:g} GiB of memory"}[limit]
         advice = self._advice or _ADVICE.format(option=f"--encoder-{limit}", key=limit)
         if limit == "memory" and not LIMITS_MEMORY:
             return LimitMet(f"{path}: memory ran out while {doing}")
@@ -116,7 +116,7 @@ class OnnxProcess:
         return self
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._limits, self._threads, self._advice, self._file
+        return self.limits, self._threads, self._advice, self._file
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         limits, threads, advice, file = state
@@ -175,15 +175,14 @@ class _Child:
         """The header and the data of the answer; _Ended if the process ends, or does not answer in time."""
         assert self._process.stdin is not None and self._process.stdout is not None
         late = threading.Event()
-        timer = threading.Timer(seconds, lambda: (late.set(), self._process.kill()))
+        timer = threading.Timer(seconds, _stop, (self._process, late))
         timer.daemon = True
         timer.start()
         try:
             send(self._process.stdin, {**request, "seconds": seconds}, data)
             answer = receive(self._process.stdout)
             payload = np.empty(answer["bytes"], np.uint8)
-            if self._process.stdout.readinto(memoryview(payload)) < len(payload):
-                raise EOFError
+            fill(self._process.stdout, payload.data)
         except (EOFError, OSError) as error:
             raise self._explained(late.is_set()) from error
         except BaseException:  # Ctrl-C: half of an answer may be on its way
@@ -209,7 +208,7 @@ class _Child:
 
 def _start() -> subprocess.Popen[bytes]:
     """Start `onnx_child` with this process's modules; Ctrl-C does not reach it."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "attncem.models.onnx_child"],
         stdin=subprocess.PIPE,
@@ -218,6 +217,12 @@ def _start() -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
     )
+
+
+def _stop(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    """End a process whose time is over."""
+    late.set()
+    process.kill()
 
 
 def _end(process: subprocess.Popen[bytes], pid: int) -> None:
