@@ -265,7 +265,8 @@ def _type_of(source: Any) -> tuple[str, tuple[int | None, ...] | None]:
     """The element type of an input, by its numpy name, and its sizes."""
     onnx = need("onnx")
     tensor = source.type.tensor_type
-    kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    kinds = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+    kind = kinds.get(tensor.elem_type, f"the unknown type {tensor.elem_type}")
     if not tensor.HasField("shape"):
         return kind, None
     return kind, tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
