@@ -758,4 +758,4 @@ def test_an_audit_says_what_it_is_about(
     assert second == f"  threat model train, {images}"
     assert third == "  cpu, threads 1, workers 1"
     assert fourth == "  channel gaussian noise=fresh noise_std=0.05"
-    assert fifth == "  images 1x28x28, normalised with mean 0.286, std 0.353"
+    assert fifth == "  images 1x28x28, normalised with mean 0.287, std 0.354"

@@ -188,16 +188,16 @@ def test_an_encoder_that_draws_at_random_is_refused_by_the_audit(tmp_path: Path)
 
 
 @pytest.mark.parametrize("channel", [{"name": "identity"}, {"name": "gaussian", "noise_std": 0.0}, {"name": "top_k"}])
-def test_a_channel_without_noise_is_told(exported: Path, tmp_path: Path, channel: dict[str, Any]) -> None:
-    opened = open_encoder(exported, data=DATA, channel=channel)
+def test_a_channel_without_noise_is_told(tmp_path: Path, channel: dict[str, Any]) -> None:
+    opened = open_encoder(small_encoder(), data=DATA, channel=channel)
     found = audit(opened, suite(mean=MeanImageOptions()), out=tmp_path, progress=silent)
     assert "no_noise" in [item.code for item in found.findings]
-    assert "no_noise" not in [item.code for item in open_encoder(exported, data=DATA, channel=NOISE).findings]
+    assert "no_noise" not in [item.code for item in open_encoder(small_encoder(), data=DATA, channel=NOISE).findings]
 
 
-def test_keyed_noise_without_its_key_is_of_the_right_law_and_told(exported: Path) -> None:
+def test_keyed_noise_without_its_key_is_of_the_right_law_and_told() -> None:
     channel = {**NOISE, "noise": "keyed"}
-    opened, other = (open_encoder(exported, data=DATA, channel=channel, key=key) for key in (None, bytes(32)))
+    opened, other = (open_encoder(small_encoder(), data=DATA, channel=channel, key=key) for key in (None, bytes(32)))
     assert (opened.key_missing, [item.code for item in opened.findings]) == (True, ["key_missing"])
     assert not other.key_missing
     x = opened.data.test.get(slice(0, 3))[0]

@@ -78,6 +78,16 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
             OnnxNetwork(read_onnx(tmp_path / "a.onnx"))(X)
 
 
+@pytest.mark.parametrize("name", [b"x", b"z", b"w", b"made", b"batch"])
+def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, name: bytes) -> None:
+    raw = model([conv()]).SerializeToString()
+    at = bytes([len(name)]) + name
+    assert at in raw
+    (tmp_path / "a.onnx").write_bytes(raw.replace(at, bytes([len(name)]) + b"\xff" * len(name), 1))
+    with pytest.raises(RunError, match=r"a\.onnx is damaged: the text of a \w+ in it is not UTF-8"):
+        read_onnx(tmp_path / "a.onnx")
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "a.onnx", model([conv()]))
     monkeypatch.setattr(onnx_file, "LARGEST", 100)

@@ -85,7 +85,10 @@ def _listen(stream: IO[bytes], requests: queue.SimpleQueue[Message]) -> None:
             header = receive(stream)
             requests.put((header, exactly(stream, header["bytes"])))
             del header
-    except BaseException:  # also memory that ran out: without requests there is no work
+    except MemoryError:
+        os.write(2, OUT_OF_MEMORY[0].encode())
+        os._exit(1)
+    except BaseException:  # without requests there is no work
         os._exit(1)
 
 

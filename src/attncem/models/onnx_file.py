@@ -104,7 +104,19 @@ def _parsed(path: Path) -> tuple[Any, Any]:
         raise RunError(f"{path} is not an ONNX file: {reason}") from error
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file: it holds no graph")
+    _require_text(model, path)
     return model, hashlib.sha256(raw)
+
+
+def _require_text(message: Any, path: Path) -> None:
+    """RunError for a name that is not UTF-8: protobuf gives it as bytes, which no name can be compared with."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if any(isinstance(part, bytes) for part in ((value,) if isinstance(value, str | bytes) else value)):
+                raise RunError(f"{path} is damaged: the text of a {field.name} in it is not UTF-8")
+        elif field.message_type is not None:
+            for part in (value,) if hasattr(value, "ListFields") else value:
+                _require_text(part, path)
 
 
 def _all_of(message: Any, kind: type) -> Iterator[Any]:

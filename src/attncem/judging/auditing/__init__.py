@@ -86,10 +86,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     if workers > 1 and opened.again is None and (isinstance(run, OpenRun) or modules is not None):
-        raise ConfigError(
-            f"workers={workers} needs a run folder that every process can open, or an ONNX file, and no modules of "
-            "your own"
-        )
+        needed = "a run folder that every process can open, or an ONNX file, and no modules of your own"
+        raise ConfigError(f"workers={workers} needs {needed}")
     compute = Compute(str(opened.device), threads or opened.config.threads, workers)
     with attacking(opened.device, compute.threads), shown(progress) as reporter:
         if opened.directory is None:

@@ -16,21 +16,24 @@ def describe_subject(opened: OpenRun) -> str:
     """One line each for the channel, the images, and the limits of ONNX files, if there are any."""
     channel = " → ".join(map(_stage, opened.channel))
     shape = "x".join(map(str, opened.spec.shape))
-    lines = [text("command.start.channel", channel=channel), _images(opened, shape)]
-    limits = next(
-        (part.limits for part in opened.model.modules() if isinstance(part, OnnxNetwork) and part.limits), None
-    )
-    if limits is not None:
-        key = "command.start.limits" if LIMITS_MEMORY else "command.start.limits.time"
-        lines.append(text(key, seconds=limits.seconds, memory=limits.memory))
-    return "\n".join(lines)
+    return "\n".join([text("command.start.channel", channel=channel), _images(opened, shape), *_limits(opened)])
+
+
+def _limits(opened: OpenRun) -> list[str]:
+    """The limits of the first ONNX file; those of a run's two files are the same."""
+    files = (part for part in opened.model.modules() if isinstance(part, OnnxNetwork))
+    limits = next((file.limits for file in files), None)
+    if limits is None:
+        return []
+    if LIMITS_MEMORY:
+        return [text("command.start.limits", seconds=limits.seconds, memory=limits.memory)]
+    return [text("command.start.limits.time", seconds=limits.seconds)]
 
 
 def _stage(options: Mapping[str, Any]) -> str:
     """A stage of the channel with the values of all its options, also of those that nobody set."""
-    return " ".join(
-        [str(options["name"]), *(f"{key}={_value(each)}" for key, each in options.items() if key != "name")]
-    )
+    others = [f"{key}={_value(value)}" for key, value in options.items() if key != "name"]
+    return " ".join([str(options["name"]), *others])
 
 
 def _value(value: Any) -> str:
