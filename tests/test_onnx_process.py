@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from torch import nn
 
 from attncem.base.types import RunError
 from attncem.config.options.encoder import EncoderLimits
 from attncem.models import onnx_process, trial
 from attncem.models.onnx_child import fill, receive, send
+from attncem.models.onnx_export import export_onnx
+from attncem.models.onnx_file import read_onnx
 from attncem.models.onnx_network import OnnxNetwork
 from attncem.models.onnx_process import LimitMet, OnnxProcess
 from onnx_making import WEIGHT, conv, deep, endless, huge, model, swelling, write
@@ -245,3 +249,25 @@ def test_other_answers_are_errors_of_the_file(tmp_path: Path) -> None:
     weights = (numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(np.zeros((5, 2), np.float32), "w2"))
     with pytest.raises(RunError, match=r"b\.onnx cannot be run"):
         opened(write(tmp_path / "b.onnx", model(wrong, weights=weights)))(X)
+
+
+@pytest.mark.slow
+def test_a_batch_costs_little_more_than_in_this_process(tmp_path: Path) -> None:
+    """Median of batches that take turns, so that a busy machine slows both."""
+
+    def block(before: int, after: int) -> list[nn.Module]:
+        return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.Conv2d(after, after, 3, padding=1), nn.ReLU()]
+
+    vgg = nn.Sequential(*block(3, 64), nn.MaxPool2d(2), *block(64, 128), nn.MaxPool2d(2))
+    (tmp_path / "a.onnx").write_bytes(export_onnx(vgg, torch.rand(2, 3, 32, 32)))
+    here, apart = OnnxNetwork(read_onnx(tmp_path / "a.onnx")), opened(tmp_path / "a.onnx")
+    x, seconds = torch.rand(250, 3, 32, 32), (list[float](), list[float]())
+    for _ in range(9):
+        for network, taken in zip((here, apart), seconds, strict=True):
+            began = time.perf_counter()
+            network(x)
+            taken.append(time.perf_counter() - began)
+    assert torch.equal(here(x), apart(x))
+    ratio = median(seconds[1]) / median(seconds[0])
+    sys.stdout.write(f"\na batch in its process: {ratio:.2f} times as long\n")
+    assert ratio < 1.3
