@@ -52,3 +52,50 @@ def external(path: Path, location: str, **entries: str) -> Path:
     for key, entry in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=entry)
     return write(path, made)
+
+
+# files that ask for too much
+
+
+def endless() -> Any:
+    """A loop of 2^62 rounds."""
+    nodes = [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["a"], ["b"])]
+    sources = [value("round", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("a", None)]
+    body = helper.make_graph(nodes, "body", sources, [value("on", [], TensorProto.BOOL), value("b", None)])
+    weights = [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(np.array(2**62), "rounds")]
+    weights.append(numpy_helper.from_array(np.array(True), "yes"))
+    loop = helper.make_node("Loop", ["rounds", "yes", "y"], ["z"], body=body)
+    return model([conv(output="y"), loop], weights=weights)
+
+
+def deep(levels: int) -> Any:
+    """Functions that call one another twice: 2^levels nodes once they are inlined."""
+    made = model([conv(output="y"), helper.make_node("F0", ["y"], ["z"], domain="local")], domains=["local"])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    for level in range(levels):
+        called, domain = (f"F{level + 1}", "local") if level + 1 < levels else ("Neg", "")
+        nodes = [helper.make_node(called, [a], [b], domain=domain) for a, b in (("a", "m"), ("m", "b"))]
+        made.functions.append(helper.make_function("local", f"F{level}", ["a"], ["b"], nodes, opsets))
+    return made
+
+
+def huge(count: int = 2**30) -> Any:
+    """A constant of so many numbers: 4 GiB."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["count"], ["c"]),
+        helper.make_node("ReduceSum", ["c"], ["sum"], keepdims=0),
+        conv(output="y"),
+        helper.make_node("Add", ["y", "sum"], ["z"]),
+    ]
+    return model(
+        nodes, weights=[numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(np.array([count]), "count")]
+    )
+
+
+def swelling(count: int) -> bytes:
+    """A file with so many empty nodes, of two bytes each, which take some hundred times that in memory."""
+    nodes = b"\x0a\x00" * count
+    length, size = b"", len(nodes)
+    while size >= 128:
+        length, size = length + bytes([size % 128 + 128]), size // 128
+    return bytes(model([conv()]).SerializeToString()) + b"\x3a" + length + bytes([size]) + nodes

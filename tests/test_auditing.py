@@ -753,8 +753,10 @@ def test_an_audit_says_what_it_is_about(
     plan = audit(run, "quick", only=["grey"], out=tmp_path, progress=silent).plan
     assert capsys.readouterr().err == "", "only a terminal is told"
     audit(run, "quick", only=["grey", "ridge"], out=tmp_path)
-    first, second, third, *_ = capsys.readouterr().err.splitlines()
+    first, second, third, fourth, fifth, *_ = capsys.readouterr().err.splitlines()
     assert first == f"audit demo-gated ({plan.subject.weights}): suite quick, rows to run: 1 of 2"
     images = f"images owned: {plan.num_auxiliary}; images attacked: {plan.num_evaluation} (test)"
     assert second == f"  threat model train, {images}"
     assert third == "  cpu, threads 1, workers 1"
+    assert fourth == "  channel gaussian noise=fresh noise_std=0.05"
+    assert fifth == "  images 1x28x28, normalised with mean 0.287, std 0.354"

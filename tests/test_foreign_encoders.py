@@ -31,15 +31,18 @@ from attncem.config.options.attacks import (
     RidgeOptions,
     SubstituteOptions,
 )
+from attncem.config.options.encoder import EncoderLimits
 from attncem.config.options.probes import LabelLeakageOptions, MembershipOptions
 from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
 from attncem.data.folders import list_images, listing_notes
 from attncem.data.readers import read_dataset
 from attncem.judging.attacks import ridge
-from attncem.judging.auditing import Case, audit
+from attncem.judging.auditing import Case, audit, describing
+from attncem.judging.auditing.describing import describe_subject
 from attncem.judging.opening import open_encoder, open_run
 from attncem.models.onnx_export import export_onnx
+from attncem.models.onnx_network import OnnxNetwork
 from attncem.models.releasing import seal_run
 from attncem.records.audit import AuditResult
 from attncem.records.files import hash_file
@@ -166,6 +169,16 @@ def test_a_module_takes_no_options_of_a_file() -> None:
         open_encoder("a.onnx", data=DATA, channel=NOISE, options={"layout": "nhcw"})
 
 
+@pytest.mark.slow
+def test_several_processes_audit_a_file_as_one(exported: Path, tmp_path: Path) -> None:
+    rows = suite(mean=MeanImageOptions(), nearest=NearestNeighbourOptions(), ridge=RidgeOptions())
+    found = []
+    for workers in (1, 2):
+        opened = open_encoder(exported, data=DATA, channel=NOISE)
+        found.append(audit(opened, rows, out=tmp_path / str(workers), workers=workers, progress=silent))
+    assert [row.mse.mean for row in found[0].rows] == [row.mse.mean for row in found[1].rows]
+
+
 def test_an_encoder_that_draws_at_random_is_refused_by_the_audit(tmp_path: Path) -> None:
     class Noisy(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -178,16 +191,18 @@ def test_an_encoder_that_draws_at_random_is_refused_by_the_audit(tmp_path: Path)
 
 
 @pytest.mark.parametrize("channel", [{"name": "identity"}, {"name": "gaussian", "noise_std": 0.0}, {"name": "top_k"}])
-def test_a_channel_without_noise_is_told(exported: Path, tmp_path: Path, channel: dict[str, Any]) -> None:
-    opened = open_encoder(exported, data=DATA, channel=channel)
+def test_a_channel_without_noise_is_told(tmp_path: Path, channel: dict[str, Any]) -> None:
+    opened = open_encoder(small_encoder(), data=DATA, channel=channel)
     found = audit(opened, suite(mean=MeanImageOptions()), out=tmp_path, progress=silent)
     assert "no_noise" in [item.code for item in found.findings]
-    assert "no_noise" not in [item.code for item in open_encoder(exported, data=DATA, channel=NOISE).findings]
+    assert "no_noise" not in [item.code for item in open_encoder(small_encoder(), data=DATA, channel=NOISE).findings]
 
 
-def test_keyed_noise_without_its_key_is_of_the_right_law_and_told(exported: Path) -> None:
+def test_keyed_noise_without_its_key_is_of_the_right_law_and_told() -> None:
     channel = {**NOISE, "noise": "keyed"}
-    opened, other = (open_encoder(exported, data=DATA, channel=channel, key=key) for key in (None, bytes(range(32))))
+    opened, other = (
+        open_encoder(small_encoder(), data=DATA, channel=channel, key=key) for key in (None, bytes(range(32)))
+    )
     assert (opened.key_missing, [item.code for item in opened.findings]) == (True, ["key_missing"])
     assert not other.key_missing
     x = opened.data.test.get(slice(0, 3))[0]
@@ -260,6 +275,32 @@ def test_one_command_audits_pictures_without_labels(
         assert "is not a run folder" in wrong and "It holds an audit, which attncem report shows" in wrong
 
 
+@pytest.mark.parametrize("parts", [["all"], ["train", "test"], ["train/all", "test/all"]], ids=["one", "parts", "both"])
+def test_pictures_of_one_class_are_audited_as_without_labels(
+    colour: Path, tmp_path: Path, parts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part in parts:
+        photographs(tmp_path / "pictures" / part, 20, size=16)
+    given = ["--encoder", colour, "--data", tmp_path / "pictures", "--channel", "gaussian", "--out", tmp_path / "a"]
+    code, _, told = asked(capsys, "audit", *given, "--suite", "quick", "--only", "mean image", "--only", "class mean")
+    assert code == 0
+    assert "channel gaussian noise=fresh noise_std=0.1 images 3x16x16, normalised with mean 0, std 1" in told
+    assert "limits of an ONNX file: 60 s for each batch, 4 GiB of memory" in told
+    found = only_audit(tmp_path / "a")
+    assert (found.subject.num_classes, found.subject.class_names) == (0, [])
+    assert found.row("mean image").ok
+    assert found.row("class mean").reason == "the images have no labels"
+
+
+def test_the_start_lines_tell_where_memory_has_no_limit(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_encoder(exported, data=DATA, channel=NOISE, options={"mean": [0.5]}, limits={"seconds": 7})
+    monkeypatch.setattr(describing, "LIMITS_MEMORY", False)
+    told = describe_subject(opened)
+    assert "images 1x28x28, normalised with mean 0.5, std 1" in told
+    assert "7 s for each batch; its memory has no limit on\n  this system: use only files that you trust" in told
+    assert "only the network can normalise" in describe_subject(open_encoder(small_encoder(), data=DATA, channel=NOISE))
+
+
 def test_probes_that_need_labels_are_not_applicable_without(colour: Path, flat: Path, tmp_path: Path) -> None:
     rows = suite(labels=LabelLeakageOptions(), membership=MembershipOptions(), means=ClassMeanOptions())
     data = {"name": "image_folder", "root": str(flat)}
@@ -306,10 +347,13 @@ def wrong_words(colour: Path, pictures: Path) -> list[tuple[list[Any], str]]:
         ([*given, "--channel", "3"], "--channel 3: must be a stage"),
         ([*given, "--channel", "{name: gaussian"], "--channel"),
         ([*given, "--encoder", pictures], "is a folder; give an ONNX file"),
+        ([*given, "--encoder-seconds", "0"], "seconds=0.0: must be a number >= 1"),
+        ([*given, "--encoder-memory", "0.1"], "memory=0.1: must be a number >= 0.25"),
+        (["run", "--encoder-memory", "8"], "--encoder-memory is for an encoder without a run"),
     ]
 
 
-@pytest.mark.parametrize("number", range(19))
+@pytest.mark.parametrize("number", range(22))
 def test_wrong_words_are_named(
     colour: Path,
     flat: Path,
@@ -320,7 +364,7 @@ def test_wrong_words_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cases = wrong_words(colour, flat)
-    assert len(cases) == 19
+    assert len(cases) == 22
     words, said = cases[number]
     code, _, wrong = asked(capsys, "audit", *words)
     assert code == 2
@@ -425,6 +469,12 @@ def test_own_modules_are_audited_asked_and_explained_from_the_command_line(
     assert asked(capsys, "explain", run, "test:1", "--out", tmp_path / "page.html")[0] == 0
     assert asked(capsys, "report", run, "--out", tmp_path / "report.html")[0] == 0
     assert "Client + Sequential" in open_run(run).facts["architecture"]
+
+
+def test_halves_run_in_processes_with_limits(own_run: Path) -> None:
+    """A run folder may be as foreign as a file."""
+    networks = [part for part in open_run(own_run).model.modules() if isinstance(part, OnnxNetwork)]
+    assert [network.limits for network in networks] == [EncoderLimits()] * 2
 
 
 def test_halves_of_the_best_and_the_last_checkpoint_are_kept(own_run: Path, tmp_path: Path) -> None:

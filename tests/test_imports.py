@@ -17,7 +17,16 @@ WITHOUT_TORCH = (
     *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record"),
     *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
     *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
-    *("data/inspect", "models/__init__", "models/noise", "training/__init__", "training/schedules"),
+    *(
+        "data/inspect",
+        "models/__init__",
+        "models/noise",
+        "models/onnx_file",
+        "models/onnx_session",
+        "models/onnx_child",
+        "training/__init__",
+        "training/schedules",
+    ),
     *("training/health", "training/tracking", "judging/__init__", "judging/judges", "judging/conditions"),
     *(
         "reporting/__init__",

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from attncem.base.types import ConfigError, NotApplicable, RunError
 from attncem.config.loading.load import load
@@ -77,6 +78,16 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
             OnnxNetwork(read_onnx(tmp_path / "a.onnx"))(X)
 
 
+@pytest.mark.parametrize("name", [b"x", b"z", b"w", b"made", b"batch"])
+def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, name: bytes) -> None:
+    raw = model([conv()]).SerializeToString()
+    at = bytes([len(name)]) + name
+    assert at in raw
+    (tmp_path / "a.onnx").write_bytes(raw.replace(at, bytes([len(name)]) + b"\xff" * len(name), 1))
+    with pytest.raises(RunError, match=r"a\.onnx is damaged: the text of a \w+ in it is not UTF-8"):
+        read_onnx(tmp_path / "a.onnx")
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "a.onnx", model([conv()]))
     monkeypatch.setattr(onnx_file, "LARGEST", 100)
@@ -122,6 +133,26 @@ def test_functions_that_the_file_defines_of_onnx_operators_are_taken(tmp_path: P
     torch.testing.assert_close(encoder_of(write(tmp_path / "a.onnx", made))(X), 2 * EXPECTED)
 
 
+DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc"}
+DOMAINS |= {"com.ms.internal.nhwc", "org.pytorch.aten", *(each.domain for each in get_all_operator_schema())}
+
+
+@pytest.mark.parametrize("domain", sorted(DOMAINS))
+def test_functions_where_the_runtime_has_operators_are_refused(tmp_path: Path, domain: str) -> None:
+    """onnxruntime runs its own Gelu, and not the function that was checked."""
+    other = helper.make_node("Neg", ["a"], ["b"])
+    made = model([conv(output="y"), helper.make_node("Gelu", ["y"], ["z"], domain=domain)], domains=[domain])
+    made.functions.append(helper.make_function(domain, "Gelu", ["a"], ["b"], [other], [helper.make_opsetid("", 17)]))
+    with pytest.raises(RunError, match=r"defines the function Gelu in .*where onnxruntime has operators of its own"):
+        read_onnx(write(tmp_path / "a.onnx", made))
+
+
+def test_settings_of_the_runtime_in_a_file_are_left_out(tmp_path: Path) -> None:
+    made = model([conv()])
+    made.metadata_props.add(key="ort_config", value='{"session_options": {"enable_profiling": true}}')
+    assert b"ort_config" not in read_onnx(write(tmp_path / "a.onnx", made)).graph
+
+
 def test_an_operator_that_onnx_does_not_have_is_named(tmp_path: Path) -> None:
     file = write(tmp_path / "a.onnx", model([helper.make_node("Steal", ["x"], ["z"])]))
     with pytest.raises(RunError, match=r"a\.onnx cannot be run by onnxruntime: .*Steal"):
@@ -161,6 +192,8 @@ def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path, how: str) ->
         ({"offset": "four"}, "is damaged"),
         ({"location": "none.bin"}, "has weights in none.bin, which is missing"),
         ({"location": "sub"}, "has weights in sub, which is missing"),
+        ({"location": "a\0b"}, r"has weights in 'a\\x00b', which cannot be the name of a file"),
+        ({"location": "a" * 5000}, "a, which cannot be the name of a file"),
     ],
 )
 def test_weights_that_are_not_all_there_are_named(tmp_path: Path, entries: dict[str, str], said: str) -> None:
@@ -236,6 +269,18 @@ def test_a_fixed_batch_works(tmp_path: Path, batch: int) -> None:
     torch.testing.assert_close(encoder(X[:1]), EXPECTED[:1])
 
 
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_batch_of_no_size_is_free(tmp_path: Path, batch: int) -> None:
+    encoder = encoder_of(write(tmp_path / "a.onnx", model([conv()], inputs=[value("x", [batch, *GREY])])))
+    torch.testing.assert_close(encoder(X), EXPECTED)
+
+
+def test_a_batch_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    encoder = encoder_of(write(tmp_path / "a.onnx", model([conv()], inputs=[value("x", [2**40, *GREY])])))
+    with pytest.raises(RunError, match=r"takes 1099511627776 images at once, too many: export it with a free batch"):
+        encoder(X)
+
+
 def test_an_input_without_a_shape_works(tmp_path: Path) -> None:
     torch.testing.assert_close(
         encoder_of(write(tmp_path / "a.onnx", model([conv()], inputs=[value("x", None)])))(X), EXPECTED
@@ -283,6 +328,7 @@ def test_pixels_as_bytes_are_given_as_they_were(tmp_path: Path) -> None:
     ("source", "said"),
     [
         (value("x", SHAPE, TensorProto.INT64), "takes int64; images can be given as float, float16, double, uint8"),
+        (value("x", SHAPE, 99), "takes the unknown type 99"),
         (value("x", ["b", 784]), "takes a tensor of 2 axes"),
         (value("x", ["b", 3, 32, 32]), "takes images of 32x32 px, and these have 28x28"),
         (value("x", ["b", 1, 28, 27]), "takes images of 28x27 px"),
@@ -321,15 +367,16 @@ def scaled(name: str) -> Any:
         ([scaled("RandomNormalLike")], "not deterministic: encoding the same images again gives other features"),
         ([helper.make_node("ReduceMean", ["y"], ["m"], axes=[0]), helper.make_node("Sub", ["y", "m"], ["z"])], "batch"),
         ([scaled("Log")], "hold NaN or infinity"),
+        ([helper.make_node("Mul", ["y", "big"], ["z"])], r"features reach \de\+34 .*too large to compute with"),
         ([helper.make_node("Cast", ["y"], ["z"], to=TensorProto.INT32)], "is of type int32"),
         ([helper.make_node("Transpose", ["y"], ["z"], perm=[1, 0, 2, 3])], r"z is \[3, 6, 4, 4\] for a batch of 6"),
         ([helper.make_node("ReduceMean", ["y"], ["z"], keepdims=0)], r"z is \[\] for a batch of 6"),
     ],
-    ids=["random", "company", "nan", "integers", "transposed", "scalar"],
+    ids=["random", "company", "nan", "large", "integers", "transposed", "scalar"],
 )
 def test_features_that_cannot_be_judged_are_refused(tmp_path: Path, nodes: list[Any], said: str) -> None:
-    made = model([conv(output="y"), *nodes])
-    encoder = encoder_of(write(tmp_path / "a.onnx", made))
+    weights = [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(np.array(2e34, np.float32), "big")]
+    encoder = encoder_of(write(tmp_path / "a.onnx", model([conv(output="y"), *nodes], weights=weights)))
     with pytest.raises(RunError, match=said):
         try_encoder(encoder, X)
 

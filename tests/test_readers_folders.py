@@ -14,7 +14,7 @@ from attncem.cli.main import main
 from attncem.config.loading.load import load_config
 from attncem.config.options.data import DataOptions
 from attncem.data import folders, readers
-from attncem.data.folders import channel_statistics, decode_image
+from attncem.data.folders import channel_statistics, decode_image, listing_notes
 from attncem.data.inspect import inspect_datasets
 from attncem.data.readers import RawData, dataset_spec, read_dataset
 from attncem.data.splits import split_data
@@ -178,7 +178,8 @@ def test_folders_that_cannot_be_are_named(tmp_path: Path) -> None:
     for name in ("dog", "ant", "bee"):
         shutil.rmtree(tmp_path / "train" / name)
         shutil.rmtree(tmp_path / "test" / name)
-    refused("image_folder", tmp_path, tmp_path / "train", "one class only")
+    assert read_dataset("image_folder", tmp_path).spec.num_classes == 0, "one class labels nothing"
+    assert "has one class only" in listing_notes("image_folder", tmp_path)[0]
     shutil.rmtree(tmp_path / "test")
     refused("image_folder", tmp_path, tmp_path / "test", "missing")
     (tmp_path / "test").write_text("a file")

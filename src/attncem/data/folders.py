@@ -60,6 +60,8 @@ def _list_classes(name: str, folder: Path) -> Listing:
         return _list_flat(folder)
     tests = [folder / test for test in TEST_FOLDERS.get(name, ANY_TEST_FOLDER)]
     train, test = folder / "train", next((path for path in tests if path.is_dir()), tests[0])
+    if name == "image_folder" and lies_flat(train) and lies_flat(test):
+        return Listing((), *([(path, 0) for path in flat_pictures(part)] for part in (train, test)))
     classes = tuple(sorted(path.name for path in _folders(train)))
     number = {label: position for position, label in enumerate(classes)}
     for path in _folders(test):
@@ -102,8 +104,9 @@ def listing_notes(name: str, folder: Path) -> list[str]:
             f"{folder} has no train and test folders: "
             f"{len(listing.test)} images (every fifth of a class) are the test images"
         )
-    if not listing.classes:
-        return [f"{folder} has no folders of classes: its pictures have no labels; they can be audited, not trained on"]
+    if len(listing.classes) < 2:
+        what = "one class only" if listing.classes else "no folders of classes"
+        return [f"{folder} has {what}: its pictures have no labels; they can be audited, not trained on"]
     trained, tested = (Counter(label for _, label in part) for part in (listing.train, listing.test))
     single = [label for number, label in enumerate(listing.classes) if trained[number] == 1]
     absent = [label for number, label in enumerate(listing.classes) if not tested[number]]
@@ -193,13 +196,12 @@ def _folders(folder: Path) -> list[Path]:
 def folder_spec(row: DatasetSpec, folder: Path, image_size: int | None = None) -> DatasetSpec:
     """The facts of a set of folders: its classes; shape, mean and std if the table has none."""
     listing = list_images(row.name, folder)
-    if len(listing.classes) == 1:
-        raise DataError(f"{folder / 'train'} has one class only; a classifier needs two or more")
     paths = [path for path, _ in listing.train]
     sample = paths[:: -(-len(paths) // SAMPLE)]
     C, H, W = row.shape if row.shape[0] else _found_shape(sample)
     shape = (C, image_size or H, image_size or W)
-    spec = replace(row, shape=shape, num_classes=len(listing.classes), class_names=listing.classes)
+    classes = listing.classes if len(listing.classes) > 1 else ()  # a single class labels nothing
+    spec = replace(row, shape=shape, num_classes=len(classes), class_names=classes)
     if row.mean:
         return spec
     mean, std = channel_statistics(_decode_all(sample, spec.shape, resize=image_size is not None)[0])

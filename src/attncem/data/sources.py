@@ -123,12 +123,16 @@ def places(name: str, root: str | Path | None = None) -> list[Path]:
 
 
 def lies_in_classes(folder: Path) -> bool:
-    """Whether it directly contains at least two folders of pictures, and none with the name of a part of a set."""
+    """Whether it directly contains folders of pictures, and none with the name of a part of a set.
+
+    One folder alone counts if there are no pictures beside it.
+    """
     parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
     if not folder.is_dir() or any((folder / part).exists() for part in parts):
         return False
     inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sum(any(file.suffix.lower() in SUFFIXES for file in path.iterdir()) for path in inside) >= 2
+    filled = sum(any(file.suffix.lower() in SUFFIXES for file in path.iterdir()) for path in inside)
+    return filled >= (2 if any(map(_is_picture, folder.iterdir())) else 1)
 
 
 def lies_flat(folder: Path) -> bool:

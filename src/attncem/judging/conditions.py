@@ -19,7 +19,6 @@ from attncem.records.bounds import Bound
 from attncem.records.findings import Finding, finding
 from attncem.records.judge import LEAST_JUDGED, judge
 from attncem.records.judgement import State
-from attncem.records.metrics import ACCURACY
 
 __all__ = ["Checked", "Condition", "check", "parse_conditions"]
 
@@ -59,7 +58,7 @@ def check(
     lacking = [name for name in result.missing if rows is None or name in rows]
     if lacking:
         checked.append(Checked(True, finding("fails_missing", rows=", ".join(lacking))))
-    if any(condition.on_attacks for condition in conditions):
+    if any(condition.on_attacks or condition.on_accuracy for condition in conditions):
         judgement = judge(result)
         doubts = [reason for reason in judgement.reasons if reason.code != "doubt_failed"]  # named as missing
         checked += [Checked(True, doubt, judgement.state) for doubt in doubts]
@@ -68,7 +67,7 @@ def check(
 
 def _tested(result: AuditResult, condition: Condition) -> tuple[list[Row], list[Checked]]:
     """The rows that a condition reads, and its lines."""
-    if condition.measure == ACCURACY and not condition.row:
+    if condition.on_accuracy:
         return [], [_compared(condition, "", result.accuracy)]
     if condition.on_attacks:
         row = result.strongest_attack if result.strongest else None

@@ -64,6 +64,11 @@ class Condition:
         return not self.row and self.measure in METRICS
 
     @property
+    def on_accuracy(self) -> bool:
+        """Whether it tests the accuracy."""
+        return not self.row and self.measure == ACCURACY
+
+    @property
     def unsafe(self) -> Callable[[Iterable[float]], float]:
         """Of several numbers, the one that makes the condition most likely to hold."""
         return min if self.sign.startswith("<") else max

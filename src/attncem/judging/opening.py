@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from torch import nn
 from attncem.base.seeding import derive_seed
 from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.loading.load import load, load_config
-from attncem.config.options.encoder import EncoderOptions
+from attncem.config.options.encoder import EncoderLimits, EncoderOptions
 from attncem.config.options.run import RunConfig
 from attncem.data.readers import FOLDER_SETS, dataset_spec
 from attncem.models.channels import Channel, build_channel
 from attncem.models.cost import Cost, count_cost
 from attncem.models.halves import kept_halves, restore_front_end
 from attncem.models.noise import SCHEME
-from attncem.models.onnx_file import OnnxFile, read_onnx
+from attncem.models.onnx_file import OnnxFile
 from attncem.models.onnx_network import input_of, onnx_encoder
+from attncem.models.onnx_process import OnnxProcess
 from attncem.models.releasing import NoiseFacts, check_noise, release_problem
 from attncem.models.split import SplitModel, passes_gradients
 from attncem.records.audit import Subject
@@ -61,6 +62,8 @@ class OpenRun:
     findings: Sequence[Finding] = ()
     key_missing: bool = False
     no_release: str = ""
+    again: Callable[..., OpenRun] | None = None
+    """Opens the same file again in another process, with a `device`; only around a foreign ONNX file."""
 
     @cached_property
     def data(self) -> RunData:
@@ -204,32 +207,39 @@ def open_encoder(
     key: bytes | None = None,
     device: str | None = None,
     options: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | None = None,
     threads: int = 1,
 ) -> OpenRun:
     """Open any encoder of images in [0, 1], with the options of a data set and of a channel; nothing is trained.
 
     The encoder is a module, or the path of an ONNX file, whose `options` say how it takes images and where it is cut:
-    ``size``, ``mean``, ``std``, ``layout``, ``output``. `server` gives it an accuracy, `key` (32 bytes) is that of a
-    keyed channel, `threads` are those of a CPU.
+    ``size``, ``mean``, ``std``, ``layout``, ``output``. The file is read and run in a process of its own, whose
+    `limits` are ``seconds`` for each batch and ``memory`` in GiB. `server` gives it an accuracy, `key` (32 bytes) is
+    that of a keyed channel, `threads` are those of a CPU.
     """
     stages = [channel] if isinstance(channel, Mapping) else list(channel)
     given = {"name": name, "data": dict(data), "channel": [dict(stage) for stage in stages], "threads": threads}
-    config, facts = load_config(given).config, dict[str, Any]()
+    config, facts, again = load_config(given).config, dict[str, Any](), None
     if isinstance(encoder, nn.Module):
-        if options:
-            raise ConfigError(f"options={dict(options)}: these are for an ONNX file; a module does all of it by itself")
+        if options or limits:
+            both = {**(options or {}), **(limits or {})}
+            raise ConfigError(f"options={both}: these are for an ONNX file; a module does all of it by itself")
         place = resolve_device(device or config.device)
         read, module = read_data(config, place), encoder
         facts = {"architecture": type(encoder).__qualname__, "cut": "own modules"}
     else:
         how = load(EncoderOptions, options or {}).config
-        file = read_onnx(Path(encoder), how.output)
+        process = OnnxProcess(load(EncoderLimits, limits or {}).config, config.threads)
+        file = process.read(Path(encoder), how.output)
         config = _sized(config, file, how)
         place = resolve_device(device or config.device)
         read = read_data(config, place)
-        module = onnx_encoder(file, how, read.spec.shape, threads=config.threads)
+        module = onnx_encoder(file, how, read.spec.shape, process)
         facts = _facts_of(file, how, read.spec)
-    return _around(module, config, read, place, server, key, facts)
+        if server is None:
+            same: dict[str, Any] = {"data": data, "channel": stages, "name": name, "key": key, "threads": threads}
+            again = partial(open_encoder, Path(encoder).resolve(), **same, options=options, limits=limits)
+    return replace(_around(module, config, read, place, server, key, facts), again=again)
 
 
 def _sized(config: RunConfig, file: OnnxFile, how: EncoderOptions) -> RunConfig:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from attncem.base.types import AttncemError, RunError
+from attncem.config.options.encoder import EncoderLimits
 from attncem.models.front_ends import front_end_of
 from attncem.models.onnx_export import export_onnx
-from attncem.models.onnx_file import read_onnx
 from attncem.models.onnx_network import OnnxNetwork
+from attncem.models.onnx_process import OnnxProcess
 from attncem.models.split import SplitModel
 from attncem.records.checkpoints import Checkpoint, fitting
 from attncem.records.files import hash_file, write_atomic
@@ -25,6 +26,7 @@ from attncem.records.runs import RunDirectory, explain_os_error
 
 FOLDER = "onnx"
 _FILES = ("client.onnx", "server.onnx")
+_ADVICE = "Pass your networks as modules=(encoder, server): these have no limit"
 
 
 def keep_halves(run: RunDirectory, model: SplitModel, x: Tensor) -> str:
@@ -112,4 +114,5 @@ def _read(file: Path, expected: str | None, threads: int) -> OnnxNetwork:
     if not file.is_file() or hash_file(file) != expected:
         what = "damaged: its SHA-256 is not the recorded one" if file.is_file() else "missing"
         raise RunError(f"{file} is {what}; pass your networks again as modules=(encoder, server)")
-    return OnnxNetwork(read_onnx(file), threads=threads)
+    process = OnnxProcess(EncoderLimits(), threads, advice=_ADVICE)
+    return OnnxNetwork(process.read(file), process)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attncem.base.types import ConfigError, RunError
-from attncem.config.loading.suggest import did_you_mean, nearest
 
 LARGEST = 2**31 - 1
 """Largest number of bytes of a file with its weights: the limit of protobuf."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 """Accepted operator domains, without onnxruntime's own: one of its operators reads files."""
+RUNTIMES = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
+"""Domains, with those below them, whose operators onnxruntime knows: a function of the same name would not be run."""
 _NAMED = 40
 """Number of tensors that an error lists, evenly spread."""
 
@@ -53,6 +55,12 @@ def need(library: str) -> Any:
         ) from error
 
 
+def require(library: str) -> None:
+    """ConfigError names the install command if a library of the extra is missing; it is not imported."""
+    if importlib.util.find_spec(library) is None:
+        need(library)
+
+
 def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
     """Read a file and cut it at a tensor, by default its only output; RunError names the problem."""
     model, digest = _parsed(path)
@@ -60,6 +68,8 @@ def read_onnx(path: Path, output: str | None = None) -> OnnxFile:
     _refuse_custom(model, path)
     _take_weights_in(model, path, digest)
     chosen = _cut(model, path, output)
+    _free_sizes(model.graph.input[0])
+    del model.metadata_props[:]  # may hold settings of the runtime
     mark = hashlib.sha256(f"{digest.hexdigest()} {chosen}".encode()).hexdigest()
     source = model.graph.input[0]
     kind, shape = _type_of(source)
@@ -81,15 +91,32 @@ def _parsed(path: Path) -> tuple[Any, Any]:
         raise RunError(f"{path} is {what}; give an ONNX file")
     if path.stat().st_size > LARGEST:
         raise RunError(f"{path} is larger than 2 GiB; weights of that size belong in files next to the ONNX file")
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
     try:
         model = onnx.load_model_from_string(raw)
+    except MemoryError:
+        raise
     except Exception as error:  # protobuf's errors have no common base class
         reason = str(error).strip().partition("\n")[0]
         raise RunError(f"{path} is not an ONNX file: {reason}") from error
     if not model.graph.node:
         raise RunError(f"{path} is not an ONNX file: it holds no graph")
+    _require_text(model, path)
     return model, hashlib.sha256(raw)
+
+
+def _require_text(message: Any, path: Path) -> None:
+    """RunError for a name that is not UTF-8: protobuf gives it as bytes, which no name can be compared with."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if any(isinstance(part, bytes) for part in ((value,) if isinstance(value, str | bytes) else value)):
+                raise RunError(f"{path} is damaged: the text of a {field.name} in it is not UTF-8")
+        elif field.message_type is not None:
+            for part in (value,) if hasattr(value, "ListFields") else value:
+                _require_text(part, path)
 
 
 def _all_of(message: Any, kind: type) -> Iterator[Any]:
@@ -105,8 +132,15 @@ def _all_of(message: Any, kind: type) -> Iterator[Any]:
 
 
 def _refuse_custom(model: Any, path: Path) -> None:
-    """RunError for operators that are neither ONNX's own nor functions defined in the file."""
+    """RunError for operators that are neither ONNX's own nor functions that the file defines in domains of its own."""
     onnx = need("onnx")
+    for function in model.functions:
+        if not function.domain or any(f"{function.domain}.".startswith(f"{domain}.") for domain in RUNTIMES):
+            raise RunError(
+                f"{path} defines the function {function.name} in {function.domain or 'the domain of ONNX'}, where "
+                "onnxruntime has operators of its own and could run these instead. Export it again with its functions "
+                "in another domain"
+            )
     own = {(function.domain, function.name) for function in model.functions}
     for node in _all_of(model, onnx.NodeProto):
         if node.domain not in STANDARD and (node.domain, node.op_type) not in own:
@@ -137,14 +171,19 @@ def _take_weights_in(model: Any, path: Path, digest: Any) -> None:
 def _external(path: Path, entries: Mapping[str, str], room: int) -> bytes:
     """The bytes of one tensor; RunError for a place outside the folder, and for a missing part."""
     location, folder = entries.get("location", ""), path.resolve().parent
-    place = (folder / location).resolve()
+    try:
+        place = (folder / location).resolve()
+        is_file = place.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, a NUL in it, a circle of links
+        name = f"{location!r:.60}"
+        raise RunError(f"{path} is damaged: it has weights in {name}, which cannot be the name of a file") from error
     if not location or Path(location).is_absolute() or not place.is_relative_to(folder):
         raise RunError(f"{path} has weights in {location!r}, outside of its folder: these are not read")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error} in the place of weights") from error
-    if not place.is_file():
+    if not is_file:
         raise RunError(f"{path} has weights in {place.name}, which is missing: put it next to the file")
     size = place.stat().st_size
     length = size - offset if length < 0 else length
@@ -220,16 +259,26 @@ def _keep(field: Any, items: Collection[Any]) -> None:
 
 
 def _offer(wrong: str, names: list[str]) -> str:
+    from attncem.config.loading.suggest import did_you_mean, nearest  # a process that reads files starts without it
+
     every = max(1, -(-len(names) // _NAMED))
     which = "they are" if every == 1 else f"some of its {len(names)} are"
     return f"{did_you_mean(nearest(wrong, names))}; {which} {', '.join(names[::every])}"
+
+
+def _free_sizes(source: Any) -> None:
+    """Free the sizes of an input that are 0 or below: some exporters write a free size so."""
+    for dim in source.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value <= 0:
+            dim.ClearField("dim_value")
 
 
 def _type_of(source: Any) -> tuple[str, tuple[int | None, ...] | None]:
     """The element type of an input, by its numpy name, and its sizes."""
     onnx = need("onnx")
     tensor = source.type.tensor_type
-    kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    kinds = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+    kind = kinds.get(tensor.elem_type, f"the unknown type {tensor.elem_type}")
     if not tensor.HasField("shape"):
         return kind, None
     return kind, tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)

@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from attncem.base.texts import written
 from attncem.base.types import ConfigError, NotApplicable, RunError
-from attncem.config.options.encoder import EncoderOptions
-from attncem.models.onnx_file import OnnxFile, need
+from attncem.config.options.encoder import EncoderLimits, EncoderOptions
+from attncem.models.onnx_file import OnnxFile
+from attncem.models.onnx_process import OnnxProcess, require_feature
+from attncem.models.onnx_session import Session
 
 _AT_ONCE = 2**22
 """Largest number of input values per call, if the file takes any number of images."""
+_LARGEST_INPUT = 2**28
+"""Largest number of input values per call, if the file fixes the number of images: 1 GiB."""
 TYPES = {"float": torch.float32, "float16": torch.float16, "double": torch.float64, "uint8": torch.uint8}
 """Image types that a file may take; uint8 means raw pixels."""
 
@@ -24,76 +28,47 @@ TYPES = {"float": torch.float32, "float16": torch.float16, "double": torch.float
 class OnnxNetwork(nn.Module):
     """Maps a tensor [B, …] to a tensor [B, …] of float32, on the device of its input.
 
-    Copies share the session, which keeps no state. `identity` is the file's hash as a buffer, so that functions that
-    identify a model by its weights also identify this one.
+    A file of somebody else runs in `process`, which has read it; without one it runs here: for files made just now.
+    Copies share both. `identity` is the file's hash as a buffer, so that functions that identify a model by its weights
+    also identify this one.
     """
 
     passes_gradients = False
     identity: Tensor
 
-    def __init__(self, file: OnnxFile, *, threads: int = 1) -> None:
+    def __init__(self, file: OnnxFile, process: OnnxProcess | None = None, *, threads: int = 1) -> None:
         super().__init__()
         self.file = file
-        self._session = _Session(file, threads)
+        self._session = Session(file, threads) if process is None else process
+        if process is not None:
+            process.load()
         self._batch = None if file.shape is None else file.shape[0]
         self.register_buffer("identity", torch.tensor(list(bytes.fromhex(file.sha256)), dtype=torch.uint8))
+
+    @property
+    def limits(self) -> EncoderLimits | None:
+        """The limits of the process that runs the file; None if it runs here."""
+        return None if isinstance(self._session, Session) else self._session.limits
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the file for x; NotApplicable if a gradient is required, which would be silently missing."""
         if x.requires_grad and torch.is_grad_enabled():
             raise NotApplicable(written("subject.lacks.gradient"))
-        given = np.ascontiguousarray(x.detach().cpu().numpy())
-        size = self._batch or max(1, _AT_ONCE // max(1, math.prod(given.shape[1:])))
-        parts = [self._run(given[start : start + size]) for start in range(0, len(given), size)]
-        return torch.from_numpy(np.concatenate(parts)).to(x.device)
+        images = np.ascontiguousarray(x.detach().cpu().numpy())
+        size = self._batch or max(1, _AT_ONCE // max(1, math.prod(images.shape[1:])))
+        if size * math.prod(images.shape[1:]) > _LARGEST_INPUT:
+            raise RunError(f"{self.file.path} takes {size} images at once, too many: export it with a free batch size")
+        parts = [self._run(images[start : start + size]) for start in range(0, len(images), size)]
+        return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts)).to(x.device)
 
-    def _run(self, given: NDArray[Any]) -> NDArray[np.float32]:
+    def _run(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """One batch; if the file fixes the batch size, the input is padded and the extra outputs are dropped."""
-        lacking = 0 if self._batch is None else self._batch - len(given)
-        filled = np.concatenate([given, np.repeat(given[-1:], lacking, 0)]) if lacking else given
+        lacking = 0 if self._batch is None else self._batch - len(images)
+        filled = np.concatenate([images, np.repeat(images[-1:], lacking, 0)]) if lacking else images
         made = self._session(filled)
-        if made.ndim < 2 or len(made) != len(filled):
-            raise RunError(
-                f"{self.file.path}: {self.file.output} is {list(made.shape)} for a batch of {len(filled)}; a feature "
-                "must be [B, …], one row for each image"
-            )
-        if made.dtype.kind != "f":
-            raise RunError(
-                f"{self.file.path}: {self.file.output} is of type {made.dtype}; choose a tensor of floating-point "
-                "numbers with output=NAME"
-            )
-        return made[: len(given)].astype(np.float32, copy=False)
-
-
-class _Session:
-    """A session of onnxruntime on the CPU; no operator library is ever registered."""
-
-    def __init__(self, file: OnnxFile, threads: int) -> None:
-        runtime = need("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 4  # important messages come as errors
-        self._file = file
-        try:
-            self._run = runtime.InferenceSession(file.graph, options, providers=["CPUExecutionProvider"]).run
-        except Exception as error:  # onnxruntime's errors have no common base class
-            raise RunError(f"{file.path} cannot be run by onnxruntime: {_said(error)}") from error
-
-    def __call__(self, given: NDArray[Any]) -> NDArray[Any]:
-        try:
-            return np.asarray(self._run([self._file.output], {self._file.input: given})[0])
-        except Exception as error:
-            shape = list(given.shape)
-            raise RunError(f"{self._file.path} cannot be run on an input of {shape}: {_said(error)}") from error
-
-    def __deepcopy__(self, memo: object) -> _Session:
-        return self
-
-
-def _said(error: Exception) -> str:
-    """The message of onnxruntime, in one line of limited length."""
-    return " ".join(str(error).split())[:400]
+        require_feature(self.file, made.shape, made.dtype.name, len(filled))
+        with np.errstate(over="ignore"):
+            return made[: len(images)].astype(np.float32, copy=False)
 
 
 class ImageInput(nn.Module):
@@ -121,7 +96,12 @@ class ImageInput(nn.Module):
 
 
 def onnx_encoder(
-    file: OnnxFile, options: EncoderOptions, image_shape: tuple[int, int, int], *, threads: int = 1
+    file: OnnxFile,
+    options: EncoderOptions,
+    image_shape: tuple[int, int, int],
+    process: OnnxProcess | None = None,
+    *,
+    threads: int = 1,
 ) -> nn.Sequential:
     """The file as an encoder of images [B, C, H, W] in [0, 1]; an error if it cannot take them."""
     channels, size = input_of(file, options)
@@ -131,7 +111,7 @@ def onnx_encoder(
     if any(fixed not in (None, own) for fixed, own in zip(size, (H, W), strict=True)):
         wanted = "x".join("any" if side is None else str(side) for side in size)
         raise ConfigError(f"{file.path} takes images of {wanted} px, and these have {H}x{W}")
-    return nn.Sequential(ImageInput(options, channels or C, file.kind), OnnxNetwork(file, threads=threads))
+    return nn.Sequential(ImageInput(options, channels or C, file.kind), OnnxNetwork(file, process, threads=threads))
 
 
 def input_of(file: OnnxFile, options: EncoderOptions) -> tuple[int | None, tuple[int | None, int | None]]:

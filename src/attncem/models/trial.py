@@ -12,6 +12,8 @@ TRIED = 6
 """Number of images for the check."""
 LARGEST = 2**24
 """Largest number of values of a feature: 64 MiB per image."""
+LARGEST_NUMBER = 1e15
+"""Largest number in a feature: sums of squares of larger ones are infinite in float32."""
 _ROUNDING = 1e-3
 """Largest relative difference of features from a different order of summation."""
 
@@ -30,6 +32,11 @@ def try_encoder(encoder: nn.Module, x: Tensor) -> None:
         raise RunError(f"the encoder's feature has {z[0].numel()} values, more than {LARGEST}: cut it elsewhere")
     if not bool(z.isfinite().all()):
         raise RunError("the encoder's features hold NaN or infinity for images in [0, 1]: check mean, std and layout")
+    if float(z.abs().max()) > LARGEST_NUMBER:
+        raise RunError(
+            f"the encoder's features reach {float(z.abs().max()):.0e} for images in [0, 1], too large to compute with "
+            f"(at most {LARGEST_NUMBER:.0e}): check mean, std and layout, or scale them in the encoder"
+        )
     size = _ROUNDING * float(z.abs().max())
     if _apart(encoder(x), z) > size:
         raise RunError(

@@ -56,8 +56,8 @@ def check(config: RunConfig, *, custom_network: bool = False) -> None:
     spec = dataset_spec(config.data)
     if not spec.num_classes:
         raise ConfigError(
-            f"data.root={config.data.root} has pictures without labels, and a classifier is trained with them: put the "
-            "pictures of each class into a folder of its own"
+            f"data.root={config.data.root} has pictures without labels, or of one class only, and a classifier is "
+            "trained with them: put the pictures of each class into a folder of its own"
         )
     if not custom_network:
         check_network(spec, config.model)

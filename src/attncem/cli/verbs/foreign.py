@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from attncem.judging.opening import OpenRun
 
 _NEEDED = ("data", "channel", "out")
-_ONLY = ("data", "channel", "size", "mean", "std", "layout", "output")
+_LIMITS = {"seconds": "encoder_seconds", "memory": "encoder_memory"}
+_ONLY = ("data", "channel", "size", "mean", "std", "layout", "output", *_LIMITS.values())
 """Options that apply only to a foreign encoder."""
 
 
@@ -30,6 +31,12 @@ def add_encoder(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--std", metavar="A,B,C", help="divisor of each channel after that (default: 1)")
     group.add_argument("--layout", help="order of the input's axes: nchw or nhwc (default: nchw)")
     group.add_argument("--output", metavar="TENSOR", help="cut the graph at this tensor (default: its only output)")
+    group.add_argument(
+        "--encoder-seconds", type=float, metavar="S", help="time limit for reading it and for each batch (default: 60)"
+    )
+    group.add_argument(
+        "--encoder-memory", type=float, metavar="GIB", help="memory limit of its process, on Linux (default: 4)"
+    )
 
 
 def open_given(known: argparse.Namespace) -> OpenRun:
@@ -60,6 +67,7 @@ def open_given(known: argparse.Namespace) -> OpenRun:
         name=config.name,
         device=known.device,
         options=options,
+        limits={name: value for name, option in _LIMITS.items() if (value := getattr(known, option)) is not None},
         threads=config.threads,
     )
 
@@ -68,7 +76,8 @@ def refuse_without_encoder(known: argparse.Namespace) -> None:
     """ConfigError if an option is set that applies only to a foreign encoder."""
     for name in _ONLY:
         if getattr(known, name) is not None:
-            raise ConfigError(f"--{name} is for an encoder without a run: give --encoder FILE.onnx, or leave it out")
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} is for an encoder without a run: give --encoder FILE.onnx, or leave it out")
 
 
 def _data(given: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Options of an encoder in an ONNX file: its input, and where it is cut."""
+"""Options of an encoder in an ONNX file: its input, where it is cut, and the limits of its process."""
 
 from __future__ import annotations
 
@@ -35,3 +35,14 @@ class EncoderOptions(Options):
     def scales(self) -> bool:
         """Whether mean or std change anything."""
         return any(self.mean) or any(value != 1 for value in self.std)
+
+
+class EncoderLimits(Options):
+    """What the process that reads and runs an ONNX file may take."""
+
+    model_config = ConfigDict(title="encoder's limits")
+
+    seconds: float = Field(60.0, ge=1, le=86_400)
+    """Time to read the file, to load it, and to answer each batch of images."""
+    memory: float = Field(4.0, ge=0.25, le=1024)
+    """Memory in GiB, beside that of the runtime itself; only Linux limits it."""

@@ -24,6 +24,7 @@ from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
 from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
+from attncem.judging.auditing.describing import describe_subject
 from attncem.judging.auditing.forecasting import foretell
 from attncem.judging.auditing.guards import overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
@@ -84,10 +85,9 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     adversary = Adversary(threat_model(threat, releases), on, seed, reference)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
-    if workers > 1 and (opened.directory is None or isinstance(run, OpenRun) or modules is not None):
-        raise ConfigError(
-            f"workers={workers} needs a run folder that every process can open, and no modules of your own"
-        )
+    if workers > 1 and opened.again is None and (isinstance(run, OpenRun) or modules is not None):
+        needed = "a run folder that every process can open, or an ONNX file, and no modules of your own"
+        raise ConfigError(f"workers={workers} needs {needed}")
     compute = Compute(str(opened.device), threads or opened.config.threads, workers)
     with attacking(opened.device, compute.threads), shown(progress) as reporter:
         if opened.directory is None:
@@ -118,6 +118,7 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
     missing = {name: rows.suite.suite.rows[name] for name in rows.wanted if name not in done}
     if leads:
         tell(progress, _start_line(ledger.plan, len(missing), total, compute))
+        tell(progress, describe_subject(case.subject))
     foretell(case, missing, progress, compute.workers)
     progress(stage, total - len(missing), total, {})
     with closing(_measured(case, missing, compute, _nested(progress, stage))) as measured:

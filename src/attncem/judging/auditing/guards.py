@@ -81,7 +81,7 @@ def company(attack: Attack, seen: Tensor, images: Tensor, x: Tensor) -> list[Fin
 def signal_to_noise(model: SplitModel, x: Tensor, released: Tensor) -> list[float | None]:
     """Variance of z over the mean squared change by the channel, per feature channel; None: no change.
 
-    Empty if a foreign channel changes the shape of releases.
+    Empty if a foreign channel changes the shape of releases; RunError if the numbers are too large to be squared.
     """
     z = torch.cat([model.encode(part) for part in x[:_FEATURES].split(_BATCH)])
     if z.shape[1:] != released.shape[1:]:
@@ -89,4 +89,6 @@ def signal_to_noise(model: SplitModel, x: Tensor, released: Tensor) -> list[floa
     changed = released[: len(z)].float() - z.float()
     over = tuple(axis for axis in range(z.ndim) if axis != 1)
     power, noise = z.float().var(over, correction=0), changed.square().mean(over)
-    return [float(p / n) if float(n) > 0 else None for p, n in zip(power, noise, strict=True)]
+    if not bool(torch.cat([power, noise]).isfinite().all()):
+        raise RunError(f"features reach {float(z.abs().max()):.0e}: their variance is not finite")
+    return [p / n if n > 0 else None for p, n in zip(power.tolist(), noise.tolist(), strict=True)]

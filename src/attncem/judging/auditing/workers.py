@@ -5,10 +5,10 @@ Only the auditing process writes. A row depends on its own seed alone, so the nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import as_completed
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
 
 from attncem.base.progress import Progress
 from attncem.base.types import AttncemError, RunError
@@ -17,7 +17,7 @@ from attncem.config.options.base import Options
 from attncem.judging.auditing.asked import Adversary, Compute
 from attncem.judging.auditing.measuring import Measured, measure
 from attncem.judging.case import Case
-from attncem.judging.opening import open_run
+from attncem.judging.opening import OpenRun, open_run
 from attncem.training.engine import attacking
 
 _ADVICE = "finished rows are kept: run the same command again, with fewer workers if memory ran out"
@@ -27,8 +27,7 @@ _ADVICE = "finished rows are kept: run the same command again, with fewer worker
 class Brief:
     """What a worker needs to judge the same model on the same images under the same threat model."""
 
-    run: Path
-    weights: str
+    again: Callable[..., OpenRun] = field(compare=False)
     fingerprint: str
     adversary: Adversary
     compute: Compute
@@ -36,16 +35,18 @@ class Brief:
     @classmethod
     def of(cls, case: Case, compute: Compute) -> Brief:
         """A description of the case for other processes."""
-        subject = case.subject.subject()
-        assert case.subject.directory is not None
-        adversary = Adversary(case.threat, case.on, case.seed)
-        return cls(case.subject.directory.path.resolve(), subject.weights, subject.fingerprint, adversary, compute)
+        opened, adversary = case.subject, Adversary(case.threat, case.on, case.seed)
+        again = opened.again
+        if again is None:
+            assert opened.directory is not None
+            again = partial(open_run, opened.directory.path.resolve(), weights=opened.weights)
+        return cls(again, opened.fingerprint, adversary, compute)
 
     def case(self) -> Case:
-        """Open the case again; RunError if the run has changed."""
-        opened = open_run(self.run, weights=self.weights, device=self.compute.device)
+        """Open the case again; RunError if the model has changed."""
+        opened = self.again(device=self.compute.device)
         if opened.fingerprint != self.fingerprint:
-            raise RunError(f"{self.run} has changed since the audit began")
+            raise RunError(f"{opened.name} has changed since the audit began")
         return self.adversary.against(opened)
 
 
