@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attncem.base.plugins import PluginUse
 from attncem.base.seeding import derive_seed
 from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.loading.load import load, load_config
@@ -147,6 +148,7 @@ def open_run(
     saved as ONNX are used.
     """
     directory = _OneState(RunDirectory.open(run).path)
+    changed = directory.require_plugins()
     config, manifest = directory.config, directory.manifest
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
     checkpoint, kept = directory.load(weights), None
@@ -173,7 +175,7 @@ def open_run(
         directory,
         checkpoint,
         manifest,
-        _notes(directory, config, checkpoint, key_missing),
+        [*_notes(directory, config, checkpoint, key_missing), *_changed(changed)],
         key_missing,
     )
 
@@ -306,3 +308,9 @@ def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, k
     if config.keyed and int(manifest.get("noise_scheme", 0)) == 0:
         notes.append(finding("scheme_0"))
     return [*notes, *([finding("key_missing")] if key_missing else [])]
+
+
+def _changed(plugins: Sequence[PluginUse]) -> list[Finding]:
+    """A finding about plugins whose file is not the one that the run was trained with."""
+    names = ", ".join(dict.fromkeys(f"{use.name} ({use.file})" for use in plugins))
+    return [finding("plugin_changed", names=names)] if names else []

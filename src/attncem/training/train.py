@@ -108,6 +108,7 @@ def train(
         run = RunDirectory.open(resume)
         if run.is_finished:
             return run
+        run.require_plugins(same=True)
         check_modules(run, given=modules is not None)
         resolved, notes = run.config, list[str]()
     else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attncem.base.texts import text
 from attncem.config.loading.load import packaged_folder, packaged_names
@@ -22,7 +23,9 @@ def run_commands(run: JudgedRun) -> list[str]:
     if run.config is None:
         return []
     again = f"{run.path.name}-again"
-    trained = _line("train", "--config", f"{run.path.name}/config.yaml", "--out", again)
+    trained = _line(
+        "train", "--config", f"{run.path.name}/config.yaml", "--out", again, *_plugins(run.manifest.get("plugins", ()))
+    )
     return [trained, *(_audit(audit, run, again) for audit in run.results)]
 
 
@@ -47,7 +50,12 @@ def _audit(audit: AuditResult, run: JudgedRun, again: str) -> str:
     words += ["--releases", releases] if releases else []
     words += ["--reference", plan.reference.split()[0]] if plan.reference else []
     words += ["--seed", str(plan.seed)] if plan.seed != run.settings.seed else []
-    return _line(*words, *plan.changed)
+    return _line(*words, *plan.changed, *_plugins([use.to_dict() for use in plan.plugins]))
+
+
+def _plugins(recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The plugin files by name, as arguments."""
+    return [word for file in dict.fromkeys(str(use["file"]) for use in recorded) for word in ("--plugin", file)]
 
 
 def _threat(plan: AuditPlan) -> tuple[str, str]:
