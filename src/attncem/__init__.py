@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attncem.base.plugins import load_plugin
     from attncem.base.types import (
         AttncemError,
         ConfigError,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     )
     from attncem.config.loading.load import load_config
     from attncem.config.options.run import RunConfig
-    from attncem.config.plugins import register
     from attncem.config.threats import THREATS, ThreatModel
     from attncem.judging.attacks import ATTACKS
     from attncem.judging.auditing import audit
@@ -70,11 +68,9 @@ _HOME = {
     "build_surrogate": "training.surrogates",
     "explain": "reporting.explain.explaining",
     "load_config": "config.loading.load",
-    "load_plugin": "base.plugins",
     "open_encoder": "judging.opening",
     "open_run": "judging.opening",
     "predict": "judging.inference",
-    "register": "config.plugins",
     "report": "reporting",
     "train": "training.train",
 }
@@ -106,11 +102,9 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "build_surrogate",
     "explain",
     "load_config",
-    "load_plugin",
     "open_encoder",
     "open_run",
     "predict",
-    "register",
     "report",
     "train",
 ]

@@ -132,7 +132,7 @@ def _plugin_of(made: Any) -> Plugin:
     if not file or not Path(file).is_file():
         raise ConfigError(
             f"{made.__qualname__} is not defined in a file: write it to a file of its own and call "
-            "attncem.load_plugin(FILE)"
+            "load_plugin(FILE) of attncem.plugins"
         )
     return Plugin(str(Path(file).absolute()), hashlib.sha256(_read(Path(file))).hexdigest(), made.__module__)
 
@@ -154,7 +154,7 @@ def load_plugin(path: str | Path) -> Plugin:
         _forget(where)
         _run(plugin, source)
         if not any(one.plugin == plugin for one in _additions.values()):
-            raise ConfigError(f"{where}: registers nothing: use attncem.register, see docs/plugins.md")
+            raise ConfigError(f"{where}: registers nothing: use register of attncem.plugins, see docs/plugins.md")
     _loaded[plugin.module] = plugin
     return plugin
 

@@ -60,13 +60,13 @@ KINDS: dict[str, Kind] = {
     "network": Kind(),
 }
 """Kinds that plugins can add to, by word."""
-_tables: dict[str, tuple[dict[str, Any], type | None]] = {}
-"""The table of each kind whose module is imported, and the base class of its entries."""
+_tables: dict[str, tuple[dict[str, Any], type | None, frozenset[str]]] = {}
+"""The table of each kind whose module is imported, the base class of its entries, and the package's own names."""
 
 
 def open_table(kind: str, table: dict[str, Any], base: type | None = None) -> None:
     """Let plugins add to a table, those that are loaded and those to come."""
-    _tables[kind] = table, base
+    _tables[kind] = table, base, frozenset(table)
     for one in additions(kind):
         _check_class(kind, one.name, one.made)
         table[one.name] = one.made
@@ -96,9 +96,8 @@ def register(kind: str, options: type[Options] | None = None) -> Callable[[Made]
 
 def _check_class(kind: str, name: str, made: Any) -> None:
     """ConfigError for a name of the package's own, and for a class of another kind."""
-    table, base = _tables.get(kind, ({}, None))
-    ours = [*_names(KINDS[kind].union), *(entry for entry in table if addition(kind, entry) is None)]
-    if name in ours and table.get(name) is not made:
+    _, base, ours = _tables.get(kind, ({}, None, frozenset()))
+    if name in ours.union(_names(KINDS[kind].union)):
         raise ConfigError(f"the {kind} {name}: attncem has one of this name already; choose another name")
     if base is not None and not (isinstance(made, type) and issubclass(made, base)):
         raise ConfigError(f"the {kind} {name}: {made.__qualname__} must be a subclass of {base.__name__}")
@@ -188,7 +187,8 @@ def require(recorded: Sequence[PluginUse], what: str, *, same: bool) -> list[Plu
 
 def stand_ins(recorded: Sequence[PluginUse]) -> list[Addition]:
     """For reading a run or campaign: options of plugins that are not loaded, kept as they are written."""
-    missing = [use for use in recorded if KINDS[use.kind].options and addition(use.kind, use.name) is None]
+    read_here = [kind for kind, it in KINDS.items() if it.options is not None]
+    missing = [use for use in recorded if use.kind in read_here and addition(use.kind, use.name) is None]
     names = dict.fromkeys((use.kind, use.name) for use in missing)
     return [_stand_in(json.dumps([use.to_dict() for use in missing if (use.kind, use.name) == key])) for key in names]
 
