@@ -12,8 +12,7 @@ from attncem.config.options.model import ModelOptions
 from attncem.config.options.penalties import PenaltyOptions
 from attncem.config.options.surrogate_base import SurrogateOptions
 from attncem.config.plugins import register
-from attncem.judging.attacks import Attack
-from attncem.judging.attacks.base import OwnImages, Standardiser, divide
+from attncem.judging.attacks.base import Attack, OwnImages, Standardiser, divide
 from attncem.judging.oracle import Oracle
 from attncem.models.architecture import Architecture
 from attncem.models.channels import Channel, RandomChannel
