@@ -26,7 +26,7 @@ QUICK = ("training.epochs=1", "model.width=4", "data.held_out_fraction=0.8", "tr
 
 def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
 
 
@@ -74,7 +74,7 @@ def test_a_campaign_with_plugins_is_killed_and_resumed(tmp_path: Path) -> None:
     long = [*QUICK[1:], "training.epochs=40"]
     log = (tmp_path / "log").open("w")
     process = subprocess.Popen(
-        [sys.executable, *words, *named, *long], cwd=tmp_path, env=environment, stderr=log, stdout=log
+        [sys.executable, *words, *named, *long], cwd=tmp_path, env=ENVIRONMENT, stderr=log, stdout=log
     )
     checkpoints = tmp_path / "own/runs/deviation-s0/checkpoints"
     until = time.monotonic() + 120
