@@ -10,11 +10,24 @@ from pathlib import Path
 import attncem
 
 PACKAGE = Path(attncem.__file__).parent
-ROOMS = ("base", "config", "records", "data", "models", "training", "judging", "reporting", "campaigns", "cli")
+ROOMS = (
+    "base",
+    "config",
+    "records",
+    "data",
+    "models",
+    "training",
+    "judging",
+    "plugins",
+    "testing",
+    "reporting",
+    "campaigns",
+    "cli",
+)
 """From the lowest to the highest."""
 WITHOUT_TORCH = (
     *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
-    *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record"),
+    *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record", "base/plugins"),
     *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
     *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
     *(

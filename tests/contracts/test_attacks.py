@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load
 from torch import Tensor, nn
 
-from attncem.base.types import NotApplicable
 from attncem.config.options.attacks import (
-    BudgetOptions,
     ClassMeanOptions,
     DecoderOptions,
     FamilyOptions,
@@ -30,23 +26,19 @@ from attncem.config.options.attacks import (
     PublishedOptions,
     RewhiteningOptions,
     RidgeOptions,
-    SeeingOptions,
     SubstituteOptions,
 )
-from attncem.config.options.channels import GaussianOptions
-from attncem.config.threats import THREATS, Need, ThreatModel, with_releases
+from attncem.config.threats import THREATS
 from attncem.judging.attacks import ATTACKS, build_attack, decoder, ridge
 from attncem.judging.attacks.base import Attack, Standardiser, divide
-from attncem.judging.attacks.seeing import Combine, mean_of
 from attncem.judging.auditing import Case, measure
 from attncem.judging.opening import open_encoder
 from attncem.judging.oracle import Oracle
-from attncem.models.channels import build_channel
-from attncem.models.split import SplitModel
-from attncem.records.checkpoints import pack_tensors
 from attncem.records.metrics import mse, ssim
+from attncem.testing import attacks as laws
+from attncem.testing.attack_world import AUXILIARY, EVALUATION, LEAKY, Constant, Templates, make_oracle, pictures
+from attncem.testing.attacks import AttackCase
 
-SIZE, NUM_CLASSES = 12, 4
 SHRINKING = 2.0**-12
 
 
@@ -139,13 +131,6 @@ ABILITIES = {
 follow; one that follows the gradient does on `smooth`."""
 
 
-class Constant(nn.Module):
-    """Tells nothing about x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.full((len(x), 4, 3, 3), 0.3, device=x.device)
-
-
 class Scaled(nn.Module):
     """z times a factor."""
 
@@ -179,134 +164,65 @@ HARD = {"signs": SignFlipping(), "smooth": Smooth()}
 """Encoders that ridge cannot invert."""
 
 
-class Templates(nn.Module):
-    """A server half for the leaky identity: the nearest class mean."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        super().__init__()
-        z = F.pixel_unshuffle(x, 4)
-        self.means = torch.stack([z[y == label].mean(0).flatten() for label in range(NUM_CLASSES)])
-
-    def forward(self, z: Tensor) -> Tensor:
-        return -torch.cdist(z.flatten(1), self.means)
-
-
-def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Smooth pictures: one bright quarter that is the class, and 16 random grey levels."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(count) % NUM_CLASSES
-    field = torch.rand(count, 1, 4, 4, generator=generator)
-    field[torch.arange(count), 0, 2 * (y // 2) + 1, 2 * (y % 2) + 1] += 1
-    x = F.interpolate(field, size=(SIZE, SIZE), mode="bilinear", align_corners=True)
-    return x / 2, y
-
-
-AUXILIARY = pictures(320, seed=1)
-EVALUATION = pictures(100, seed=2)
-LEAKY = nn.PixelUnshuffle(4)
 SEEING = list({options.name: case for case, options in CASES.items() if options.name in ABILITIES}.values())
 """One case of each attack that sees releases, the cheapest."""
 
 
+def case_of(name: str) -> AttackCase:
+    """A case for the shared laws."""
+    return AttackCase(ATTACKS[CASES[name].name], CASES[name])
+
+
 def briefly(options: Any) -> Any:
     """The same with a training that is as good as none."""
-    update = {"epochs": 0.1, "max_epochs": 0.1} if isinstance(options, BudgetOptions) else {"epochs": 0.1}
-    return options.model_copy(update=update if "epochs" in type(options).model_fields else {})
-
-
-def make_oracle(
-    encoder: nn.Module,
-    *,
-    noise_std: float = 0.0,
-    server: nn.Module | None = None,
-    data: tuple[Tensor, Tensor] = AUXILIARY,
-    threat: ThreatModel = THREATS["train"],
-    lacks: str = "",
-    combine: Combine = mean_of,
-) -> Oracle:
-    """Noise counts as weak, so that who tries seeds may; it is drawn otherwise, so that none of them is right."""
-    channel = build_channel([GaussianOptions(noise_std=noise_std)])
-    model = SplitModel(encoder, channel, server)
-    observed = None if lacks == "observed" else observed_of(model, threat.releases_per_input)
-    num_classes = 0 if lacks == "labels" else NUM_CLASSES
-    oracle = Oracle(model, threat, *data, num_classes=num_classes, observed=observed, combine=combine)
-    oracle._weak_noise = lacks != "generator"
-    return oracle
-
-
-@torch.no_grad()
-def observed_of(model: SplitModel, releases: int = 1) -> Tensor:
-    """What is seen of each evaluation image: the mean of so many releases."""
-    noise = torch.Generator().manual_seed(11)
-    return torch.stack([model.release(EVALUATION[0], generator=noise) for _ in range(releases)]).mean(0)
+    return AttackCase(ATTACKS[options.name], options).briefly.options
 
 
 def fitted(options: Any, oracle: Oracle, seed: int = 0) -> Attack:
-    attack = build_attack(options)
-    attack.fit(oracle, seed=seed)
-    return attack
+    return AttackCase(ATTACKS[options.name], options).fitted(oracle, seed)
 
 
 def errors(options: Any, oracle: Oracle) -> Tensor:
-    released = oracle.release(EVALUATION[0])
-    return mse(fitted(options, oracle).reconstruct(released), EVALUATION[0])
+    return AttackCase(ATTACKS[options.name], options).errors(oracle)
 
 
-def least(needs: frozenset[Need]) -> ThreatModel:
-    """The adversary who has what is needed and nothing else."""
-    encoder = bool(needs & {"encoder", "gradient"})
-    return ThreatModel(
-        "least",
-        knows_encoder=encoder,
-        knows_channel="channel" in needs,
-        auxiliary="train" if "images" in needs else "none",
-        may_query="queries" in needs and not encoder,
-    )
+class Fits(dict[str, Attack]):
+    """Fitted attacks by case, each made when it is first asked for."""
 
-
-WITHOUT: dict[Need, dict[str, Any]] = {
-    "images": {"auxiliary": "none"},
-    "queries": {"may_query": False, "knows_encoder": False},
-    "encoder": {"knows_encoder": False},
-    "gradient": {"knows_encoder": False},
-    "channel": {"knows_channel": False},
-    "server": {},  # no adversary lacks its answers; a model does
-    "observed": {},
-    "labels": {},  # as images without any
-    "generator": {},  # as a model whose noise has 256 bits behind it
-}
-"""What an adversary is without who lacks what an attack may need."""
-
-
-class FittedCases(dict[str, Attack]):
-    """Every case fitted on one oracle, each when it is first asked for."""
-
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, fit: Callable[[str], Attack]) -> None:
         super().__init__()
-        self._oracle = oracle
+        self._fit = fit
 
     def __missing__(self, name: str) -> Attack:
-        self[name] = fitted(CASES[name], self._oracle)
+        self[name] = self._fit(name)
+        return self[name]
+
+
+class FittedCases(dict[str, AttackCase]):
+    """Every case, fitted at most once on each of the usual oracles, when it is first asked for."""
+
+    def __missing__(self, name: str) -> AttackCase:
+        self[name] = case_of(name)
         return self[name]
 
 
 @pytest.fixture(scope="module")
-def leaky() -> FittedCases:
+def cases() -> FittedCases:
+    return FittedCases()
+
+
+@pytest.fixture(scope="module")
+def leaky(cases: FittedCases) -> Fits:
     """Every case fitted at most once on the leaky identity encoder, without noise."""
-    return FittedCases(make_oracle(LEAKY, server=Templates(*AUXILIARY)))
+    return Fits(lambda name: cases[name].leaky)
 
 
 @pytest.fixture(scope="module")
-def noisy() -> FittedCases:
-    """Every case fitted at most once on the leaky identity encoder with noise."""
-    return FittedCases(make_oracle(LEAKY, noise_std=0.1, server=Templates(*AUXILIARY)))
-
-
-@pytest.fixture(scope="module")
-def shrunk() -> FittedCases:
+def shrunk() -> Fits:
     """Every case fitted at most once on the leaky identity encoder made small, without noise."""
     server = nn.Sequential(Scaled(1 / SHRINKING), Templates(*AUXILIARY))
-    return FittedCases(make_oracle(nn.Sequential(LEAKY, Scaled(SHRINKING)), server=server))
+    oracle = make_oracle(nn.Sequential(LEAKY, Scaled(SHRINKING)), server=server)
+    return Fits(lambda name: case_of(name).fitted(oracle))
 
 
 def test_no_attack_is_left_out() -> None:
@@ -315,8 +231,7 @@ def test_no_attack_is_left_out() -> None:
     assert set(ABILITIES) == {name for name, attack in ATTACKS.items() if attack.sees == "release"}
     for name, attack in ATTACKS.items():
         assert attack.options_type.model_fields["name"].default == name
-        assert issubclass(attack.options_type, SeeingOptions) == (attack.sees == "release")
-        assert set(attack.must_beat) <= set(ATTACKS)
+        laws.declares_what_it_is(case_of(name))
 
 
 @pytest.mark.parametrize("name", ABILITIES)
@@ -357,9 +272,7 @@ def test_the_nearest_neighbour_of_an_own_image_is_itself(leaky: dict[str, Attack
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("noise_std", [0.0, 0.1])
 def test_nobody_beats_the_mean_image_when_z_is_constant(name: str, noise_std: float) -> None:
-    oracle = make_oracle(Constant(), noise_std=noise_std)
-    blind = float(errors(MeanImageOptions(), oracle).mean())
-    assert float(errors(CASES[name], oracle).mean()) > 0.95 * blind
+    laws.gains_nothing_from_a_constant(case_of(name), noise_std)
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.1])
@@ -400,40 +313,23 @@ def test_shrinking_z_fools_the_attack_as_published(leaky: dict[str, Attack], shr
 @pytest.mark.parametrize("name", ABILITIES)
 def test_more_releases_of_an_input_tell_more(name: str) -> None:
     """Through noise of σ = 0.5; the attack learns from as many releases of its own images as it sees of others'."""
-    server = Templates(*AUXILIARY)
-
-    def error(releases: int) -> float:
-        threat = with_releases(THREATS["train"], releases)
-        return float(errors(CASES[name], make_oracle(LEAKY, noise_std=0.5, server=server, threat=threat)).mean())
-
-    assert error(16) < 0.9 * error(1)
+    laws.more_releases_of_an_input_tell_more(case_of(name))
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_one_release_is_taken_as_it_is(name: str, noisy: dict[str, Attack]) -> None:
+def test_one_release_is_taken_as_it_is(name: str, cases: FittedCases) -> None:
     """That it also learns from one as it is, the test of equal seeds shows."""
-    released = LEAKY(EVALUATION[0])
-    assert torch.equal(noisy[name].combine(iter([released])), released)
+    laws.one_release_is_taken_as_it_is(cases[name])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_it_needs_is_enough(name: str) -> None:
-    options = briefly(CASES[name])
-    needs = ATTACKS[options.name].needs
-    oracle = make_oracle(LEAKY, noise_std=0.1, server=Templates(*AUXILIARY), threat=least(needs))
-    oracle.require(*needs)
-    assert fitted(options, oracle).reconstruct(LEAKY(EVALUATION[0])).shape == EVALUATION[0].shape
+    laws.what_it_needs_is_enough(case_of(name))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_without_what_it_needs_it_is_not_applicable(name: str) -> None:
-    needs = ATTACKS[name].needs
-    for need in needs:
-        lacking = replace(THREATS["train"], **WITHOUT[need])
-        said = "the images have no labels" if need == "labels" else "the adversary of the threat model train"
-        with pytest.raises(NotApplicable, match=said):
-            make_oracle(LEAKY, threat=lacking, lacks=need).require(*needs)
-    make_oracle(LEAKY, server=Templates(*AUXILIARY)).require(*needs)
+    laws.without_what_it_needs_it_is_not_applicable(case_of(name))
 
 
 @pytest.fixture(scope="module")
@@ -468,35 +364,19 @@ def test_without_access_only_what_needs_no_queries_is_run(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_answers_are_images(name: str, noisy: dict[str, Attack]) -> None:
-    released = LEAKY(EVALUATION[0]) + 3 * torch.randn(100, 16, 3, 3, generator=torch.Generator().manual_seed(0))
-    before = released.clone()
-    images = noisy[name].reconstruct(released)
-    assert images.shape == EVALUATION[0].shape
-    assert images.dtype == torch.float32
-    assert images.min() >= 0
-    assert images.max() <= 1
-    assert not images.requires_grad
-    assert torch.equal(released, before)
+def test_answers_are_images(name: str, cases: FittedCases) -> None:
+    laws.answers_are_images(cases[name])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_image_follows_from_its_own_release_alone(name: str, noisy: dict[str, Attack]) -> None:
-    released = LEAKY(EVALUATION[0])[:20]
-    together = noisy[name].reconstruct(released)
-    alone = torch.cat([noisy[name].reconstruct(part) for part in released.split(1)])
-    assert float((together - alone).abs().max()) < 1e-5
-    assert torch.equal(noisy[name].reconstruct(released), together)
+def test_each_image_follows_from_its_own_release_alone(name: str, cases: FittedCases) -> None:
+    laws.each_image_follows_from_its_own_release_alone(cases[name])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_seed_gives_the_same_answer(name: str, noisy: dict[str, Attack]) -> None:
+def test_the_same_seed_gives_the_same_answer(name: str, cases: FittedCases) -> None:
     """Also where the only release of an image is taken as it is."""
-    oracle = make_oracle(LEAKY, noise_std=0.1, server=Templates(*AUXILIARY), combine=lambda few: next(iter(few)))
-    released = LEAKY(EVALUATION[0])
-    torch.manual_seed(1234)
-    again = fitted(CASES[name], oracle).reconstruct(released)
-    assert torch.equal(again, noisy[name].reconstruct(released))
+    laws.the_same_seed_gives_the_same_answer(cases[name])
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -509,15 +389,12 @@ def test_another_seed_draws_other_noise(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_neither_fitting_nor_recovering_touches_torchs_own_generator(name: str) -> None:
-    before = torch.get_rng_state()
-    attack = fitted(briefly(CASES[name]), make_oracle(LEAKY, noise_std=0.1))
-    attack.reconstruct(LEAKY(EVALUATION[0]))
-    assert torch.equal(torch.get_rng_state(), before)
+    laws.torchs_own_generator_is_not_touched(case_of(name))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_fit_gives_a_verdict(name: str, leaky: dict[str, Attack]) -> None:
-    attack = leaky[name]
+def test_every_fit_gives_a_verdict(name: str, cases: FittedCases) -> None:
+    attack = cases[name].leaky
     verdict = attack.verdict
     if attack.sees == "release":
         assert verdict.num_parameters > 1000 or not ABILITIES[attack.options.name].learns
@@ -525,33 +402,18 @@ def test_every_fit_gives_a_verdict(name: str, leaky: dict[str, Attack]) -> None:
         assert verdict.reliable
         assert verdict.curve == []
         assert verdict.num_parameters == 0
-    assert verdict.reliable == (not attack.findings)
-    assert all(item.text for item in attack.findings)
+    laws.every_fit_gives_a_verdict(cases[name])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_learned_can_be_written_down(name: str, noisy: dict[str, Attack]) -> None:
+def test_what_was_learned_can_be_written_down(name: str, cases: FittedCases) -> None:
     """Bit for bit; an attack without a state says so when one is given to it."""
-    attack, other = noisy[name], build_attack(CASES[name])
-    state = attack.state()
-    if state is None:
-        with pytest.raises(NotImplementedError, match=f"{type(attack).__name__} keeps no state"):
-            other.load({})
-        return
-    before = torch.get_rng_state()
-    other.load(load(pack_tensors(state)))
-    assert torch.equal(torch.get_rng_state(), before)
-    released = LEAKY(EVALUATION[0]) + 0.3 * torch.randn(100, 16, 3, 3, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(other.reconstruct(released), attack.reconstruct(released))
+    laws.what_was_learned_can_be_written_down(cases[name])
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_options_by_name_are_enough(name: str) -> None:
-    by_name = briefly(CASES[name]).model_dump(exclude={"name"})
-    attack = ATTACKS[name](**by_name)
-    assert attack.options == briefly(CASES[name])
-    attack.fit(make_oracle(LEAKY), seed=0)
-    assert attack.reconstruct(LEAKY(AUXILIARY[0][:7])).shape == AUXILIARY[0][:7].shape
+    laws.options_by_name_are_enough(case_of(name))
 
 
 # the class mean

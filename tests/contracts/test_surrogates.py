@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from attncem.base.types import ConfigError, SurrogateOutput
+from attncem.testing import surrogates as laws
+from attncem.testing.surrogate_case import SurrogateCase, batch
+from attncem.testing.truth import TRUTH_CLASSES, draw_law, learn_on_frozen_features
 from attncem.training.health import CAUSES, readings
 from attncem.training.surrogates import SURROGATES, build_surrogate
 from attncem.training.surrogates.base import Surrogate
@@ -21,11 +22,6 @@ from attncem.training.surrogates.gated import GatedAttentionCEM
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.surrogates.reference import REFERENCES
 from attncem.training.surrogates.slot import SlotCrossAttentionCEM
-
-SHAPE = (4, 2, 2)
-NUM_CLASSES = 5
-NOISE_STD = 0.1
-
 
 MEMORY = {"memory": {"per_class": 3, "max_age": 2}}
 """A memory, filled by ``make`` and left as it is by evaluation mode; tests/test_memory.py fills it further."""
@@ -178,45 +174,14 @@ every_case = pytest.mark.parametrize(("name", "options"), PAIRS, ids=label)
 few_cases = pytest.mark.parametrize(("name", "options"), FEW, ids=label)
 
 
-def batch(
-    num_samples: int = 30,
-    *,
-    shape: tuple[int, ...] = SHAPE,
-    num_classes: int = NUM_CLASSES,
-    spread: float = 1.0,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[Tensor, Tensor]:
-    """Class means of size 2, deviations of size ``spread``."""
-    generator = torch.Generator().manual_seed(seed)
-    means = 2 * torch.randn(num_classes, *shape, generator=generator, dtype=torch.float64)
-    y = torch.randint(num_classes, (num_samples,), generator=generator)
-    z = means[y] + spread * torch.randn(num_samples, *shape, generator=generator, dtype=torch.float64)
-    return z.to(dtype), y
+def case_of(name: str, options: dict[str, Any]) -> SurrogateCase:
+    """A surrogate of the table for the shared laws."""
+    return SurrogateCase(SURROGATES[name], options, REFERENCES[name], slot_noise, called_first=name == "hybrid")
 
 
-def make(
-    name: str,
-    options: dict[str, Any],
-    *,
-    shape: tuple[int, ...] = SHAPE,
-    num_classes: int = NUM_CLASSES,
-    dtype: torch.dtype = torch.float32,
-    noise_std: float = NOISE_STD,
-) -> Surrogate:
-    """A surrogate ready for use: fitted, classes marked, its memory filled, where it has any of these."""
-    torch.manual_seed(0)
-    surrogate = build_surrogate(name, feature_shape=shape, num_classes=num_classes, noise_std=noise_std, **options)
-    surrogate = surrogate.to(dtype)
-    features = batch(40 * num_classes, shape=shape, num_classes=num_classes, seed=0, dtype=dtype)
-    if isinstance(surrogate, HybridCEM):
-        call(surrogate, *features)
-    surrogate.refresh([features])
-    if surrogate.memory is not None:
-        for size in (num_classes, 11):
-            call(surrogate, *batch(size, shape=shape, num_classes=num_classes, dtype=dtype))
-        surrogate.eval()
-    return surrogate
+def make(name: str, options: dict[str, Any], **sizes: Any) -> Surrogate:
+    """A surrogate ready for use."""
+    return case_of(name, options).make(**sizes)
 
 
 def slot_noise(surrogate: Surrogate) -> Tensor | None:
@@ -230,9 +195,7 @@ def slot_noise(surrogate: Surrogate) -> Tensor | None:
 
 def call(surrogate: Surrogate, z: Tensor, y: Tensor) -> SurrogateOutput:
     """One batch with fixed noise."""
-    output = surrogate(z, y, noise=slot_noise(surrogate))
-    assert isinstance(output, SurrogateOutput)
-    return output
+    return SurrogateCase(type(surrogate), noise=slot_noise).call(surrogate, z, y)
 
 
 def test_every_surrogate_has_cases_and_a_reference() -> None:
@@ -245,126 +208,48 @@ def test_every_surrogate_has_cases_and_a_reference() -> None:
 @every_case
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 def test_equals_the_reference(name: str, options: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
-    surrogate = make(name, options, dtype=dtype)
-    z, y = batch(dtype=dtype)
-    output = call(surrogate, z, y)
-    # The oracle runs in float64: the tolerance is the fast version's rounding alone.
-    loss, per_class = REFERENCES[name](surrogate.double(), z.double(), y, slot_noise(surrogate))
-    assert output.loss.dtype == dtype
-    torch.testing.assert_close(output.loss.double(), loss, rtol=tolerance, atol=1e-12)
-    torch.testing.assert_close(output.per_class.double(), per_class, rtol=tolerance * 10, atol=1e-8, equal_nan=True)
+    laws.check_reference(case_of(name, options), dtype, tolerance)
 
 
 @few_cases
 def test_more_classes_than_samples(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options, num_classes=40, dtype=torch.float64)
-    z, y = batch(num_classes=40, dtype=torch.float64)
-    output = call(surrogate, z, y)
-    loss, per_class = REFERENCES[name](surrogate, z, y, slot_noise(surrogate))
-    torch.testing.assert_close(output.loss, loss, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(output.per_class, per_class, rtol=1e-10, atol=1e-12, equal_nan=True)
+    laws.check_reference(case_of(name, options), torch.float64, 1e-10, num_classes=40)
 
 
 @few_cases
 def test_sample_order_is_irrelevant(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options, dtype=torch.float64)
-    z, y = batch(dtype=torch.float64)
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
-    one, other = call(surrogate, z, y), call(surrogate, z[order], y[order])
-    torch.testing.assert_close(one.loss, other.loss, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(one.per_class, other.per_class, rtol=1e-10, atol=1e-12, equal_nan=True)
-
-
-HARD_BATCHES = {
-    "one sample a class": (batch(5)[0], torch.arange(5)),
-    "missing classes": (batch(12)[0], torch.tensor([1, 3]).repeat(6)),
-    "constant z": (torch.full((12, *SHAPE), 0.5), torch.arange(12) % NUM_CLASSES),
-    "zero z": (torch.zeros(12, *SHAPE), torch.arange(12) % NUM_CLASSES),
-    "large z": (1e4 * batch()[0], batch()[1]),
-    "one sample": (batch(1)[0], torch.tensor([2])),
-}
+    laws.sample_order_is_irrelevant(case_of(name, options))
 
 
 @every_case
-@pytest.mark.parametrize("case", HARD_BATCHES)
+@pytest.mark.parametrize("case", laws.HARD_BATCHES)
 def test_hard_batches_are_finite(name: str, options: dict[str, Any], case: str) -> None:
-    surrogate = make(name, options)
-    z, y = HARD_BATCHES[case]
-    z = z.clone().requires_grad_()
-    output = call(surrogate, z, y)
-    total = output.loss if output.fit_loss is None else output.loss + output.fit_loss
-    total.backward()
-    assert total.isfinite()
-    assert z.grad is not None and z.grad.isfinite().all()
-    assert all(value.isfinite() for value in output.diagnostics.values())
-    assert all(p.grad is None or p.grad.isfinite().all() for p in surrogate.parameters())
+    laws.is_finite_on(case_of(name, options), case)
 
 
 @every_case
 def test_loss_reaches_z_and_no_own_weight(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    z, y = batch()
-    z.requires_grad_()
-    call(surrogate, z, y).loss.backward()
-    assert z.grad is not None
-    assert name == "none" or z.grad.abs().sum() > 0
-    assert all(parameter.grad is None for parameter in surrogate.parameters())
+    laws.loss_reaches_z_and_no_own_weight(case_of(name, options))
 
 
 @pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
 def test_fit_loss_moves_own_weights_and_not_z(name: str, options: dict[str, Any]) -> None:
     surrogate = make(name, options)
-    z, y = batch()
-    z.requires_grad_()
-    trainable = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
-    fit_loss = call(surrogate, z, y).fit_loss
-    assert (fit_loss is None) == (not trainable) == (options.get("learn") == "frozen")
-    if fit_loss is None:
-        return
-    before = [parameter.detach().clone() for parameter in trainable]
-    optimiser = torch.optim.Adam(trainable, lr=1e-2)
-    fit_loss.backward()
-    optimiser.step()
-    assert z.grad is None
-    assert all(not torch.equal(old, new) for old, new in zip(before, trainable, strict=True))
+    learns = any(parameter.requires_grad for parameter in surrogate.parameters())
+    assert learns == (options.get("learn") != "frozen")
+    laws.fit_loss_moves_own_weights_and_not_z(case_of(name, options))
 
 
 @pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
 def test_the_penalty_and_the_own_loss_do_not_wait_for_each_other(name: str, options: dict[str, Any]) -> None:
     """On a GPU they run side by side: in either order both give the same, unless one says that it reads the other."""
-    results = []
-    z, y = batch()
-    for own_first in (False, True):
-        surrogate = make(name, options).train()
-        torch.manual_seed(3)
-        prepared = surrogate.share(surrogate.prepare(z, y))
-        first = surrogate.fit(prepared) if own_first else None
-        output = surrogate.penalise(prepared)
-        results.append((output, first if own_first else surrogate.fit(prepared)))
-    (output, own), (other, own_before) = results
-    torch.testing.assert_close(other.loss, output.loss, rtol=0, atol=0)
-    torch.testing.assert_close(dict(other.diagnostics), dict(output.diagnostics), rtol=0, atol=0, equal_nan=True)
-    assert (own is None) == (own_before is None)
-    if own is not None and not surrogate.fit_reads_penalty:
-        torch.testing.assert_close(own_before, own, rtol=0, atol=0)
+    laws.penalty_and_own_loss_do_not_wait_for_each_other(case_of(name, options))
 
 
 @pytest.mark.parametrize(("name", "options"), OWN_WEIGHTS, ids=label)
 def test_what_is_shared_changes_nothing(name: str, options: dict[str, Any]) -> None:
     """Penalty and own loss, values and gradients, are those that each would have computed for itself."""
-    results = []
-    for shared in (False, True):
-        z, y = batch()
-        z.requires_grad_()
-        surrogate = make(name, options).train()
-        torch.manual_seed(3)
-        given = surrogate.prepare(z, y)
-        given = surrogate.share(given) if shared else given
-        output, own = surrogate.penalise(given), surrogate.fit(given)
-        (output.loss if own is None else output.loss + own).backward()
-        gradients = {key: weight.grad for key, weight in surrogate.named_parameters() if weight.grad is not None}
-        results.append((output.loss, own, dict(output.diagnostics), z.grad, gradients))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6, equal_nan=True)
+    laws.what_is_shared_changes_nothing(case_of(name, options))
 
 
 @pytest.mark.parametrize("learn", ["fit", "worst_case"])
@@ -381,82 +266,22 @@ def test_gates_stay_frozen_unless_trained_on_the_penalty(learn: str) -> None:
 
 @every_case
 def test_state_dict_round_trip(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    torch.manual_seed(1)
-    other = build_surrogate(name, feature_shape=SHAPE, num_classes=NUM_CLASSES, noise_std=NOISE_STD, **options)
-    other.load_state_dict(surrogate.state_dict())
-    z, y = batch()
-    one, two = call(surrogate, z, y), call(other, z, y)
-    assert torch.equal(one.loss, two.loss)
-    assert one.diagnostics.keys() == two.diagnostics.keys()
-    assert all(torch.equal(one.diagnostics[key], two.diagnostics[key]) for key in one.diagnostics)
+    laws.state_goes_round(case_of(name, options))
 
 
 @every_case
 def test_loss_falls_with_the_spread(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    losses = [float(call(surrogate, *batch(60, spread=spread)).loss) for spread in (1.0, 0.5, 0.1)]
-    if name == "none":
-        assert losses == [0, 0, 0]
-    else:
-        assert losses[0] > losses[1] > losses[2]
+    laws.loss_falls_with_the_spread(case_of(name, options))
 
 
 @few_cases
 def test_forward_never_reads_from_the_device(name: str, options: dict[str, Any]) -> None:
-    with FakeTensorMode():
-        surrogate = build_surrogate(name, feature_shape=SHAPE, num_classes=NUM_CLASSES, noise_std=NOISE_STD, **options)
-        z = torch.randn(12, *SHAPE, requires_grad=True)
-        output = surrogate(z, torch.zeros(12, dtype=torch.int64))
-        total = output.loss if output.fit_loss is None else output.loss + output.fit_loss
-        total.backward()
-    assert output.per_class.shape == (NUM_CLASSES,)
-    assert {value.shape for value in output.diagnostics.values()} == {torch.Size([])}
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operations that reach the device."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return func(*args, **kwargs or {})
+    laws.forward_never_reads_from_the_device(case_of(name, options))
 
 
 @few_cases
 def test_graph_does_not_grow_with_classes(name: str, options: dict[str, Any]) -> None:
-    def num_operations(num_classes: int) -> int:
-        surrogate = make(name, options, num_classes=num_classes)
-        z, y = batch(64, num_classes=num_classes)
-        with Operations() as operations:
-            call(surrogate, z, y)
-        return operations.count
-
-    assert 0 < num_operations(10) == num_operations(20)
-
-
-def compiled_equals_plain(name: str, options: dict[str, Any], backend: str, tolerance: float) -> None:
-    """One graph, forward and backward, gives what the plain module gives, stored state included."""
-    results = []
-    for compiled in (False, True):
-        surrogate = make(name, options)
-        z, y = batch()
-        z.requires_grad_()
-        noise = slot_noise(surrogate)
-
-        def total(z: Tensor, y: Tensor, surrogate: Surrogate = surrogate, noise: Tensor | None = noise) -> Tensor:
-            output = surrogate(z, y, noise=noise)
-            return output.loss if output.fit_loss is None else output.loss + 0.5 * output.fit_loss
-
-        torch._dynamo.reset()
-        value = torch.compile(total, backend=backend, fullgraph=True)(z, y) if compiled else total(z, y)
-        value.backward()
-        assert z.grad is not None
-        own = [parameter.grad for parameter in surrogate.parameters() if parameter.grad is not None]
-        results.append([value.detach(), z.grad, *own, *surrogate.state_dict().values()])
-    for plain, other in zip(*results, strict=True):
-        torch.testing.assert_close(other, plain, rtol=tolerance, atol=tolerance)
+    laws.graph_does_not_grow_with_classes(case_of(name, options))
 
 
 SMALL_SLOT = {**SLOT, "num_slots": 2, "slot_iterations": 1}
@@ -470,7 +295,7 @@ TRACER = pytest.mark.filterwarnings("ignore:.*should not be instantiated:Depreca
 @TRACER
 @pytest.mark.parametrize("name", SURROGATES)
 def test_compiles_to_one_graph(name: str) -> None:
-    compiled_equals_plain(name, COMPILED.get(name, {}), "eager", 1e-6)
+    laws.compiles_to_one_graph(case_of(name, COMPILED.get(name, {})))
 
 
 @pytest.mark.slow
@@ -478,7 +303,7 @@ def test_compiles_to_one_graph(name: str) -> None:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", SURROGATES)
 def test_compiles_to_machine_code(name: str) -> None:
-    compiled_equals_plain(name, COMPILED.get(name, {}), "inductor", 1e-4)
+    laws.compiled_equals_plain(case_of(name, COMPILED.get(name, {})), "inductor", 1e-4)
 
 
 @TRACER
@@ -511,7 +336,7 @@ def test_what_a_step_compiles_apart_gives_the_same(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("gated", {"variant": "002"}), ("slot", {**SLOT, "variant": "001"})])
 def test_the_documents_variants_compile_with_their_backward(name: str, options: dict[str, Any]) -> None:
-    compiled_equals_plain(name, options, "aot_eager", 1e-5)
+    laws.compiled_equals_plain(case_of(name, options), "aot_eager", 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -531,50 +356,22 @@ def test_flat_features_give_the_same(name: str, options: dict[str, Any], shape: 
 
 @few_cases
 def test_wrong_shapes_are_named(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    z, y = batch()
-    with pytest.raises(ValueError, match=r"z: expected shape \[B, 4, 2, 2\], got \[30, 16\]"):
-        surrogate(z.flatten(1), y)
-    with pytest.raises(ValueError, match=r"y: expected shape \[30\].* got \[29\]"):
-        surrogate(z, y[:-1])
-    with pytest.raises(ValueError, match="integer labels"):
-        surrogate(z, y.float())
-    with pytest.raises(ValueError, match="empty batch"):
-        surrogate(z[:0], y[:0])
+    laws.wrong_shapes_are_named(case_of(name, options))
 
 
 @few_cases
 def test_labels_out_of_range_are_left_out_and_counted(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    z, y = batch()
-    y[:3] = torch.tensor([-1, NUM_CLASSES, -100])
-    clean = call(surrogate, z, y)
-    z[:3] = 77.0
-    moved = call(surrogate, z, y)
-    assert torch.equal(clean.loss, moved.loss)
-    torch.testing.assert_close(clean.diagnostics["skipped"], torch.tensor(0.1), atol=1e-6, rtol=0)
+    laws.labels_out_of_range_are_left_out_and_counted(case_of(name, options))
 
 
 @few_cases
 def test_statistics_ignore_autocast(name: str, options: dict[str, Any]) -> None:
-    surrogate = make(name, options)
-    z, y = batch()
-    z = z.bfloat16()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = call(surrogate, z, y)
-    assert mixed.loss.dtype == torch.float32
-    assert torch.equal(mixed.loss, call(surrogate, z.float(), y).loss)
+    laws.statistics_ignore_autocast(case_of(name, options))
 
 
 @few_cases
 def test_outputs_are_detached_scalars(name: str, options: dict[str, Any]) -> None:
-    z, y = batch()
-    output = call(make(name, options), z.requires_grad_(), y)
-    assert output.loss.shape == () and output.loss.requires_grad
-    assert not output.per_class.requires_grad
-    assert {"rob_loss", "intra_mse", "skipped", "active"} <= output.diagnostics.keys()
-    assert not any(value.requires_grad for value in output.diagnostics.values())
-    assert torch.equal(output.diagnostics["rob_loss"], output.loss.detach())
+    laws.outputs_are_detached_scalars(case_of(name, options))
 
 
 @pytest.mark.parametrize("options", [{}, {"variant": "002"}, {"projection": "linear", "variant": "002"}], ids=label)
@@ -670,45 +467,6 @@ def test_an_absolute_floor_needs_no_noise() -> None:
 
 
 # --- Truth test: features of a known law, frozen; the own weights learn for 300 steps ---
-
-TRUTH_STEPS = 300
-TRUTH_CLASSES = 2
-
-
-def draw_law(
-    ratio: float, components: int, *, seed: int = 0, samples: int = 256, classes: int = TRUTH_CLASSES
-) -> tuple[Tensor, Tensor, Tensor]:
-    """256 samples a class in 128 dimensions from a mixture of equal Gaussians: z, y, the law's variances [C, D].
-
-    Noise 1, so ``ratio`` is the variance over the noise's of each component.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    size = 128
-    centre = 3 * torch.randn(classes, 1, size, generator=generator)
-    offsets = 2 * math.sqrt(ratio) * torch.randn(classes, components, size, generator=generator)
-    offsets = offsets - offsets.mean(1, keepdim=True)
-    chosen = torch.randint(components, (classes, samples), generator=generator)
-    deviations = math.sqrt(ratio) * torch.randn(classes, samples, size, generator=generator)
-    rows = torch.arange(classes).unsqueeze(1)
-    z = centre + offsets[rows, chosen] + deviations
-    return z.flatten(0, 1), torch.arange(classes).repeat_interleave(samples), ratio + offsets.square().mean(1)
-
-
-def learn_on_frozen_features(
-    surrogate: Surrogate, z: Tensor, y: Tensor, *, learning_rate: float = 1e-2
-) -> tuple[float, float]:
-    """The value reported before and after training the own weights."""
-    start = float(surrogate(z, y).loss)
-    trainable = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
-    if trainable:
-        optimiser = torch.optim.Adam(trainable, lr=learning_rate)
-        for _ in range(TRUTH_STEPS):
-            optimiser.zero_grad()
-            fit_loss = surrogate(z, y).fit_loss
-            assert fit_loss is not None
-            fit_loss.backward()
-            optimiser.step()
-    return start, float(surrogate(z, y).loss)
 
 
 def truth_surrogate(name: str, options: dict[str, Any], classes: int = TRUTH_CLASSES) -> Surrogate:
@@ -859,22 +617,15 @@ FAST_TRUTHFUL = [
 ]
 
 
-def assert_keeps_its_start(options: dict[str, Any]) -> None:
-    z, y, _ = draw_law(1.0, 1)
-    start, reported = learn_on_frozen_features(truth_surrogate("gated", options), z, y)
-    assert start > 0
-    assert reported >= 0.8 * start
-
-
 @pytest.mark.parametrize("options", FAST_TRUTHFUL, ids=label)
 def test_truth_of_other_combinations(options: dict[str, Any]) -> None:
-    assert_keeps_its_start(options)
+    laws.keeps_its_start(case_of("gated", options))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [case for case in TRUTHFUL if "conv1x1" not in case.values()], ids=label)
 def test_truth_of_every_combination(options: dict[str, Any]) -> None:
-    assert_keeps_its_start(options)
+    laws.keeps_its_start(case_of("gated", options))
 
 
 @pytest.mark.parametrize("ratio", [1.0, 25.0])

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from attncem.base.plugins import Plugin, load_same, named_plugins
 from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, RunError
 
@@ -98,7 +99,7 @@ class Workers:
         """The worker of this thread, started if there is none, and the connection to it."""
         if getattr(self._local, "process", None) is None:
             here, there = self._context.Pipe()
-            arguments = there, self._watched, self._scratch
+            arguments = there, self._watched, self._scratch, named_plugins()
             process = self._context.Process(target=_serve, args=arguments, name=self._whose)
             with _interrupts_held():
                 process.start()
@@ -147,15 +148,18 @@ class _Outcome:
 # in a process
 
 
-def _serve(tasks: Connection, watched: Connection, scratch: Path | None) -> None:
-    """Run tasks one after the other, until the parent has no more, or one fails.
+def _serve(tasks: Connection, watched: Connection, scratch: Path | None, plugins: Sequence[Plugin]) -> None:
+    """Load the parent's plugins, then run tasks one after the other, until the parent has no more, or one fails.
 
     After a GPU error nothing works in a process any more, so a failed task ends the process and spares the next task.
     """
     watcher = threading.Thread(target=_end_with_parent, args=(watched, scratch), daemon=True)
     watcher.start()
     with suppress(EOFError, OSError):  # the parent has ended, perhaps in the middle of a message
-        outcome = _Outcome()
+        outcome = _do((load_same, (plugins,), False), _Reporter(tasks, scratch))  # tasks hold objects of their classes
+        if outcome.error is not None:
+            tasks.recv_bytes()
+            tasks.send(outcome)
         while outcome.error is None:
             outcome = _do(tasks.recv(), _Reporter(tasks, scratch))
             tasks.send(outcome)

@@ -66,7 +66,7 @@ def checkpoint_bytes(configs: Iterable[RunConfig]) -> int | None:
         key = (config.model.model_dump_json(), config.data.model_dump_json())
         try:
             total += known[key] if key in known else known.setdefault(key, _CHECKPOINTS * 2 * _weight_bytes(config))
-        except AttncemError:  # the error is reported when the run starts
+        except (AttncemError, KeyError):  # the error is reported when the run starts; a plugin may not be loaded
             return None
     return total
 

@@ -51,6 +51,7 @@ def write_results(folder: str | Path, out: str | Path, known: Known | None = Non
     the campaign grew. Where their options or audits differ, nothing is written.
     """
     file = Path(out)
+    CampaignFolder.open(folder).require_plugins()
     table = campaign_table(folder, command_to=file.name, known=known)
     if os.path.lexists(file):
         table = _with_older(table, _older(file, table.campaign), CampaignFolder.open(folder), file)

@@ -83,6 +83,8 @@ def run_campaign(
         raise ConfigError(f"within={within:g}: must be more than 0 minutes")
     kind = ENGINES[known("engine", engine, ENGINES)]
     asked = find(source, overrides, out)
+    if asked.existing is not None:
+        asked.existing.require_plugins()
     named, keep = _named(asked, cells), None if results is None else Path(results)
     if keep is not None:
         check_results_file(asked.about.name, keep)

@@ -12,7 +12,7 @@ from attncem.base.progress import lenient_streams
 from attncem.base.texts import text
 from attncem.base.types import AttncemError, ConfigError
 from attncem.cli.verbs import VERBS
-from attncem.cli.verbs.base import Parser, VerbParser, complain
+from attncem.cli.verbs.base import Parser, VerbParser, complain, load_named
 from attncem.config.loading.languages import kept_environment, speak_everywhere
 
 
@@ -46,6 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
         guess = did_you_mean(nearest(words[0], verbs, 0.5)) or "."
         raise ConfigError(text("command.no_verb", word=words[0], guess=guess, verbs=", ".join(verbs)))
+    load_named(words)
     known, rest = parser.parse_known_args(words)
     if rest and not known.takes_overrides:
         parser.error(f"{known.verb}: unexpected {' '.join(rest)}")

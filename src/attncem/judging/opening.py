@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attncem.base.plugins import PluginUse
 from attncem.base.seeding import derive_seed
 from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.loading.load import load, load_config
@@ -165,6 +166,7 @@ def open_run(
     saved as ONNX are used.
     """
     directory = _OneState(RunDirectory.open(run).path)
+    changed = directory.require_plugins()
     config, manifest = directory.config, directory.manifest
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
     checkpoint, stored = directory.load(weights), modules is None and bool(manifest.get("custom_network"))
@@ -191,7 +193,7 @@ def open_run(
         directory,
         checkpoint,
         manifest,
-        _notes(directory, config, checkpoint, noise),
+        [*_notes(directory, config, checkpoint, noise), *_changed(changed)],
         noise.key_missing,
         release_problem(directory, checkpoint.name, noise),
     )
@@ -331,3 +333,9 @@ def _notes(directory: RunDirectory, config: RunConfig, checkpoint: Checkpoint, n
     if noise.key and (mode := open_mode(directory.path / KEY_FILE)):
         notes.append(finding("key_open", mode=mode))
     return notes
+
+
+def _changed(plugins: Sequence[PluginUse]) -> list[Finding]:
+    """A finding about plugins whose file is not the one that the run was trained with."""
+    names = ", ".join(dict.fromkeys(f"{use.name} ({use.file})" for use in plugins))
+    return [finding("plugin_changed", names=names)] if names else []

@@ -34,6 +34,7 @@ from attncem.config.options.channels import (
     ShapedOptions,
     TopKOptions,
 )
+from attncem.config.plugins import open_table
 
 
 class Secrets:
@@ -386,6 +387,7 @@ CHANNELS: dict[str, type[Channel]] = {
     "quantise": QuantiseChannel,
 }
 """Channels by name."""
+open_table("channel", CHANNELS, Channel)
 
 
 def build_channel(options: Sequence[ChannelOptions]) -> Channel:

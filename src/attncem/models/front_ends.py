@@ -29,6 +29,7 @@ from attncem.config.options.model import (
     NoFrontEndOptions,
     StandardiseOptions,
 )
+from attncem.config.plugins import open_table
 from attncem.models.full_precision import full_precision, product
 
 _BLOCK = 8
@@ -267,6 +268,7 @@ FRONT_ENDS: dict[str, type[FrontEnd]] = {
     "block_dct": BlockDCT,
 }
 """Front ends by name."""
+open_table("front_end", FRONT_ENDS, FrontEnd)
 
 
 def build_front_end(options: Any, spec: DatasetSpec) -> FrontEnd:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from attncem.base.plugins import addition, load_installed
 from attncem.base.types import ConfigError, DatasetSpec
 from attncem.config.loading.suggest import known
 from attncem.config.options.model import BottleneckOptions, ModelOptions
+from attncem.config.plugins import open_table
 from attncem.models.architecture import Architecture, Stage
 from attncem.models.foreign import foreign_architecture
 from attncem.models.front_ends import build_front_end
@@ -55,14 +57,17 @@ ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = 
     "vit_tiny": vit_tiny,
 }
 """Networks by name."""
+open_table("network", ARCHITECTURES)
 
 
 def architecture(spec: DatasetSpec, options: ModelOptions) -> Architecture:
     """The network that the options name: a row of ARCHITECTURES, or LIBRARY/NAME of the extra `vision`."""
     if "/" in options.name:
         return foreign_architecture(spec, options)
+    if options.name not in ARCHITECTURES:
+        load_installed()
     known("model.name", options.name, ARCHITECTURES)
-    if options.arguments:
+    if options.arguments and addition("network", options.name) is None:
         raise ConfigError(f"model.arguments: {options.name} takes none; they are for networks of other libraries")
     return ARCHITECTURES[options.name](spec, options)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from attncem.base.plugins import PluginUse
 from attncem.base.record import Record
 from attncem.base.texts import Sentence
 from attncem.base.types import RunError
@@ -229,6 +230,7 @@ class AuditPlan(Record):
     change).
     ``reference`` is the undefended run that probes use, with its fingerprint; empty: none.
     ``units`` say what an error on these images means (None: made before they were measured).
+    ``plugins`` are those of the run and of the rows.
     """
 
     id: str
@@ -251,6 +253,7 @@ class AuditPlan(Record):
     signal_to_noise: list[float | None] = field(default_factory=list)
     reference: str = ""
     units: Units | None = None
+    plugins: list[PluginUse] = field(default_factory=list)
 
     __repr__ = Record.brief
 

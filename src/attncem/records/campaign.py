@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
+from attncem.base.plugins import PluginUse
 from attncem.base.record import Record
 
 State = Literal["planned", "running", "interrupted", "trained", "done", "failed"]
@@ -30,6 +31,7 @@ class CampaignPlan(Record):
     cells: list[Cell]
     made: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    plugins: list[PluginUse] = field(default_factory=list)
 
     def cell(self, cell_id: str) -> Cell | None:
         """The cell of this name."""

@@ -26,11 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import attncem
+from attncem.base.plugins import PluginUse, additions, standing_in
 from attncem.base.record import read
 from attncem.base.types import SCHEMA_VERSION, AttncemError, RunError
 from attncem.config.loading.load import dump_config, load, load_config
 from attncem.config.options.campaigns import Campaign
 from attncem.config.options.run import RunConfig
+from attncem.config.options.suites import load_suite
+from attncem.config.plugins import KINDS, require, stand_ins, uses, uses_of
 from attncem.records.audit import AuditResult
 from attncem.records.campaign import CampaignPlan, Cell, Event, Failure, Finished, State
 from attncem.records.files import (
@@ -114,6 +117,7 @@ class CampaignFolder:
                 cells=[planned.cell for planned in cells],
                 made=datetime.now().astimezone().isoformat(),
                 versions={"attncem": attncem.__version__, "python": platform.python_version()},
+                plugins=_plugins(campaign, cells),
             )
             write_atomic(path / ASKED, text.encode())
             write_record(path / PLANNED, plan)
@@ -178,9 +182,14 @@ class CampaignFolder:
         """The configuration of a cell's run."""
         file = self.path / CELLS / f"{cell_id}.yaml"
         try:
-            return load_config(file).config
+            with standing_in(stand_ins(self.plan.plugins)):
+                return load_config(file).config
         except AttncemError as error:
             raise RunError(f"{file} cannot be used: {error}") from error
+
+    def require_plugins(self) -> None:
+        """RunError if a plugin of the campaign is not loaded, or if its file has changed since the campaign began."""
+        require(self.plan.plugins, str(self.path), same=True)
 
     def run_path(self, cell_id: str) -> Path:
         """The run folder of a cell."""
@@ -277,6 +286,16 @@ class CampaignFolder:
         for where, line in lines:
             read(Event, line, where)
         return [line for _, line in lines]
+
+
+def _plugins(campaign: Campaign, cells: Sequence[PlannedCell]) -> list[PluginUse]:
+    """The plugins of the cells' runs and of the audits' attacks, each use once."""
+    if not additions(*KINDS):
+        return []
+    suites = (load_suite(audit.suite, audit.set).suite for audit in campaign.audits)
+    rows = [("attack", row) for suite in suites for row in suite.rows.values()]
+    every = [*(use for planned in cells for use in uses_of(planned.config)), *uses(rows)]
+    return [use for place, use in enumerate(every) if use not in every[:place]]
 
 
 def checked(plan: CampaignPlan, where: object) -> CampaignPlan:

@@ -17,7 +17,8 @@ def audit_options(plan: AuditPlan) -> list[str]:
     options += ["--on", plan.evaluation] if plan.evaluation != "test" else []
     options += ["--reference", plan.reference.split()[0]] if plan.reference else []
     options += ["--seed", str(plan.seed)] if plan.seed != plan.subject.seed else []
-    return [*options, *plan.changed]
+    files = dict.fromkeys(use.file for use in plan.plugins)
+    return [*options, *plan.changed, *(word for file in files for word in ("--plugin", file))]
 
 
 def threat_of(plan: AuditPlan) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from attncem.base.plugins import PluginUse
 from attncem.base.record import Record
 
 LEFT_BEHIND = "encoder_sha256"
@@ -73,6 +74,7 @@ class Manifest(Record):
     onnx: dict[str, dict[str, str]] = field(default_factory=dict)
     onnx_problem: str = ""
     encoder_sha256: str = ""
+    plugins: list[PluginUse] = field(default_factory=list)
 
 
 class Line(Record):

@@ -23,11 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attncem.base.plugins import PluginUse, standing_in
 from attncem.base.record import read
 from attncem.base.types import SCHEMA_VERSION, ConfigError, RunError
 from attncem.config.loading.load import load_config
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.run import RunConfig
+from attncem.config.plugins import require, stand_ins
 from attncem.records.audit import AuditResult
 from attncem.records.checkpoints import (
     Checkpoint,
@@ -147,9 +149,19 @@ class RunDirectory:
             data = parse_yaml(self.config_yaml, str(file))
             if not isinstance(data, dict) or "extends" in data:
                 raise RunError(f"{file} is damaged: it holds no run's settings")
-            return load_config(data).config
+            with standing_in(stand_ins(self.plugins)):
+                return load_config(data).config
         except ConfigError as error:
             raise RunError(f"{file} cannot be used: {error}") from error
+
+    @property
+    def plugins(self) -> list[PluginUse]:
+        """The plugins that the run was made with; they are needed to compute with it, not to read it."""
+        return read(Manifest, self.manifest, self.path / "manifest.json").plugins
+
+    def require_plugins(self, *, same: bool = False) -> list[PluginUse]:
+        """The run's plugins whose file has changed since; RunError if one is not loaded, or with `same` has changed."""
+        return require(self.plugins, str(self.path), same=same)
 
     @property
     def noise_key(self) -> bytes | None:

@@ -23,6 +23,7 @@ from attncem.base.types import ConfigError, RunError
 from attncem.config.loading.load import dump_config
 from attncem.config.options.model import ModelOptions
 from attncem.config.options.run import RunConfig
+from attncem.config.plugins import uses_of
 from attncem.models.noise import SCHEME, new_key
 from attncem.models.split import SplitModel
 from attncem.records.checkpoints import fitting, read_tensors
@@ -58,6 +59,7 @@ def new_run(
         "data": data,
         "noise_scheme": SCHEME,
         **({"init_from": initial} if initial is not None else {}),
+        **({"plugins": [use.to_dict() for use in used]} if (used := uses_of(config)) else {}),
         "versions": {"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }
     key = new_key() if config.keyed else None

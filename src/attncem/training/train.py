@@ -110,6 +110,7 @@ def train(
         run = RunDirectory.open(resume)
         if run.is_finished:
             return run
+        run.require_plugins(same=True)
         check_modules(run, given=modules is not None)
         check_checkpoints(run)
         resolved, notes = run.config, list[str]()

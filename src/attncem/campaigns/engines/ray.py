@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from attncem.base.plugins import Plugin, load_same, named_plugins
 from attncem.base.progress import Progress, silent
 from attncem.base.types import ConfigError
 from attncem.campaigns.cell import work
@@ -18,8 +20,9 @@ _REACHABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 without clusters. Otherwise even a single-machine instance listens on every interface."""
 
 
-def work_on(folder: str, cell_id: str) -> None:
-    """The function of a task."""
+def work_on(folder: str, cell_id: str, plugins: Sequence[Plugin] = ()) -> None:
+    """The function of a task, with the plugins of the campaign's process."""
+    load_same(plugins)
     work(Path(folder), cell_id, silent)
 
 
@@ -47,7 +50,7 @@ class RayEngine(PolledEngine[Any]):
             raise ConfigError(f"engine=ray, address={options.address}: {error}") from error
 
     def _start(self, cell_id: str) -> Any:
-        return self._task.remote(self._path, cell_id)
+        return self._task.remote(self._path, cell_id, named_plugins())
 
     def _has_ended(self, job: Any) -> bool:
         done, _ = self._ray.wait([job], timeout=0)

@@ -6,10 +6,12 @@ campaign's process dies its jobs continue, and the next process finds them there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attncem.base.plugins import Plugin, load_same, named_plugins
 from attncem.base.progress import Progress, silent
 from attncem.base.types import ConfigError
 from attncem.campaigns.cell import work
@@ -26,8 +28,12 @@ _ADVICE = "finished work is kept: fix this and run the same command again"
 class CellJob:
     """The function of a job. At its time limit, or when it is preempted, submitit queues it again."""
 
+    def __init__(self, plugins: Sequence[Plugin] = ()) -> None:
+        self.plugins = plugins
+
     def __call__(self, folder: str, cell_id: str) -> None:
-        """Run or resume a cell."""
+        """Run or resume a cell, with the plugins of the campaign's process."""
+        load_same(self.plugins)
         work(Path(folder), cell_id, silent)
 
     def checkpoint(self, folder: str, cell_id: str) -> Any:
@@ -74,7 +80,7 @@ class SlurmEngine(PolledEngine[_Job]):
         if before is not None:
             return before
         with explain_os_error(self._root, _ADVICE):
-            job = self._executor.submit(CellJob(), str(self.folder.path.resolve()), cell_id)
+            job = self._executor.submit(CellJob(named_plugins()), str(self.folder.path.resolve()), cell_id)
             write_json(self._file(cell_id), {"job": job.job_id, "cluster": self.cluster})
         return _Job(cell_id, job)
 

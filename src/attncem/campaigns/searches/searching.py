@@ -29,7 +29,7 @@ from attncem.campaigns.searches.tuning import Tried, Tuner, needs_optuna, open_j
 from attncem.config.loading.load import dump_config, load
 from attncem.config.loading.suggest import known
 from attncem.config.options.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
-from attncem.records.campaign_folder import CampaignFolder, PlannedCell, held, is_free
+from attncem.records.campaign_folder import PLANNED, CampaignFolder, PlannedCell, held, is_free
 from attncem.records.files import explain_os_error, write_atomic
 from attncem.records.search import SearchResult, SearchTrial
 
@@ -57,6 +57,8 @@ def search(
     needs_optuna()
     known("engine", engine, ENGINES)
     asked, folder = _begin(source, overrides, out)
+    if (folder / PLANNED).is_file():
+        CampaignFolder.open(folder).require_plugins()
     allowed = parse_budget(budget or asked.budget)
     if asked.equal_budget and allowed.trials is not None and allowed.trials < len(asked.methods):
         raise ConfigError(f"budget={allowed.trials}: {len(asked.methods)} methods need at least one trial each")

@@ -79,7 +79,30 @@ def verb(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
         parser.further = lambda: _options_help(parser.section)
     parser.set_defaults(takes_overrides=overrides)
     add_language(parser)
+    add_plugin(parser)
     return parser
+
+
+def add_plugin(parser: argparse.ArgumentParser) -> None:
+    """Add --plugin, which every verb takes; `load_named` reads it."""
+    said = "Python file with an own surrogate, attack, ... (docs/plugins.md); repeatable"
+    parser.add_argument("--plugin", action="append", default=argparse.SUPPRESS, metavar="FILE.py", help=said)
+
+
+def load_named(words: Sequence[str]) -> None:
+    """Load every --plugin among the words of a command, before they are parsed: help lists what plugins add."""
+    if not any(word.partition("=")[0] == "--plugin" for word in words):
+        return
+    from attncem.base.plugins import load_plugin
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_plugin(parser)
+    try:
+        named, _ = parser.parse_known_args(words)
+    except argparse.ArgumentError:  # without a file; the verb's parser says so
+        return
+    for file in named.plugin:
+        load_plugin(file)
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,17 @@ from attncem.base.progress import format_duration, open_console, show_line
 from attncem.base.texts import text
 from attncem.base.texts.titles import failed_at
 from attncem.base.types import ConfigError, RunError
-from attncem.cli.verbs.base import VerbParser, Verbs, add_json, add_language, many_overrides, print_json, table, verb
+from attncem.cli.verbs.base import (
+    VerbParser,
+    Verbs,
+    add_json,
+    add_language,
+    add_plugin,
+    many_overrides,
+    print_json,
+    table,
+    verb,
+)
 from attncem.cli.verbs.engine import add_engine, engine_options
 
 if TYPE_CHECKING:
@@ -49,6 +59,7 @@ def _new(verbs: Verbs, name: str, meaning: str, *, overrides: bool = False) -> V
     parser = verbs.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
     parser.set_defaults(takes_overrides=overrides)
     add_language(parser)
+    add_plugin(parser)
     if overrides:
         parser.usage = f"attncem campaign {name} [options] CAMPAIGN [KEY=VALUE ...]"
         parser.epilog = "KEY=VALUE: an option of the campaign (seeds=3), or of every run (training.epochs=2)."

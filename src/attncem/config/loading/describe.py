@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from attncem.base.types import ConfigError
+from attncem.base.plugins import UnknownName, with_installed
 from attncem.config.loading.flat import show
 from attncem.config.loading.suggest import did_you_mean, nearest, nearest_key
 from attncem.config.loading.tree import NULL, Node, Root, option_tree, walk
@@ -104,10 +104,11 @@ def chosen_options(section: str | None, root: Root = RunConfig) -> list[OptionHe
         names = [f"{option.key.removesuffix('name')}{choice}" for option in options for choice in option.members]
         guess = did_you_mean(nearest_key(asked, tree) or nearest(asked, names)) or "."
         sections = ", ".join(tree.keys)
-        raise ConfigError(f"--help {section}: no such section or option{guess} Sections: {sections}")
+        raise UnknownName(f"--help {section}: no such section or option{guess} Sections: {sections}")
     return member or below
 
 
+@with_installed
 def format_help(width: int = 100, root: Root = RunConfig, section: str | None = "all") -> str:
     """Options grouped by section, for a terminal of this width; each as ``key=default`` and its meaning.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from attncem.base.plugins import UnknownName, with_installed
 from attncem.base.shown_paths import shown_path
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import plain, show
@@ -69,6 +70,7 @@ def load(
     return resolve(root, source, parse_overrides(overrides, option_tree(root)), folder=folder)
 
 
+@with_installed
 def resolve(
     root: type[RootT], source: Source, overrides: Sequence[Override], *, folder: Traversable | None = None
 ) -> Loaded[RootT]:
@@ -83,7 +85,9 @@ def resolve(
     try:
         return Loaded(root.model_validate(data), notes)
     except ValidationError as error:
-        raise fail(problem_lines(error, tree), tree) from None
+        said = fail(problem_lines(error, tree), tree)
+        unknown = any(problem["type"] == "union_tag_invalid" for problem in error.errors())
+        raise (UnknownName(*said.args) if unknown else said) from None
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:

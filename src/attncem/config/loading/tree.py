@@ -8,8 +8,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from attncem.base.plugins import version
 from attncem.config.loading.flat import plain, show
 from attncem.config.options.base import Options
+from attncem.config.options.opened import Opened
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -89,11 +91,12 @@ Root = type[Options] | Node
 
 def option_tree(root: Root) -> Node:
     """The tree of a root."""
-    return root if isinstance(root, Node) else _tree_of_class(root)
+    return root if isinstance(root, Node) else _tree_of_class(root, version())
 
 
 @cache
-def _tree_of_class(root: type[Options]) -> Node:
+def _tree_of_class(root: type[Options], plugins: tuple[int, ...]) -> Node:
+    """The tree of a class; ``plugins`` identify what plugins have added to its unions."""
     node = _options_node(root)
     return replace(node, meaning=node.about, word=root.model_config.get("title") or node.word)
 
@@ -150,7 +153,7 @@ def _written(default: Any) -> Any:
 
 def _node(annotation: Any, limits: Sequence[Any] = ()) -> Node:
     """The node of a type, with the limits that its field sets."""
-    kinds = list(_kinds(annotation, limits))
+    kinds = [*_kinds(annotation, limits), *_added(limits)]
     options = [kind for kind, _ in kinds if _is_options(kind)]
     if len(options) > 1:
         members = {one.model_fields["name"].default: _options_node(one) for one in options}
@@ -170,11 +173,17 @@ def _kinds(annotation: Any, limits: Sequence[Any]) -> Iterator[tuple[Any, Sequen
         inner, *more = get_args(annotation)
         unfolded = [limit for one in more for limit in getattr(one, "metadata", [one])]
         yield from _kinds(inner, [*limits, *unfolded])
+        yield from _added(unfolded)
     elif get_origin(annotation) in (Union, UnionType):
         for inner in get_args(annotation):
             yield from _kinds(inner, limits)
     else:
         yield annotation, limits
+
+
+def _added(limits: Sequence[Any]) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """The options classes that plugins add to a union."""
+    return ((kind, ()) for limit in limits if isinstance(limit, Opened) for kind in limit.added())
 
 
 def _is_options(kind: Any) -> bool:

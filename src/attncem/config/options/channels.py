@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from attncem.config.options.base import Options
+from attncem.config.options.opened import Opened
 
 SLACK = 2.0**-10
 """Share s of ε and of δ that `local_dp` reserves for drawing its noise with finite numbers."""
@@ -198,6 +199,7 @@ Channel = Annotated[
     | TopKOptions
     | QuantiseOptions,
     Field(discriminator="name"),
+    Opened("channel"),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attncem.config.options.base import Options
+from attncem.config.options.opened import Opened
 
 
 class NoFrontEndOptions(Options):
@@ -81,6 +82,7 @@ FrontEndOptions = Annotated[
     | LearnedContrastOptions
     | BlockDCTOptions,
     Field(discriminator="name"),
+    Opened("front_end"),
 ]
 """Options of any front end, distinguished by ``name``."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attncem.config.options.base import Options
+from attncem.config.options.opened import Opened
 
 
 class PenaltyOptions(Options):
@@ -63,4 +64,4 @@ class AdversarialOptions(PenaltyOptions):
         return {"ssim": 0.5, "mse": 1.0}[self.loss] if self.threshold is None else self.threshold
 
 
-Penalty = Annotated[AdversarialOptions | DistanceCorrelationOptions, Field(discriminator="name")]
+Penalty = Annotated[AdversarialOptions | DistanceCorrelationOptions, Field(discriminator="name"), Opened("penalty")]

@@ -21,11 +21,12 @@ from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.attacks import AttackOptions
 from attncem.config.options.base import Options
 from attncem.config.options.certificates import CertificateOptions
+from attncem.config.options.opened import Opened
 from attncem.config.options.probes import ProbeOptions
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-RowOptions = Annotated[AttackOptions | ProbeOptions | CertificateOptions, Field(discriminator="name")]
+RowOptions = Annotated[AttackOptions | ProbeOptions | CertificateOptions, Field(discriminator="name"), Opened("attack")]
 """Options of one row of a suite: of an attack, of a probe or of a certificate."""
 
 

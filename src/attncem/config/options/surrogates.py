@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attncem.config.options.attention import GatedOptions, HybridOptions, SlotOptions
+from attncem.config.options.opened import Opened
 from attncem.config.options.surrogate_base import Memory, SurrogateOptions, VarianceFloorOption, relative_floor
 
 
@@ -136,4 +137,5 @@ Surrogate = Annotated[
     | SlotOptions
     | HybridOptions,
     Field(discriminator="name"),
+    Opened("surrogate"),
 ]

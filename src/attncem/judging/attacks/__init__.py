@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attncem.base.progress import Progress, silent
 from attncem.config.options.base import Options
+from attncem.config.plugins import open_table
 from attncem.judging.attacks.base import Attack
 from attncem.judging.attacks.decoder import DecoderAttack
 from attncem.judging.attacks.family import FamilyAttack
@@ -38,6 +39,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "image_prior": ImagePriorAttack,
 }
 """Attacks by name."""
+open_table("attack", ATTACKS, Attack)
 
 
 def build_attack(options: Options, *, progress: Progress = silent) -> Attack:

@@ -20,6 +20,7 @@ from attncem.base.types import ConfigError
 from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
 from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
+from attncem.config.plugins import uses, uses_of
 from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
@@ -174,6 +175,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
     opened, suite = case.subject, chosen.suite
     subject, accuracy = opened.subject(), _accuracy(case)
     options = {name: row.model_dump(mode="json") for name, row in suite.rows.items()}
+    plugins = [*uses_of(opened.config), *uses(("attack", row) for row in suite.rows.values())]
     facts = {
         "suite": [suite.name, suite.version],
         "rows": options,
@@ -187,6 +189,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         **({} if case.reference is None else {"reference": case.reference.fingerprint}),
         **({} if opened.differentiable else {"through": "onnx"}),
         **_tables(opened, suite),
+        **({"plugins": [[use.kind, use.name, use.sha256] for use in plugins]} if plugins else {}),
     }
     return AuditPlan(
         id=plan_id(suite.name, case.threat.name, case.on, facts),
@@ -207,6 +210,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
         device=describe_device(opened.device),
         units=human_units(case.x, opened.data.train),
+        plugins=plugins,
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
 

@@ -18,7 +18,7 @@ def kept_attack(ledger: Ledger, row: Row, released: Tensor) -> Attack | None:
     It is tried on some releases; a RunError says if the state does not fit them.
     """
     file = ledger.state_file(row.name)
-    if file is None:
+    if file is None or row.method not in ATTACKS:  # of a plugin that is not loaded
         return None
     with fitting(f"{file} does not fit its row"):
         kind = ATTACKS[row.method]

@@ -22,6 +22,7 @@ from attncem.judging.certificates.passage import (
     noise_of,
     releases_of,
     training_features,
+    unknown_stage,
 )
 from attncem.judging.judges import Certificate
 from attncem.models.channels import Channel
@@ -204,7 +205,7 @@ def upper_leakage(case: Case) -> Upper:
 def bits_of_releases(case: Case) -> float | None:
     """Nats that the bits of all seen releases can hold; None: the number of bits is unknown."""
     channel: nn.Module = case.model.channel
-    if not isinstance(channel, Channel) or channel.bits_per_feature is None:
+    if not isinstance(channel, Channel) or channel.bits_per_feature is None or unknown_stage(channel):
         return None
     many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input  # jittered pixels differ
     return many * case.released[0].numel() * channel.bits_per_feature * math.log(2)

@@ -46,10 +46,20 @@ class Noise:
         return not self.before and not isinstance(self.stage, LocalDPChannel)
 
 
+def unknown_stage(channel: nn.Module) -> str | None:
+    """The class of a stage that is not the package's own; None if there is none.
+
+    A module of a user or of a plugin may have any law and may read the image, so nothing can be proven about it.
+    """
+    stages = channel.single_stages() if isinstance(channel, Channel) else [channel]
+    return next((type(one).__name__ for one in stages if type(one).__module__ != Channel.__module__), None)
+
+
 def noise_of(channel: nn.Module) -> Noise:
     """The strongest noise of a channel; NotApplicable if no noise gives a bound."""
-    if not isinstance(channel, Channel):
-        raise NotApplicable(written("reason.law_unknown", name=type(channel).__name__))
+    if (name := unknown_stage(channel)) is not None:
+        raise NotApplicable(written("reason.law_unknown", name=name))
+    assert isinstance(channel, Channel)
     stages = list(channel.single_stages())
     loud = [place for place, stage in enumerate(stages) if stage.noise_std > 0]
     if not loud:

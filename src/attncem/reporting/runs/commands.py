@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attncem.base.shown_paths import shown_path
 from attncem.base.texts import text
@@ -23,8 +24,17 @@ def run_commands(run: JudgedRun) -> list[str]:
     if run.config is None:
         return []
     again = f"{run.path.name}-again"
-    trained = _line("train", "--config", f"{run.path.name}/config.yaml", "--out", again)
-    return [trained, *(_line("audit", again, *audit_options(audit.plan)) for audit in run.results)]
+    trained = _line(
+        "train", "--config", f"{run.path.name}/config.yaml", "--out", again, *_plugins(run.manifest.get("plugins", ()))
+    )
+    audits = (audit.plan for audit in run.results)
+    return [
+        trained,
+        *(
+            _line("audit", again, *audit_options(plan), *_plugins([use.to_dict() for use in plan.plugins]))
+            for plan in audits
+        ),
+    ]
 
 
 def own_names(runs: Sequence[JudgedRun]) -> str:
@@ -39,6 +49,11 @@ def own_names(runs: Sequence[JudgedRun]) -> str:
 def report_command(paths: Sequence[Path], out: Path, *, csv: bool) -> str:
     """The command that writes the page from these folders."""
     return _line("report", *map(shown_path, paths), "--out", shown_path(out), *(["--csv"] if csv else []))
+
+
+def _plugins(recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The plugin files by name, as arguments."""
+    return [word for file in dict.fromkeys(str(use["file"]) for use in recorded) for word in ("--plugin", file)]
 
 
 def _line(*words: str) -> str:

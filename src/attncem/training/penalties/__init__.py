@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attncem.config.plugins import open_table
 from attncem.training.penalties.adversarial import AdversarialDecoder
 from attncem.training.penalties.base import Penalty
 from attncem.training.penalties.distance_correlation import DistanceCorrelation
@@ -13,3 +14,4 @@ PENALTIES: dict[str, type[Penalty]] = {
     "distance_correlation": DistanceCorrelation,
 }
 """Every penalty by the name it has in a configuration."""
+open_table("penalty", PENALTIES, Penalty)

@@ -7,6 +7,7 @@ from typing import Any
 
 from attncem.config.loading.load import load_config
 from attncem.config.options.surrogate_base import SurrogateOptions
+from attncem.config.plugins import open_table
 from attncem.training.risk import class_risks, read_risk_audit
 from attncem.training.surrogates.base import Surrogate
 from attncem.training.surrogates.capacity import CapacityPenalty
@@ -31,6 +32,7 @@ SURROGATES: dict[str, type[Surrogate]] = {
     "hybrid": HybridCEM,
 }
 """Every surrogate by its name in a configuration."""
+open_table("surrogate", SURROGATES, Surrogate)
 
 
 def build_surrogate(
