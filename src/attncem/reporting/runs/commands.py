@@ -27,14 +27,7 @@ def run_commands(run: JudgedRun) -> list[str]:
     trained = _line(
         "train", "--config", f"{run.path.name}/config.yaml", "--out", again, *_plugins(run.manifest.get("plugins", ()))
     )
-    audits = (audit.plan for audit in run.results)
-    return [
-        trained,
-        *(
-            _line("audit", again, *audit_options(plan), *_plugins([use.to_dict() for use in plan.plugins]))
-            for plan in audits
-        ),
-    ]
+    return [trained, *(_line("audit", again, *audit_options(audit.plan)) for audit in run.results)]
 
 
 def own_names(runs: Sequence[JudgedRun]) -> str:
