@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from attncem.base.progress import format_duration
+from attncem.base.courses import format_duration
 from attncem.base.texts import has_text, joined, text
 from attncem.base.texts.titles import row_title
 from attncem.config.threats import ThreatModel

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attncem.base.progress import format_duration, open_console, show_line
+from attncem.base.courses import format_duration
+from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.texts.titles import failed_at
 from attncem.base.types import ConfigError, RunError

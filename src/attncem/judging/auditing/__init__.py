@@ -24,7 +24,7 @@ from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
 from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
-from attncem.judging.auditing.forecasting import foretell
+from attncem.judging.auditing.forecasting import Schedule, foretell
 from attncem.judging.auditing.guards import overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.kept import strongest_kept
@@ -118,12 +118,14 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
     missing = {name: rows.suite.suite.rows[name] for name in rows.wanted if name not in done}
     if leads:
         tell(progress, _start_line(ledger.plan, len(missing), total, compute))
-    foretell(case, missing, progress, compute.workers)
-    progress(stage, total - len(missing), total, {})
-    with closing(_measured(case, missing, compute, _nested(progress, stage))) as measured:
+    expected = foretell(case, missing, progress, compute.workers)
+    schedule = Schedule(expected, compute.workers, sum(row.seconds for row in ledger.rows() if row.name in done))
+    progress(stage, total - len(missing), total, schedule.numbers())
+    with closing(_measured(case, missing, compute, _nested(progress, stage, schedule))) as measured:
         for number, result in enumerate(measured, 1):
             ledger.write(result.row, result.files)
-            progress(stage, total - len(missing) + number, total, {})
+            schedule.end(result.row.name)
+            progress(stage, total - len(missing) + number, total, schedule.numbers())
 
 
 def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> str:
@@ -161,11 +163,13 @@ def _measured(
             yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 
-def _nested(progress: Progress, stage: str) -> Progress:
-    def told(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-        progress(f"{stage}: {inner}", done, total, numbers)
+def _nested(progress: Progress, stage: str, schedule: Schedule) -> Progress:
+    """Reports rows as stages of the audit, with the audit's time left."""
 
-    return told
+    def report(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        progress(f"{stage}: {inner}", done, total, {**numbers, **schedule.numbers()})
+
+    return report
 
 
 def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
