@@ -153,7 +153,7 @@ FILLED: dict[str, Iterable[str]] = {
     "row.*": {key_word(name) for suite in packaged_suites().values() for name in suite.rows},
     "number.*": (
         *("epoch", "rob_loss", "train_accuracy", *SHOWN.values(), "smoothness", "pull"),
-        *("running", "failed", "minutes_left"),
+        *("running", "failed"),
     ),
     "failed_at.*": ("train", "audit", "portray", "process", "read"),
 }

@@ -28,6 +28,7 @@ from typing import Any
 import attncem
 from attncem.base.types import SCHEMA_VERSION, AttncemError, RunError
 from attncem.config.loading.load import dump_config, load, load_config
+from attncem.config.loading.suggest import did_you_mean
 from attncem.config.options.campaigns import Campaign
 from attncem.config.options.run import RunConfig
 from attncem.records.audit import AuditResult
@@ -46,7 +47,7 @@ from attncem.records.files import (
     write_record,
 )
 from attncem.records.ledger import PLAN, joined, ledgers
-from attncem.records.runs import RunDirectory
+from attncem.records.runs import RunDirectory, nearest_folder
 
 ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl", "stop", ".lock"
 CELLS, RUNS, FAILURES = "cells", "runs", "failures"
@@ -121,9 +122,7 @@ class CampaignFolder:
     @classmethod
     def open(cls, path: str | Path) -> CampaignFolder:
         """An existing campaign; RunError where the folder holds none."""
-        folder = Path(path)
-        if not (folder / PLANNED).is_file():
-            raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing")
+        folder = require_campaign(Path(path))
         try:
             campaign = load(Campaign, folder / ASKED).config
         except AttncemError as error:
@@ -273,6 +272,14 @@ class CampaignFolder:
     def events(self) -> list[dict[str, Any]]:
         """The events, oldest first."""
         return [line for _, line in read_lines(self.path / LOG)]
+
+
+def require_campaign(folder: Path) -> Path:
+    """The folder; RunError where it holds no campaign, with a similar folder where it does not exist."""
+    if not (folder / PLANNED).is_file():
+        hint = "" if folder.exists() else did_you_mean(nearest_folder(folder))
+        raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing{hint}")
+    return folder
 
 
 def checked(plan: CampaignPlan, where: object) -> CampaignPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_record
 from attncem.records.ledger import PLAN, Ledger, ledgers
+from attncem.records.runs import RunDirectory
 from attncem.records.study.runs import load_run
 from attncem.reporting import html, wording
 from attncem.reporting.runs import certificates, units
@@ -59,7 +61,9 @@ def audits_of(source: Path) -> list[AuditResult]:
     else:
         found = list(load_run(source).results)
     if not found:
-        raise RunError(f"{source}: no audit to make a card from; run attncem audit {source} --suite certificates")
+        run = RunDirectory.open(source).path  # an error that names the runs below it, or a similar folder
+        again = f"attncem audit {shlex.quote(str(run))} --suite certificates"
+        raise RunError(f"{source}: no audit to make a card from; run {again}")
     if len({audit.subject.fingerprint for audit in found}) > 1:
         raise RunError(f"{source}: the audits are of different models; give the folder of one audit")
     return found

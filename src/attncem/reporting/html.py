@@ -36,6 +36,14 @@ from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.table_formats import as_csv
 
 _GENERATOR = '<meta name="generator" content="attncem '
+PAGES = {
+    "a page of attncem report": "attncem",
+    "a page of attncem campaign report": "attncem-campaign",
+    "a page of attncem compare": "attncem-compare",
+    "a page of attncem explain": "attncem-explain",
+    "a page of attncem card": "attncem-card",
+}
+"""What the pages of this program are, and their generators."""
 
 
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
@@ -215,8 +223,13 @@ def refuse_foreign(file: Path, mark: str) -> None:
     if file.is_dir():
         raise RunError(f"{file}: is a folder, not a file name for a report")
     with file.open(encoding="utf-8", errors="replace") as stream:
-        if mark not in stream.read(4096):
-            raise RunError(f"{file}: exists and was not written by attncem; choose another name")
+        start = stream.read(4096)
+    if mark in start:
+        return
+    page = next((kind for kind, other in PAGES.items() if f'<meta name="generator" content="{other} ' in start), None)
+    if page is not None:
+        raise RunError(f"{file}: is {page} and was not replaced; choose another name, or delete it first")
+    raise RunError(f"{file}: exists and was not written by attncem; choose another name")
 
 
 def write_page(file: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from attncem.base.courses import format_duration
 from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.texts.titles import failed_at
-from attncem.base.types import ConfigError, RunError
+from attncem.base.types import ConfigError
 from attncem.cli.verbs.base import VerbParser, Verbs, add_language, many_overrides, table, verb
 from attncem.cli.verbs.engine import add_engine, engine_options
 
@@ -158,11 +158,10 @@ def _source(word: str) -> str | Path:
 
 
 def _folder(word: str) -> Path:
-    from attncem.records.campaign_folder import PLANNED
+    """The folder of a campaign; RunError where it is none."""
+    from attncem.records.campaign_folder import require_campaign
 
-    if not (Path(word) / PLANNED).is_file():
-        raise RunError(f"{word} is not a campaign's folder: {PLANNED} is missing")
-    return Path(word)
+    return require_campaign(Path(word))
 
 
 def _show_outlook(outlook: Outlook, console: Console) -> None:
