@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,20 @@ from rich.console import Console
 
 from attncem.base.progress import show_progress
 from attncem.base.texts import catalogue, speaking
-from attncem.base.texts.titles import failed_at, number_title, row_title, row_titles, stage_title
+from attncem.base.texts.titles import (
+    channel_title,
+    failed_at,
+    images_title,
+    noise_title,
+    number_title,
+    row_title,
+    row_titles,
+    stage_title,
+    threat_title,
+)
 from attncem.config.options.suites import packaged_suites
+from attncem.config.threats import THREATS
+from attncem.models.channels import CHANNELS
 from attncem.records.findings import finding
 from attncem.reporting import report, summary_table
 from attncem.reporting.notebook import draw_figures
@@ -55,6 +67,23 @@ def test_no_two_rows_have_the_same_title() -> None:
 def test_an_own_name_stays(name: str) -> None:
     with speaking("zh"):
         assert row_title(name) == name
+
+
+def test_threat_models_channels_and_noise_have_titles() -> None:
+    kinds: dict[Callable[[str], str], Iterable[str]] = {
+        threat_title: [*THREATS, "train-x16"],
+        noise_title: ("fresh", "keyed"),
+        channel_title: CHANNELS,
+        images_title: ("train", "validation", "test", "held_out"),
+    }
+    for title, names in kinds.items():
+        assert [title(name) for name in names] == [*names], "in English it is the name itself"
+        with speaking("zh"):
+            assert [name for name in names if not CHINESE.search(title(name))] == []
+            assert title("mine") == "mine"
+    with speaking("zh"):
+        assert threat_title("train-x16") == f"{threat_title('train')} ×16"
+        assert threat_title("mine-x16") == "mine ×16"
 
 
 def test_titles_in_a_line() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attncem import __version__
 from attncem.base.texts import LANGUAGES, joined, speaking, text, translated
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import row_title, threat_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
@@ -161,7 +161,7 @@ def _lines(card: PrivacyCard) -> list[str]:
 
 
 def _attack_said(item: CardAttack) -> str:
-    head = text("card.against", suite=item.suite, version=item.suite_version, threat=item.threat.name)
+    head = text("card.against", suite=item.suite, version=item.suite_version, threat=threat_title(item.threat.name))
     if item.mse is None:
         return joined([head, text("card.no_result")])
     mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from attncem import __version__
 from attncem.base.texts import has_text, joined, pattern, text, translated
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import row_title, threat_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
 from attncem.records.files import write_atomic
@@ -37,13 +37,13 @@ from attncem.reporting.table_formats import as_csv
 
 _GENERATOR = '<meta name="generator" content="attncem '
 PAGES = {
-    "a page of attncem report": "attncem",
-    "a page of attncem campaign report": "attncem-campaign",
-    "a page of attncem compare": "attncem-compare",
-    "a page of attncem explain": "attncem-explain",
-    "a page of attncem card": "attncem-card",
+    "report": "attncem",
+    "campaign report": "attncem-campaign",
+    "compare": "attncem-compare",
+    "explain": "attncem-explain",
+    "card": "attncem-card",
 }
-"""What the pages of this program are, and their generators."""
+"""Generators of pages, by the verb that writes them."""
 
 
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
@@ -177,6 +177,7 @@ def _environment(plain: bool) -> Environment:
         "svg": Markup,
         "translated": translated,
         "row_title": row_title,
+        "threat_title": threat_title,
         "sentences": joined,
     }
     environment.globals |= {"t": text if plain else marked, "has_text": has_text, "missing": wording.MISSING}
@@ -226,9 +227,11 @@ def refuse_foreign(file: Path, mark: str) -> None:
         start = stream.read(4096)
     if mark in start:
         return
-    page = next((kind for kind, other in PAGES.items() if f'<meta name="generator" content="{other} ' in start), None)
-    if page is not None:
-        raise RunError(f"{file}: is {page} and was not replaced; choose another name, or delete it first")
+    verb = next((verb for verb, other in PAGES.items() if f'<meta name="generator" content="{other} ' in start), None)
+    if verb is not None:
+        raise RunError(
+            f"{file}: is a page of attncem {verb} and was not replaced; choose another name, or delete it first"
+        )
     raise RunError(f"{file}: exists and was not written by attncem; choose another name")
 
 

@@ -16,6 +16,7 @@ import torch
 import attncem
 from attncem.base.progress import Progress, shown, tell
 from attncem.base.texts import text, written
+from attncem.base.texts.titles import images_title, threat_title
 from attncem.base.types import ConfigError
 from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
@@ -135,11 +136,11 @@ def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> st
         run=plan.subject.run,
         weights=plan.subject.weights or plan.subject.architecture,
         suite=plan.suite,
-        threat=plan.threat.name,
+        threat=threat_title(plan.threat.name),
         rows=rows,
         all=wanted,
         images=plan.num_evaluation,
-        on=plan.evaluation,
+        on=images_title(plan.evaluation),
         own=plan.num_auxiliary,
         device=plan.device,
         threads=compute.threads,
