@@ -321,6 +321,42 @@ def test_costs_hold_time_memory_and_work(study: Judged, kind: AuditKind) -> None
 # what is missing
 
 
+def leave_unfinished(folder: Path, cell: str, row: str = "decoder small") -> None:
+    """As a running audit of this cell is before its last row."""
+    (audit,) = (folder / "runs" / cell / "audits").iterdir()
+    for file in (audit / "joined.json", next(audit.glob(f"{row.replace(' ', '?')}*.json"))):
+        file.unlink()
+    (folder / "cells" / f"{cell}.json").unlink()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return make_campaign(tmp_path / "small", Made({"none": ARMS["none"], "gated": ARMS["gated"]}, seeds=3)).path
+
+
+def test_unfinished_audits_do_not_count(small: Path, tmp_path: Path, light: None) -> None:
+    """A running campaign: one audit lacks its strongest attack, and its error looks larger than it is."""
+    before = as_latex(campaign_tables.headline(study := load_campaign(small).study, study.kinds[0]))
+    arm = next(arm for arm in study.arms if arm.name == "gated")
+    leave_unfinished(small, arm.cells[0].id)
+    study = load_campaign(small).study
+    after = next(other for other in study.arms if other.label == arm.label)
+    assert after.values("mse") == arm.values("mse")[1:] and after.cells[0].audits == {}
+    assert [cell.unfinished for cell in after.cells] == [1, 0, 0]
+    (headline, *_) = all_tables(study)
+    spread = after.summary("mse")
+    assert spread is not None
+    assert before != as_latex(headline) and f"{spread.seeds.mean:.4f}" in as_latex(headline)
+    words = words_of(page_of(small, tmp_path))
+    assert "1 are missing. Audits that lack rows: 1; they do not count in any number on this page." in words
+
+
+def test_an_audit_by_hand_counts_once_it_has_all_rows(small: Path) -> None:
+    arm = next(arm for arm in load_campaign(small).study.arms if arm.name == "gated")
+    (small / "cells" / f"{arm.cells[0].id}.json").unlink()
+    assert all(cell.unfinished == 0 and len(cell.audits) == 1 for cell in load_campaign(small).study.cells)
+
+
 def test_a_campaign_in_the_middle_shows_what_is_there(copy: Path, tmp_path: Path, light: None) -> None:
     folder = CampaignFolder.open(copy)
     shutil.rmtree(folder.run_path("none-s3"))

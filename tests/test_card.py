@@ -390,6 +390,6 @@ def test_the_command(certified: tuple[Path, AuditResult], tmp_path: Path, capsys
     assert main(["card", str(run), "--out", str(tmp_path / "card"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["subject"]["run"] == "demo-kmeans"
     assert main(["card", str(tmp_path / "nothing")]) == 2
-    assert "no audit" in capsys.readouterr().err
+    assert "there is no such folder" in capsys.readouterr().err
     assert main(["audit", str(run), "--suite", "certificates", "fisher.probs=3"]) == 2
     assert "probes" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from attncem.base.texts import VARIABLE, speaking, written
+from attncem.base.texts.titles import threat_word
 from attncem.cli.main import main
 from attncem.config.options.suites import packaged_suites
 from attncem.records.bounds import Bound
@@ -90,10 +91,19 @@ def left_in_english(found: Iterable[str]) -> list[str]:
     return sorted({run[0] for words in said for run in english.finditer(words)})
 
 
+HALF = re.compile(r"(?:攻击者|威胁模型|带|状态|图像：)[ “：]*(?:train|held_out|query_only|fresh|keyed|finished)\b")
+
+
+def half_translated(found: Iterable[str]) -> list[str]:
+    """Chinese sentences with the English name of a threat model, a kind of noise or a state in them."""
+    return sorted({part for words in found for part in HALF.findall(" ".join(words.split()))})
+
+
 def check(page: str) -> Seen:
     seen = Seen(page)
     assert seen.language == "zh-CN"
     assert left_in_english(seen.found) == []
+    assert half_translated(seen.found) == []
     return seen
 
 
@@ -112,6 +122,7 @@ def test_english_would_be_found() -> None:
     assert left_in_english(["对 ridge：no attack of this suite"]) == ["no attack of this suite", "ridge"]
     assert left_in_english(["decoder small：attncem audit RUN --suite certificates"]) == ["decoder small"]
     assert left_in_english(["岭回归：attncem audit RUN --only ridge"]) == []
+    assert half_translated(["攻击者 train，套件 quick", "带 fresh 噪声", "状态 finished；设备 cpu"]) != []
 
 
 # pages
@@ -120,7 +131,7 @@ def test_english_would_be_found() -> None:
 @pytest.fixture(scope="module")
 def odd_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with everything that has sentences: warnings, rows without a result, a bound, a probe, more releases."""
-    lacks = written("threat.lacks", name="train", what=written("threat.lacks.server"))
+    lacks = written("threat.lacks", name=threat_word("train"), what=written("threat.lacks.server"))
     bound = row("leakage", 0.1, kind="certificate", scores={})
     bound = replace(bound, bounds={"leakage": Bound(4.0, "nats", 3.0, 5.0, "bound", ["same_law"])})
     probe = row("who", 0.1, kind="probe", scores={"rank_1": replace(score(0.25), median=0.0)})
@@ -141,6 +152,7 @@ def test_report(odd_run: Path, tmp_path: Path) -> None:
     seen = check(report([odd_run, *others], tmp_path / "r.html", now=NOW, lang="zh").read_text(encoding="utf-8"))
     words = " ".join(seen.found)
     assert "注意力塌缩" in words, "a warning of the training"
+    assert "威胁模型“训练集型”中的攻击者没有可供查询的服务器端网络" in words
     assert "没有可供查询的服务器端网络" in words, "why a row does not apply"
     assert "梯度无法从特征传到像素" in words
     assert all(title in words for title in ("小型解码器", "岭回归", "平均图像", "泄露上界")), "rows of the suites"
@@ -174,7 +186,7 @@ def test_card_and_its_json_in_english(odd_run: Path, tmp_path: Path) -> None:
 
 def test_explanation(tmp_path: Path) -> None:
     tiles = [FeatureTile(written("about.channel", number=0), "", "", 0.5)]
-    audit = written("about.audit", suite="quick", threat="train")
+    audit = written("about.audit", suite="quick", threat=threat_word("train"))
     item = make_explanation([RIDGE, MEAN, KEPT], audit=audit, feature=FeatureView([8, 4, 4], 0.0, 1.0, tiles, 3, 0.5))
     with speaking("zh"):
         page = write_explanation(item, tmp_path / "e.html", now=NOW)

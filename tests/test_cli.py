@@ -16,7 +16,7 @@ import pytest
 
 import attncem
 from attncem.base.progress import silent
-from attncem.cli.main import main
+from attncem.cli.main import _parser, main
 from attncem.config.loading.describe import COMMON, describe_options
 from attncem.config.loading.load import load_config, packaged_configs
 from attncem.data.sources import SOURCES
@@ -100,6 +100,38 @@ def test_every_verb_has_help(run_cli: Any, verb: str) -> None:
     assert shown.err == ""
 
 
+def test_without_a_verb_the_help_is_shown(run_cli: Any) -> None:
+    shown = run_cli()
+    assert (shown.code, shown.err, shown.out) == (2, "", run_cli("--help").out), "not 0: nothing was done"
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["help"], ["--help"]),
+        (["help", "audit"], ["audit", "--help"]),
+        (["help", "campaign", "run"], ["campaign", "run", "--help"]),
+        (["help", "train", "surrogate.gated"], ["train", "--help", "surrogate.gated"]),
+        (["version"], ["--version"]),
+        (["--lang", "zh", "config", "--list"], ["config", "--list", "--lang", "zh"]),
+        (["--lang=zh", "campaign", "list"], ["campaign", "list", "--lang", "zh"]),
+    ],
+)
+def test_other_spellings_of_a_command(run_cli: Any, words: list[str], same: list[str]) -> None:
+    shown, expected = run_cli(*words), run_cli(*same)
+    assert (shown.code, shown.out, shown.err) == (0, expected.out, "") and shown.out
+
+
+def test_options_are_spelt_with_dashes_or_underscores(run_cli: Any) -> None:
+    """And shown with dashes: no other spelling is in a help."""
+    for word in ("--init-from", "--init_from", "--init_from=there_is_none"):
+        assert "model.init_from=there_is_none" in run_cli("train", word, *["there_is_none"][: "=" not in word]).err
+    missing = [run_cli("audit", "no_such_run", option, "mse<1").err for option in ("--fail-if", "--fail_if")]
+    assert missing[0] == missing[1] and "no_such_run is not a run folder" in missing[0]
+    parser, _ = _parser()
+    assert [name for name in parser.options() if "_" in name] == []
+
+
 @pytest.mark.parametrize("verb", WITH_OVERRIDES)
 def test_help_lists_every_option_of_a_run(run_cli: Any, verb: str) -> None:
     lines = run_cli(verb, "--help", "all").out.splitlines()
@@ -138,7 +170,6 @@ def test_python_m_and_the_script_are_the_same_command() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "required: VERB"),
         (["trian"], "trian: there is no such verb; did you mean train?"),
         (["--nope", "data"], "--nope"),
         (["runs", "a", "b"], "unexpected b"),

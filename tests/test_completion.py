@@ -86,7 +86,8 @@ def test_every_name_and_key_is_offered(scripts: dict[str, Path]) -> None:
 
 
 def test_every_verb_and_option_stands_in_every_script(scripts: dict[str, Path]) -> None:
-    parser, names = _parser()
+    parser, verbs = _parser()
+    names = list(verbs)
     (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     assert list(verbs.choices) == names
     for shell, script in scripts.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,19 +12,21 @@ from typing import Any, cast
 import pytest
 import torch
 
-from attncem.base.progress import format_duration, silent
+from attncem.base.courses import LEFT, SPENT, format_duration
+from attncem.base.progress import silent
 from attncem.config.loading.load import load
 from attncem.config.options.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
-from attncem.config.options.probes import MembershipOptions
+from attncem.config.options.probes import MembershipOptions, ReidentificationOptions
 from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
 from attncem.judging.attacks import ATTACKS
 from attncem.judging.attacks.base import Attack
 from attncem.judging.attacks.convergence import steps_of, until_converged
 from attncem.judging.attacks.forecast import Seconds, eigenvectors, products, timed
-from attncem.judging.auditing import Case, audit
-from attncem.judging.auditing.forecasting import forecast, foretell
+from attncem.judging.auditing import Case, audit, forecasting
+from attncem.judging.auditing.forecasting import Schedule, forecast, foretell
 from attncem.judging.opening import open_run
+from attncem.judging.probes.reidentification import Reidentification
 
 DECODER = {"name": "decoder", "epochs": 6, "max_epochs": 12}
 
@@ -210,6 +213,62 @@ def test_the_numbers_are_the_same_with_and_without_it(
     ]
     for name in rows:
         assert found[0].row(name).scores == found[1].row(name).scores
+
+
+def test_the_time_left_is_that_of_the_rows_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(forecasting.time, "monotonic", lambda: now)
+    schedule = Schedule({"ridge": Seconds(1, 3), "decoder": Seconds(1000, 2000), "members": None}, spent=50.0)
+    assert schedule.numbers() == {LEFT: 1502.0, SPENT: 50.0}
+    now = 2.0
+    schedule.end("ridge")
+    lefts = {}
+    for now in (2.0, 502.0, 1002.0, 1502.0, 2002.0, 4002.0):
+        lefts[now] = schedule.numbers()[LEFT]
+    assert lefts == {2.0: 1500, 502.0: 1000, 1002.0: 500, 1502.0: 250, 2002.0: 100, 4002.0: 200}, "a guess past its end"
+    schedule.end("decoder")
+    assert math.isnan(schedule.numbers()[LEFT]), "no forecast tells how long members takes"
+    schedule.end("members")
+    assert schedule.numbers() == {LEFT: 0.0, SPENT: 4052.0}
+
+
+def test_workers_share_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(forecasting.time, "monotonic", lambda: now)
+    schedule = Schedule({name: Seconds(100, 100) for name in "abcd"}, workers=2)
+    assert schedule.numbers()[LEFT] == 200
+    now = 60.0
+    assert schedule.numbers()[LEFT] == (40 + 40 + 100 + 100) / 2
+    for name in "ab":
+        schedule.end(name)
+    now = 120.0
+    schedule.end("d")
+    assert schedule.numbers()[LEFT] == 40, "c started when a ended"
+
+
+def test_every_report_of_an_audit_holds_its_time_left(small_run: Callable[..., Path], tmp_path: Path) -> None:
+    """Of rows too: a bar must not take a floor and a decoder for equally long."""
+    reports = []
+
+    class Numbers(Listener):
+        def __call__(self, stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+            reports.append((stage, numbers[LEFT], numbers[SPENT]))
+
+    rows = {"grey": {"name": "grey"}, "decoder": {**DECODER, "epochs": 1, "max_epochs": 1}}
+    audit(small_run("demo"), suite_of(rows), out=tmp_path, progress=Numbers())
+    assert any(stage.startswith("audit demo-gated: decoder: ") for stage, _, _ in reports)
+    first, second, *_, last = [report for report in reports if report[0] == "audit demo-gated"]
+    assert second[1] > 0.5 * first[1] > last[1] == 0, "the floor took no time, the decoder all of it"
+    assert last[2] >= first[2]
+
+
+def test_the_time_of_reidentification_is_told(small_run: Callable[..., Path]) -> None:
+    case, options = Case(open_run(small_run("demo")), THREATS["train"]), ReidentificationOptions(candidates=1000)
+    seconds, unknown = forecast(case, {"re-identification": options})
+    assert unknown == [] and 0 < seconds.least <= seconds.most
+    started = time.perf_counter()
+    Reidentification(options).score(case, seed=0)
+    assert time.perf_counter() - started < 20 * seconds.most + 0.5
 
 
 def test_an_attack_need_not_know_its_time() -> None:

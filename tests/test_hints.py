@@ -60,6 +60,20 @@ def test_a_name_in_the_place_of_options_leads_to_its_name(given: str) -> None:
         (["audit", "x", "--suite", "standart"], "did you mean standard?"),
         (["train", "data.name=cifar"], "did you mean cifar10?"),
         (["train", "--config", "recommended-balance"], "did you mean recommended-balanced?"),
+        (["train", "data.name=CIFAR10"], "did you mean cifar10?"),
+        (
+            ["audit", "--encoder", "x", "--data", "CIFAR10", "--channel", "identity", "--out", "y"],
+            "did you mean cifar10?",
+        ),
+        (["audit", "x", "--suit", "quick"], "audit: unexpected --suit; did you mean --suite?"),
+        (["train", "--inti_from", "x"], "train: unexpected --inti_from; did you mean --init-from?"),
+        (["campaign", "run", "demo", "--worker=2"], "did you mean --workers?"),
+        (["data", "--verfy"], "did you mean --verify?"),
+        (["--lang", "zh", "trian"], "did you mean train?"),
+        (["help", "trian"], "did you mean train?"),
+        (["audit", "phtos"], "there is no such folder; did you mean photos?"),
+        (["card", "phtos"], "there is no such folder; did you mean photos?"),
+        (["campaign", "report", "phtos"], "did you mean photos?"),
         (["audit", "runs/none"], "there is no such folder"),
         (["report", "nothing"], "there is no such folder"),
         (["train", "data.root=missing"], "there is no folder missing"),
@@ -73,6 +87,35 @@ def test_a_mistake_is_answered_with_what_was_meant(
     Path("photos").mkdir()
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["card", "audit", "predict"])
+def test_a_folder_of_runs_leads_to_one_of_them(
+    verb: str, small_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(small_run(), run := tmp_path / "runs" / "mine")
+    assert main([verb, str(tmp_path / "runs"), *(["test:0"] if verb == "predict" else [])]) == 2
+    assert capsys.readouterr().err.endswith(f"It is a folder of runs: name one of them, such as {run}\n")
+
+
+def test_a_run_without_audits_leads_to_an_audit_that_works(
+    small_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(small_run(), run := tmp_path / "my run")
+    assert main(["card", str(run)]) == 2
+    hint = capsys.readouterr().err.partition("; run attncem ")[2]
+    assert main([*shlex.split(hint), "--only", "mean image"]) == 0
+    assert main(["card", str(run)]) == 0
+
+
+def test_a_page_of_another_verb_is_named(
+    small_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "explanation.html"
+    page.write_text('<meta name="generator" content="attncem-explain 0.2.0">')
+    assert main(["report", str(small_run()), "--out", str(page)]) == 2
+    assert "is a page of attncem explain and was not replaced; choose another name" in capsys.readouterr().err
+    assert "attncem-explain" in page.read_text()
 
 
 class Stop:

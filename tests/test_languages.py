@@ -219,11 +219,11 @@ def test_what_is_written_is_shown_in_the_language_spoken() -> None:
     log = kept(finding("log_lost", about=written("about.log", number=2), said="line 3 is damaged"))
     assert lacks.values == {"reason": "the adversary of the threat model blind does not know the encoder"}
     with speaking("zh"):
-        assert lacks.text == "白盒优化：不适用：威胁模型 blind 中的攻击者不知道编码器"
+        assert lacks.text == "白盒优化：不适用：威胁模型“blind”中的攻击者不知道编码器"
         assert left_out.text.startswith("结构误差：")
         assert log.text.startswith("日志 2：line 3 is damaged")
         assert left_out.moved("quick：结构误差").text.startswith("quick：结构误差：")
-        assert translated(reason) == "威胁模型 blind 中的攻击者不知道编码器"
+        assert translated(reason) == "威胁模型“blind”中的攻击者不知道编码器"
         assert translated("a sentence of nobody") == "a sentence of nobody"
     assert translated(reason) == reason
 

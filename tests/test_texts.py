@@ -16,10 +16,12 @@ from jinja2 import Environment, nodes
 
 import attncem
 from attncem.base.texts import catalogue, has_text, parts, pattern, text
+from attncem.config.options.channels import RandomOptions
 from attncem.config.options.suites import packaged_suites
 from attncem.config.threats import THREATS, Auxiliary, Need
 from attncem.data.specs import DATASETS
 from attncem.judging.probes import PROBES
+from attncem.models.channels import CHANNELS
 from attncem.records.audit import Kind
 from attncem.records.campaign import State
 from attncem.records.comparison import Over, Standing, VerdictCode
@@ -171,11 +173,17 @@ FILLED: dict[str, Iterable[str]] = {
     "row.*": {key_word(name) for suite in packaged_suites().values() for name in suite.rows},
     "number.*": (
         *("epoch", "rob_loss", "train_accuracy", *SHOWN.values(), "smoothness", "pull"),
-        *("running", "failed", "minutes_left"),
+        *("running", "failed"),
     ),
+    "threat_name.*": THREATS,
+    "noise_name.*": get_args(RandomOptions.model_fields["noise"].annotation),
+    "channel_name.*": CHANNELS,
+    "images_name.*": ("train", "validation", "held_out", "test", "infer_auxiliary", "infer_evaluation"),
     "failed_at.*": ("train", "audit", "portray", "process", "read"),
 }
 """Keys that are put together: what may stand in the gap."""
+NAMED = ("row", "number", "failed_at", "noise_name", "channel_name", "images_name")
+"""Kinds of names that the titles look up by their English text."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +249,7 @@ def all_asks() -> list[Ask]:
     found = [ask for file in sorted(files) for ask in python_asks(file)]
     found.append(Ask("records/findings.py", "said.about", frozenset(("about", "said"))))
     found.append(Ask("base/texts/__init__.py", "said.between", frozenset()))
-    found += [Ask("base/texts/titles.py", f"{kind}.*", frozenset()) for kind in ("row", "number", "failed_at")]
+    found += [Ask("base/texts/titles.py", f"{kind}.*", frozenset()) for kind in NAMED]
     return found + [ask for file in TEMPLATES for ask in template_asks(file)]
 
 

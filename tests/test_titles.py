@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,20 @@ from rich.console import Console
 
 from attncem.base.progress import show_progress
 from attncem.base.texts import catalogue, speaking
-from attncem.base.texts.titles import failed_at, number_title, row_title, row_titles, stage_title
+from attncem.base.texts.titles import (
+    channel_title,
+    failed_at,
+    images_title,
+    noise_title,
+    number_title,
+    row_title,
+    row_titles,
+    stage_title,
+    threat_title,
+)
 from attncem.config.options.suites import packaged_suites
+from attncem.config.threats import THREATS
+from attncem.models.channels import CHANNELS
 from attncem.records.findings import finding
 from attncem.reporting import report, summary_table
 from attncem.reporting.notebook import draw_figures
@@ -34,7 +46,7 @@ STAGES = (
     *("audit demo-gated: white box: optimisation weights", "audit demo-gated: white box: decoder small: trunk"),
     *("audit demo-gated: decoder family: family 32 × 5000: trunk", "decoder global: annealed from 28"),
 )
-NUMBERS = {"epoch": 7.0, "running": 2.0, "failed": 1.0, "minutes left": 3.5, "train_accuracy": 0.9, "grad": 0.1}
+NUMBERS = {"epoch": 7.0, "running": 2.0, "failed": 1.0, "train_accuracy": 0.9, "grad": 0.1}
 
 
 # names
@@ -55,6 +67,23 @@ def test_no_two_rows_have_the_same_title() -> None:
 def test_an_own_name_stays(name: str) -> None:
     with speaking("zh"):
         assert row_title(name) == name
+
+
+def test_threat_models_channels_and_noise_have_titles() -> None:
+    kinds: dict[Callable[[str], str], Iterable[str]] = {
+        threat_title: [*THREATS, "train-x16"],
+        noise_title: ("fresh", "keyed"),
+        channel_title: CHANNELS,
+        images_title: ("train", "validation", "test", "held_out"),
+    }
+    for title, names in kinds.items():
+        assert [title(name) for name in names] == [*names], "in English it is the name itself"
+        with speaking("zh"):
+            assert [name for name in names if not CHINESE.search(title(name))] == []
+            assert title("mine") == "mine"
+    with speaking("zh"):
+        assert threat_title("train-x16") == f"{threat_title('train')} ×16"
+        assert threat_title("mine-x16") == "mine ×16"
 
 
 def test_titles_in_a_line() -> None:
@@ -120,7 +149,7 @@ def test_plain_lines_in_chinese_hold_no_english_words() -> None:
 
 def test_english_lines_are_as_they_were() -> None:
     assert lines_told(("train demo-gated", 3.7, 28, NUMBERS)) == [
-        "train demo-gated: 3 of 28  epoch 7  running 2  failed 1  minutes left 3.5  train_accuracy 0.9  grad 0.1"
+        "train demo-gated: 3 of 28  epoch 7  running 2  failed 1  train_accuracy 0.9  grad 0.1"
     ]
 
 
@@ -132,8 +161,10 @@ def test_bars_in_chinese_fit_their_columns(run: str, width: int) -> None:
         said = lines_told((f"audit {run}: decoder small: annealed from 28", 3, 28, {"mse": 0.02959}), width=width)
     assert all(cell_len(line) <= width for line in said)
     assert "3/28" in said[-1]
-    if width >= 60:
-        assert said[-1].startswith(f"审计 {run[:4]}") and "：小型解码器：从 28 起退火" in said[-1]
+    if width >= 61:
+        assert "：小型解码器：从 28 起退火" in said[-1]
+    if width == 80:
+        assert f"  审计 {run[:4]}" in said[-1]
         assert ("…：小型" in said[-1]) == (run != "demo")
 
 

@@ -110,6 +110,11 @@ class Forecast:
         """Number of cells behind the forecast."""
         return sum(map(len, self._done.values()))
 
+    @property
+    def seconds(self) -> float:
+        """Total time of these cells, in one process."""
+        return sum(cost.seconds for costs in self._done.values() for cost in costs)
+
     def cell(self, arm: str) -> Cost | None:
         """Mean cost of a cell of this arm; None until one is done."""
         known = self._known(arm)

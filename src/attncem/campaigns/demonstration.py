@@ -1,13 +1,15 @@
-"""run_demo(): the packaged campaign `demo`, complete or not at all: four split models side by side, and one report."""
+"""run_demo(): the packaged campaign `demo`: four split models, and one report that is renewed after each audit."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from attncem.base.courses import LEFT
 from attncem.base.progress import Progress, shown, tell
 from attncem.base.texts import text, written
 from attncem.base.types import ConfigError, RunError
@@ -39,9 +41,10 @@ def run_demo(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Demo:
-    """Train and audit the demo's models in parallel processes, one thread each, then write the report."""
-    from attncem.reporting import report as write_report
+    """Train and audit the demo's models in parallel processes, one thread each.
 
+    The report is written after the first audit and renewed after each other one.
+    """
     folder = Path(out) if out is not None else free_path("runs", "demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} already exists and was not changed; choose another --out")
@@ -59,27 +62,38 @@ def run_demo(
         tell(told, text("command.start.demo", names=names, data=data, suite=called, workers=count, folder=folder))
         audits = _work(configs, folder, asked, count, told)
     runs = [folder / config.name for config in configs]
-    return Demo(runs, audits, write_report(runs, folder / "report.html"))
+    return Demo(runs, audits, folder / "report.html")
 
 
 def _work(
     configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int, progress: Progress
 ) -> list[AuditResult]:
-    """Train every model; audit each as soon as it is trained and a worker is free."""
-    for config in configs:
-        progress(written("stage.train", run=config.name), 0, 1, {})
+    """Train every model; audit each as soon as it is trained and a worker is free, and renew the report."""
+    runs = {config.name: folder / config.name for config in configs}
     audits: dict[str, AuditResult] = {}
     with Workers(workers, progress, "the demo") as pool:
-        runs = {config.name: folder / config.name for config in configs}
         pending = {
             pool.submit(train_run, config, runs[config.name], tells=True): ("train", config.name) for config in configs
         }
         while pending:
+            progress(written("stage.demo"), len(audits), len(configs), {LEFT: math.nan})
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
+            before = len(audits)
             for future in done:
                 (stage, name), result = pending.pop(future), future.result()
                 if stage == "train":
                     pending[pool.submit(audit_run, result, asked, tells=True)] = ("audit", name)
                 else:
                     audits[name] = result
+            if len(audits) > before:
+                _report([runs[name] for name in runs if name in audits], folder, progress, first=before == 0)
     return [audits[config.name] for config in configs]
+
+
+def _report(runs: Sequence[Path], folder: Path, progress: Progress, *, first: bool) -> None:
+    """Write the report of the runs that are audited, and say once where it is."""
+    from attncem.reporting import report
+
+    page = report(runs, folder / "report.html")
+    if first:
+        tell(progress, text("command.demo.first", path=page.resolve()))

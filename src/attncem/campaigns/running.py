@@ -7,11 +7,12 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from attncem.base.courses import LEFT, SPENT
 from attncem.base.progress import Progress, forget, shown, tell
 from attncem.base.texts import text, written
 from attncem.base.texts.titles import failed_at
@@ -31,6 +32,8 @@ _ON_A_GPU = 2
 """Default number of processes on a GPU: while one is busy on the host, the other computes."""
 _GPU_TOOLS = ("nvidia-smi", "rocm-smi")
 """Tools that come with every GPU driver."""
+_RUNNING = 0.1
+"""A cell that runs is expected to need at least this share of its arm's mean time."""
 _POLL = 0.5
 """Seconds between two checks for a stop request."""
 _PATIENCE = 60.0
@@ -313,17 +316,18 @@ class _Run:
 
     def _say(self) -> None:
         """Report progress: finished of the chosen cells, running and failed cells, and the time left."""
-        numbers: dict[str, float] = {"running": len(self.running), "failed": len(self.failed)}
-        if (left := self._minutes_left()) is not None:
-            numbers["minutes left"] = left
+        numbers = {"running": len(self.running), "failed": len(self.failed), **self._times()}
         stage = written("stage.campaign", name=self.folder.plan.name)
         self.told(stage, len(self.done.intersection(self.chosen)), len(self.chosen), numbers)
 
-    def _minutes_left(self) -> float | None:
-        """Minutes left, from finished cells; running cells count as half done."""
-        parts: Mapping[str, float] = {**dict.fromkeys(self.waiting, 1.0), **dict.fromkeys(self.running, 0.5)}
-        costs = {arm: self.forecast.cell(arm) for arm in {self.arms[name] for name in parts}}
-        if None in costs.values():
-            return None
-        seconds = sum((costs[self.arms[name]] or Cost()).seconds * part for name, part in parts.items())
-        return seconds / 60 / max(1, min(self.options.workers, len(parts)))
+    def _times(self) -> dict[str, float]:
+        """Seconds spent and left, from finished cells and the time that the running ones have taken."""
+        now, workers = time.monotonic(), max(1, min(self.options.workers, len(self.waiting) + len(self.running)))
+        taken = {name: now - began for name, began in self.running.items()}
+        costs = {name: self.forecast.cell(self.arms[name]) for name in (*self.waiting, *self.running)}
+        lefts = [
+            math.nan if cost is None else max(_RUNNING * cost.seconds, cost.seconds - taken.get(name, 0.0))
+            for name, cost in costs.items()
+        ]
+        spent_before = self.forecast.seconds / max(1, self.options.workers)
+        return {LEFT: sum(lefts) / workers, SPENT: spent_before + sum(taken.values()) / workers}

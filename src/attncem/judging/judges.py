@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from attncem.judging.attacks.forecast import Seconds
     from attncem.judging.case import Case
 
 
@@ -29,6 +30,10 @@ class Judge(ABC):
     def __init__(self, options: Options | None = None, *, progress: Progress = silent, **by_name: Any) -> None:
         self.options = options or self.options_type(**by_name)
         self.progress = progress
+
+    def forecast(self, case: Case) -> Seconds | None:
+        """Time on this case; None: unknown. It is called on a CPU only, on an object that serves no other purpose."""
+        return None
 
 
 class Certificate(Judge):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attncem.base.seeding import make_generator
 from attncem.base.texts import written
+from attncem.base.texts.titles import threat_word
 from attncem.base.types import NotApplicable
 from attncem.config.threats import Need, ThreatModel
 from attncem.data.batches import Images
@@ -48,7 +49,9 @@ def require(
     known = {"gradient": gradients, "encoder": gradients, "labels": labels}
     for need in needs:
         if threat.missing(need) or not given.get(need, True):
-            raise NotApplicable(written("threat.lacks", name=threat.name, what=written(f"threat.lacks.{need}")))
+            raise NotApplicable(
+                written("threat.lacks", name=threat_word(threat.name), what=written(f"threat.lacks.{need}"))
+            )
         if not known.get(need, True):
             raise NotApplicable(written(f"subject.lacks.{need}"))
 

@@ -30,6 +30,7 @@ from attncem.base.plugins import PluginUse, additions, standing_in
 from attncem.base.record import read
 from attncem.base.types import SCHEMA_VERSION, AttncemError, RunError
 from attncem.config.loading.load import dump_config, load, load_config
+from attncem.config.loading.suggest import did_you_mean
 from attncem.config.options.campaigns import Campaign
 from attncem.config.options.run import RunConfig
 from attncem.config.options.suites import load_suite
@@ -50,7 +51,7 @@ from attncem.records.files import (
     write_record,
 )
 from attncem.records.ledger import PLAN, joined, ledgers
-from attncem.records.runs import RunDirectory
+from attncem.records.runs import RunDirectory, nearest_folder
 
 ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl", "stop", ".lock"
 CELLS, RUNS, FAILURES = "cells", "runs", "failures"
@@ -126,9 +127,7 @@ class CampaignFolder:
     @classmethod
     def open(cls, path: str | Path) -> CampaignFolder:
         """An existing campaign; RunError where the folder holds none."""
-        folder = Path(path)
-        if not (folder / PLANNED).is_file():
-            raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing")
+        folder = require_campaign(Path(path))
         try:
             campaign = load(Campaign, folder / ASKED).config
         except AttncemError as error:
@@ -296,6 +295,14 @@ def _plugins(campaign: Campaign, cells: Sequence[PlannedCell]) -> list[PluginUse
     rows = [("attack", row) for suite in suites for row in suite.rows.values()]
     every = [*(use for planned in cells for use in uses_of(planned.config)), *uses(rows)]
     return [use for place, use in enumerate(every) if use not in every[:place]]
+
+
+def require_campaign(folder: Path) -> Path:
+    """The folder; RunError where it holds no campaign, with a similar folder where it does not exist."""
+    if not (folder / PLANNED).is_file():
+        hint = "" if folder.exists() else did_you_mean(nearest_folder(folder))
+        raise RunError(f"{folder} is not a campaign's folder: {PLANNED} is missing{hint}")
+    return folder
 
 
 def checked(plan: CampaignPlan, where: object) -> CampaignPlan:

@@ -27,6 +27,7 @@ from attncem.base.plugins import PluginUse, standing_in
 from attncem.base.record import read
 from attncem.base.types import SCHEMA_VERSION, ConfigError, RunError
 from attncem.config.loading.load import load_config
+from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.run import RunConfig
 from attncem.config.plugins import require, stand_ins
@@ -108,7 +109,9 @@ class RunDirectory:
             return path
         folder = Path(path)
         if not folder.exists():
-            raise RunError(f"{folder} is not a run folder: there is no such folder")
+            raise RunError(
+                f"{folder} is not a run folder: there is no such folder{did_you_mean(nearest_folder(folder))}"
+            )
         for name in ("config.yaml", "manifest.json"):
             if not (folder / name).is_file():
                 raise RunError(f"{folder} is not a run folder: {name} is missing{_instead(folder)}")
@@ -329,7 +332,18 @@ def _instead(folder: Path) -> str:
         return ": it is incomplete; run the command that creates it again"
     if (folder / PLAN).is_file() or count_audits(folder) not in ("0", "?"):
         return ". It holds an audit, which attncem report shows; other verbs need the run, and an encoder has none"
-    return ""
+    below = sorted(file.parent for depth in ("*", "*/*") for file in folder.glob(f"{depth}/manifest.json"))
+    return f". It is a folder of runs: name one of them, such as {below[0]}" if below else ""
+
+
+def nearest_folder(path: Path) -> str | None:
+    """The existing folder whose name is most similar to that of this path; None where none is similar."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
+    except OSError:
+        return None
+    name = nearest(path.name, names)
+    return None if name is None else str(path.with_name(name))
 
 
 class UnwrittenRun(RunDirectory):

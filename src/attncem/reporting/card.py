@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,12 +12,13 @@ from typing import Any
 from attncem import __version__
 from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts import LANGUAGES, joined, speaking, text, translated
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import row_title, threat_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_json
 from attncem.records.ledger import PLAN, Ledger, ledgers
+from attncem.records.runs import RunDirectory
 from attncem.records.study import newest
 from attncem.records.study.runs import load_run
 from attncem.records.study.suites import joined_suites
@@ -78,7 +80,9 @@ def audits_of(source: Path) -> list[AuditResult]:
     else:
         found = list(load_run(source).results)
     if not found:
-        raise RunError(f"{source}: no audit to make a card from; run attncem audit {source} --suite certificates")
+        run = RunDirectory.open(source).path  # an error that names the runs below it, or a similar folder
+        again = f"attncem audit {shlex.quote(str(run))} --suite certificates"
+        raise RunError(f"{source}: no audit to make a card from; run {again}")
     if len({audit.subject.fingerprint for audit in found}) > 1:
         raise RunError(f"{source}: the audits are of different models; give the folder of one audit")
     return joined_suites(found)
@@ -202,7 +206,7 @@ def _lines(card: PrivacyCard) -> list[str]:
 
 
 def _attack_said(item: CardAttack) -> str:
-    head = text("card.against", suite=item.suite, version=item.suite_version, threat=item.threat.name)
+    head = text("card.against", suite=item.suite, version=item.suite_version, threat=threat_title(item.threat.name))
     if item.mse is None:
         return joined([head, text("card.no_result")])
     mse = {"mse": item.mse.mean, "low": item.mse.low, "high": item.mse.high, "exposed": item.mse.p05}

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from attncem import __version__
 from attncem.base.shown_paths import without_paths, without_paths_in
 from attncem.base.texts import has_text, joined, pattern, text, translated
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import row_title, threat_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
 from attncem.records.files import write_atomic
@@ -39,6 +39,14 @@ from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.table_formats import as_csv
 
 _GENERATOR = '<meta name="generator" content="attncem '
+PAGES = {
+    "report": "attncem",
+    "campaign report": "attncem-campaign",
+    "compare": "attncem-compare",
+    "explain": "attncem-explain",
+    "card": "attncem-card",
+}
+"""Generators of pages, by the verb that writes them."""
 
 
 def write_report(paths: Sequence[Path], out: Path, *, csv: bool, now: datetime) -> Path:
@@ -173,6 +181,7 @@ def _environment(plain: bool) -> Environment:
         "svg": Markup,
         "translated": translated,
         "row_title": row_title,
+        "threat_title": threat_title,
         "sentences": joined,
     }
     environment.policies["json.dumps_function"] = _json_for_others
@@ -229,8 +238,15 @@ def refuse_foreign(file: Path, mark: str) -> None:
     if file.is_dir():
         raise RunError(f"{file}: is a folder, not a file name for a report")
     with file.open(encoding="utf-8", errors="replace") as stream:
-        if mark not in stream.read(4096):
-            raise RunError(f"{file}: exists and was not written by attncem; choose another name")
+        start = stream.read(4096)
+    if mark in start:
+        return
+    verb = next((verb for verb, other in PAGES.items() if f'<meta name="generator" content="{other} ' in start), None)
+    if verb is not None:
+        raise RunError(
+            f"{file}: is a page of attncem {verb} and was not replaced; choose another name, or delete it first"
+        )
+    raise RunError(f"{file}: exists and was not written by attncem; choose another name")
 
 
 def write_page(file: Path, text: str) -> None:

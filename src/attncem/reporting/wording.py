@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from attncem.base.progress import format_duration
+from attncem.base.courses import format_duration
 from attncem.base.texts import has_text, joined, text
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import images_title, row_title, threat_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import NO_LABEL, AuditResult, Row
 from attncem.records.bounds import Bound
@@ -87,9 +87,11 @@ def describe_run(run: JudgedRun) -> list[str]:
         return [text("report.settings.alone")]
     manifest, unknown = run.manifest, text("report.settings.unknown")
     versions = "".join(f"; {name} {version}" for name, version in _pairs(manifest.get("versions")))
-    status, device = manifest.get("status") or unknown, manifest.get("device") or unknown
+    status, device = str(manifest.get("status") or ""), manifest.get("device") or unknown
+    status = text(f"command.state.{status}") if has_text(f"command.state.{status}") else status or unknown
     sentence = text("report.settings.run", status=status, device=device, versions=versions)
-    counts = ", ".join(f"{name} {number}" for name, number in _pairs(manifest.get("split")) if name != "sha256")
+    parts = [(str(name), number) for name, number in _pairs(manifest.get("split")) if name != "sha256"]
+    counts = ", ".join(f"{images_title(name)} {number}" for name, number in parts)
     return [sentence, text("report.settings.images", counts=counts)] if counts else [sentence]
 
 
@@ -104,7 +106,7 @@ def describe_audit(audit: AuditResult) -> str:
         "report.settings.audit",
         suite=plan.suite,
         version=plan.suite_version,
-        threat=plan.threat.name,
+        threat=threat_title(plan.threat.name),
         seed=plan.seed,
         weights=subject.weights or MISSING,
         fingerprint=subject.fingerprint[:SHORT],

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import attncem
-from attncem.base.progress import format_duration
+from attncem.base.courses import format_duration
 from attncem.base.texts import text
 from attncem.base.types import ConfigError, RunError
 from attncem.config.loading.load import dump_config

@@ -1,4 +1,4 @@
-"""Displayed names: rows of the packaged suites, stages of progress, numbers next to a progress bar.
+"""Displayed names: rows of the packaged suites, threat models, channels, stages and numbers of progress.
 
 Files, options and callbacks use the English names; a name that a user chose is never translated. Call this module
 only where a name is displayed.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from attncem.base.texts import LANGUAGES, catalogue, language, pattern, text
+from attncem.base.texts import LANGUAGES, catalogue, has_text, language, pattern, text, translated, written
 
 _HEADS = ("stage.", "row.")
 _PARTS = ("row.", "stage.part.")
@@ -45,6 +45,34 @@ def number_title(name: str) -> str:
 def failed_at(stage: str) -> str:
     """The step at which a cell of a campaign failed, as it is shown."""
     return _title(stage, "failed_at.")
+
+
+def threat_word(name: str) -> str:
+    """A threat model's name as results store it: a sentence that can be translated, or the name of a user's own."""
+    model, mark, releases = name.rpartition("-x")
+    if mark and releases.isdecimal():
+        return written("threat.repeated", name=threat_word(model), releases=releases)
+    return written(f"threat_name.{name}") if has_text(f"threat_name.{name}") else name
+
+
+def threat_title(name: str) -> str:
+    """A threat model's name as it is shown."""
+    return translated(threat_word(name))
+
+
+def noise_title(kind: str) -> str:
+    """A kind of noise, fresh or keyed, as it is shown."""
+    return _title(kind, "noise_name.")
+
+
+def channel_title(name: str) -> str:
+    """A channel's name as it is shown."""
+    return _title(name, "channel_name.")
+
+
+def images_title(part: str) -> str:
+    """A part of a data set, such as test or validation, as it is shown."""
+    return _title(part, "images_name.")
 
 
 def _title(name: str, *kinds: str) -> str:

@@ -27,7 +27,24 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error messages contain no terminal control characters."""
+    """A parser whose error messages contain no terminal control characters; `--a_b` is another spelling of `--a-b`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse what this parser knows; the rest is returned."""
+        words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args([self._spelled(word) for word in words], namespace)
+
+    def _spelled(self, word: str) -> str:
+        """The word, or the option of this parser that it spells with underscores."""
+        name, equals, value = word.partition("=")
+        dashed = name.replace("_", "-")
+        return dashed + equals + value if name.startswith("--") and dashed in self._option_string_actions else word
+
+    def options(self) -> list[str]:
+        """The long options of this parser and of the verbs below it."""
+        below = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        nested = [name for action in below for parser in action.choices.values() for name in parser.options()]
+        return [*(name for name in self._option_string_actions if name.startswith("--")), *nested]
 
     def error(self, message: str) -> NoReturn:
         """Report a mistake on the command line, and exit."""

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attncem.base.progress import format_duration, open_console, show_line
+from attncem.base.courses import format_duration
+from attncem.base.progress import open_console, show_line
 from attncem.base.texts import text
 from attncem.base.texts.titles import failed_at
-from attncem.base.types import ConfigError, RunError
+from attncem.base.types import ConfigError
 from attncem.cli.verbs.base import (
     VerbParser,
     Verbs,
@@ -182,11 +183,10 @@ def _source(word: str) -> str | Path:
 
 
 def _folder(word: str) -> Path:
-    from attncem.records.campaign_folder import PLANNED
+    """The folder of a campaign; RunError where it is none."""
+    from attncem.records.campaign_folder import require_campaign
 
-    if not (Path(word) / PLANNED).is_file():
-        raise RunError(f"{word} is not a campaign's folder: {PLANNED} is missing")
-    return Path(word)
+    return require_campaign(Path(word))
 
 
 def _show_outlook(outlook: Outlook, known: argparse.Namespace) -> None:

@@ -82,12 +82,16 @@ def refuse_without_encoder(known: argparse.Namespace) -> None:
 
 def _data(given: str) -> dict[str, Any]:
     """Options of a data set by its name, or of a folder of pictures."""
+    from attncem.config.loading.suggest import did_you_mean, nearest
     from attncem.data.specs import DATASETS
+    from attncem.records.runs import nearest_folder
 
     if given in DATASETS:
         return {"name": given}
     if not Path(given).is_dir():
-        raise ConfigError(f"--data {given}: is not a folder, and no data set has this name: {', '.join(DATASETS)}")
+        guess = did_you_mean(nearest(given, DATASETS) or nearest_folder(Path(given)))
+        names = ", ".join(DATASETS)
+        raise ConfigError(f"--data {given}: is not a folder, and no data set has this name: {names}{guess}")
     return {"name": "image_folder", "root": given}
 
 

@@ -15,7 +15,7 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "train", "Train a split model.", overrides=True)
     parser.add_argument("--config", metavar="NAME_OR_FILE", help="packaged configuration or YAML file (default: demo)")
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the run (default: runs/NAME-001, -002 ...)")
-    parser.add_argument("--init_from", metavar="RUN_OR_FILE", help="start from a run or a .safetensors file")
+    parser.add_argument("--init-from", metavar="RUN_OR_FILE", help="start from a run or a .safetensors file")
     parser.add_argument("--fast", metavar="WAY", help="short for training.fast: how a GPU runs the steps")
     parser.add_argument("--track", action="store_true", help="short for training.track=tensorboard (extra `track`)")
     parser.add_argument("--resume", metavar="RUN", help="resume an interrupted run; takes no other option")

@@ -22,12 +22,14 @@ _EXPLAINED = (
 
 
 def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate most similar to the word; None if none is similar."""
+    """The candidate most similar to the word, in any case; None if none is similar."""
     from difflib import get_close_matches
 
     if len(word) > 200:  # no key is this long, and the search would be slow
         return None
-    return next(iter(get_close_matches(word, list(candidates), 1, cutoff)), None)
+    by_letters = {candidate.lower(): candidate for candidate in candidates}
+    match = get_close_matches(word.lower(), list(by_letters), 1, cutoff)
+    return by_letters[match[0]] if match else None
 
 
 MEANT = {

@@ -24,6 +24,11 @@ class Seconds:
     least: float = 0.0
     most: float = 0.0
 
+    @property
+    def middle(self) -> float:
+        """The one number between both."""
+        return (self.least + self.most) / 2
+
     def __add__(self, other: Seconds) -> Seconds:
         """The duration of both, one after the other."""
         return Seconds(self.least + other.least, self.most + other.most)

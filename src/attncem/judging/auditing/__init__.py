@@ -16,6 +16,7 @@ import torch
 import attncem
 from attncem.base.progress import Progress, shown, tell
 from attncem.base.texts import text, written
+from attncem.base.texts.titles import images_title, threat_title
 from attncem.base.types import ConfigError
 from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
@@ -26,7 +27,7 @@ from attncem.data.attributes import attributes_hash
 from attncem.judging.attacks.base import Attack
 from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
 from attncem.judging.auditing.describing import describe_subject
-from attncem.judging.auditing.forecasting import foretell
+from attncem.judging.auditing.forecasting import Schedule, foretell
 from attncem.judging.auditing.guards import overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.kept import strongest_kept
@@ -120,12 +121,14 @@ def _run_rows(case: Case, rows: Rows, ledger: Ledger, compute: Compute, progress
     if leads:
         tell(progress, _start_line(ledger.plan, len(missing), total, compute))
         tell(progress, describe_subject(case.subject))
-    foretell(case, missing, progress, compute.workers)
-    progress(stage, total - len(missing), total, {})
-    with closing(_measured(case, missing, compute, _nested(progress, stage))) as measured:
+    expected = foretell(case, missing, progress, compute.workers)
+    schedule = Schedule(expected, compute.workers, sum(row.seconds for row in ledger.rows() if row.name in done))
+    progress(stage, total - len(missing), total, schedule.numbers())
+    with closing(_measured(case, missing, compute, _nested(progress, stage, schedule))) as measured:
         for number, result in enumerate(measured, 1):
             ledger.write(result.row, result.files)
-            progress(stage, total - len(missing) + number, total, {})
+            schedule.end(result.row.name)
+            progress(stage, total - len(missing) + number, total, schedule.numbers())
 
 
 def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> str:
@@ -135,11 +138,11 @@ def _start_line(plan: AuditPlan, rows: int, wanted: int, compute: Compute) -> st
         run=plan.subject.run,
         weights=plan.subject.weights or plan.subject.architecture,
         suite=plan.suite,
-        threat=plan.threat.name,
+        threat=threat_title(plan.threat.name),
         rows=rows,
         all=wanted,
         images=plan.num_evaluation,
-        on=plan.evaluation,
+        on=images_title(plan.evaluation),
         own=plan.num_auxiliary,
         device=plan.device,
         threads=compute.threads,
@@ -163,11 +166,13 @@ def _measured(
             yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
 
 
-def _nested(progress: Progress, stage: str) -> Progress:
-    def told(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
-        progress(f"{stage}: {inner}", done, total, numbers)
+def _nested(progress: Progress, stage: str, schedule: Schedule) -> Progress:
+    """Reports rows as stages of the audit, with the audit's time left."""
 
-    return told
+    def report(inner: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+        progress(f"{stage}: {inner}", done, total, {**numbers, **schedule.numbers()})
+
+    return report
 
 
 def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attncem.base.seeding import derive_seed
 from attncem.base.texts import written
+from attncem.base.texts.titles import threat_word
 from attncem.base.types import NotApplicable
 from attncem.config.options.probes import MembershipOptions
 from attncem.judging.judges import Probe
@@ -39,7 +40,9 @@ class Membership(Probe):
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """For each pair, named by its evaluation image: its part in the AUC, and its share of right answers."""
         if case.threat.auxiliary != "train":
-            raise NotApplicable(written("threat.lacks", name=case.threat.name, what=written("threat.lacks.members")))
+            raise NotApplicable(
+                written("threat.lacks", name=threat_word(case.threat.name), what=written("threat.lacks.members"))
+            )
         oracle, train = case.oracle(self, seed), case.subject.data.train
         member, other = matched(train.labels.cpu().numpy(), case.y.cpu().numpy(), self.options.pairs, seed)
         if len(member) < _FEWEST:

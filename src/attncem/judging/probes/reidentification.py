@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.config.options.probes import ReidentificationOptions
+from attncem.judging.attacks.forecast import Seconds, timed
 from attncem.judging.judges import Probe
 from attncem.judging.probes.base import Numbers
 
@@ -46,6 +47,15 @@ class Reidentification(Probe):
         self.chance = rank_chance(size)
         return {name: part.cpu().numpy() for name, part in zip(self.chance, parts, strict=True)}
 
+    def forecast(self, case: Case) -> Seconds:
+        """Time of the releases of all candidates, and of their distances."""
+        oracle, x, size = case.oracle(self, 0), case.x[:_TRIED], min(self.options.candidates, len(case.x))
+        z = oracle.release(x).flatten(1).float()
+        candidates = z[:1].expand(size, -1).contiguous()
+        releases = timed(lambda: oracle.release(x)).times(self.options.num_releases * -(-len(case.x) // size) * size)
+        distances = timed(lambda: torch.cdist(z, candidates, compute_mode=EXACT)).times(len(case.x))
+        return (releases + distances).times(1 / len(x))
+
     def _expected(self, oracle: Oracle, x: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         """The mean of several own releases of each image, and the deviation of the noise in each entry."""
         count = self.options.num_releases
@@ -59,6 +69,8 @@ class Reidentification(Probe):
         return first + mean, _scale(variance.sqrt())
 
 
+_TRIED = 100
+"""Images of a trial."""
 EXACT = "donot_use_mm_for_euclid_dist"
 """Equal releases have distance 0, and ties stay ties."""
 

@@ -78,7 +78,8 @@ class RunFacts:
 class Cell(Generic[A]):
     """A run and its audits. ``run`` is empty where there is no folder.
 
-    ``state`` and ``reason`` are the state of a campaign's cell; ``collapsed``: it ended near chance.
+    ``state`` and ``reason`` are the state of a campaign's cell; ``collapsed``: it ended near chance. ``unfinished`` is
+    the number of audits that lack rows, which are not among its audits.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Cell(Generic[A]):
     state: State = "done"
     reason: str = ""
     collapsed: bool = False
+    unfinished: int = 0
 
     @property
     def path(self) -> Path:

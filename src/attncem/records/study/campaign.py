@@ -1,8 +1,9 @@
-"""A campaign's folder as a study. An unreadable file becomes a problem; everything else is included."""
+"""A campaign's folder as a study of its finished audits. An unreadable file becomes a problem."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attncem.base.texts import text
@@ -11,13 +12,13 @@ from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.runs import RunDirectory
 from attncem.records.study.arms import A, Arm, Cell, RunFacts, Study
-from attncem.records.study.keys import AuditKind, newest
+from attncem.records.study.keys import newest
 
 
 def study_of_campaign(folder: CampaignFolder) -> Study[AuditResult]:
     """Cells of the same arm and point, in the order of the plan, arm by arm."""
     problems: list[str] = []
-    cells = [(view.cell.arm, view.cell.point, _cell(view, problems)) for view in folder.views()]
+    cells = [(view.cell.arm, view.cell.point, _cell(folder, view, problems)) for view in folder.views()]
     return Study(grouped(cells), problems)
 
 
@@ -34,17 +35,28 @@ def grouped(cells: Iterable[tuple[str, Mapping[str, Any], Cell[A]]]) -> list[Arm
     return arms
 
 
-def _cell(view: CellView, problems: list[str]) -> Cell[AuditResult]:
+def _cell(folder: CampaignFolder, view: CellView, problems: list[str]) -> Cell[AuditResult]:
+    """A cell with its finished audits: with half of its attacks, an audit shows less leakage than there is."""
     manifest: Mapping[str, Any] = {}
-    audits: dict[AuditKind, AuditResult] = {}
+    audits: list[AuditResult] = []
+    whole: list[AuditResult] = []
     try:
         if (view.path / "manifest.json").exists():
             manifest = RunDirectory.open(view.path).manifest
-            audits = newest(view.audits(), lambda audit: audit.plan)
+            recorded = set(folder.finished(view.cell.id).audits.values())
+            audits = view.audits()
+            whole = [audit for audit in audits if Path(audit.folder).name in recorded or _has_all_rows(audit)]
     except AttncemError as error:
         problems.append(text("arms.problem", cell=view.cell.id, reason=str(error)))
+    kinds = newest(whole, lambda audit: audit.plan)
     run = RunFacts(view.path, view.cell.id, manifest)
-    return Cell(view.cell.id, view.cell.seed, audits, run, view.state, view.reason)
+    unfinished = len(audits) - len(whole)
+    return Cell(view.cell.id, view.cell.seed, kinds, run, view.state, view.reason, unfinished=unfinished)
+
+
+def _has_all_rows(audit: AuditResult) -> bool:
+    """Whether every row of the suite is there and none failed."""
+    return {row.name for row in audit.rows if row.outcome != "failed"}.issuperset(audit.plan.rows)
 
 
 def labels(name: str, points: Sequence[Mapping[str, Any]]) -> list[str]:

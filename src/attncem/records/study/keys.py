@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from attncem.base.texts import text
+from attncem.base.texts.titles import images_title, threat_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditPlan
 
@@ -58,7 +59,11 @@ class AuditKind:
     def __str__(self) -> str:
         releases = self.threat.releases_per_input
         asked = [text("arms.kind.releases", count=releases)] if releases > 1 else []
-        return " · ".join(filter(None, [self.suite, self.threat.name, self.evaluation, *asked, *self.changed]))
+        return " · ".join(
+            filter(
+                None, [self.suite, threat_title(self.threat.name), images_title(self.evaluation), *asked, *self.changed]
+            )
+        )
 
 
 def numbered(kinds: Iterable[AuditKind]) -> list[AuditKind]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attncem import __version__
-from attncem.base.texts import text
+from attncem.base.texts import joined, text
 from attncem.base.types import RunError
 from attncem.config.loading.languages import spoken
 from attncem.records.audit import AuditResult
@@ -127,7 +127,7 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
         "plan": view.plan,
         "lead": lead,
         "reference": reference,
-        "standing": standing(states),
+        "standing": standing(states, sum(cell.unfinished for cell in study.cells)),
         "counts": [(state, states[state]) for state in reversed(get_args(State)) if states[state]],
         "verdict": verdict(study, lead, reference),
         "tables": {table.name: table for table in made},
@@ -173,8 +173,10 @@ def cautions(study: Judged, kind: AuditKind) -> list[str]:
     return [item.text for item in unique(findings)]
 
 
-def standing(states: Counter[State]) -> str:
-    """The campaign's progress, in one sentence."""
+def standing(states: Counter[State], unfinished: int = 0) -> str:
+    """The campaign's progress, in a sentence, and the number of audits that lack rows, which do not count."""
+    if unfinished:
+        return joined([standing(states), text("arms.how_far.unfinished", count=unfinished)])
     total, done, failed = states.total(), states["done"], states["failed"]
     if done == total:
         return text("arms.how_far.whole", total=total)

@@ -18,6 +18,7 @@ from rich.text import Text
 from attncem import __version__
 from attncem.base.progress import clean
 from attncem.base.texts import text
+from attncem.base.texts.titles import threat_title
 from attncem.records.comparison import LEVEL, Comparison, SeedSummary
 from attncem.records.metrics import METRICS
 from attncem.records.run_comparison import Difference, Quantity, RunsComparison
@@ -105,7 +106,7 @@ def audit_name(found: RunsComparison) -> str:
     if found.audit is None:
         return ""
     audit = found.audit
-    said = text("compare.audit", suite=audit.suite, version=audit.version, threat=audit.threat)
+    said = text("compare.audit", suite=audit.suite, version=audit.version, threat=threat_title(audit.threat))
     return ", ".join([said, *audit.changed])
 
 

@@ -16,6 +16,7 @@ from attncem.base.pictures import png_text
 from attncem.base.progress import Progress, shown
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.base.texts import speaking, written
+from attncem.base.texts.titles import threat_word
 from attncem.base.types import RunError
 from attncem.config.loading.languages import checked
 from attncem.config.options.attacks import ClassMeanOptions, MeanImageOptions, NearestNeighbourOptions, RidgeOptions
@@ -301,7 +302,7 @@ class KnownAudit:
         """Suite and threat model of the audit."""
         if self.result is None:
             return None
-        return written("about.audit", suite=self.result.plan.suite, threat=_THREAT.name)
+        return written("about.audit", suite=self.result.plan.suite, threat=threat_word(_THREAT.name))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from attncem import __version__
 from attncem.base.texts import text
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import noise_title, row_title
 from attncem.records.explanation import ClassView, Explanation, Recovery
 from attncem.records.findings import Finding
 from attncem.records.metrics import METRICS
@@ -297,7 +297,7 @@ def describe_release(release: Release) -> str:
     if release.file_bytes is not None:
         file = text("explain.release.file", bytes=release.file_bytes)
     if release.noise != "none":
-        noise = text("explain.noise", kind=release.noise, std=release.noise_std)
+        noise = text("explain.noise", kind=noise_title(release.noise), std=release.noise_std)
     return text(
         "explain.release",
         size="×".join(str(side) for side in release.shape),

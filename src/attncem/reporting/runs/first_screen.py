@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attncem.base.texts import text
-from attncem.base.texts.titles import row_title, row_titles
+from attncem.base.texts.titles import channel_title, row_title, row_titles, threat_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditResult, Picture
 from attncem.records.judge import removed
@@ -219,7 +219,9 @@ def _fact_values(method: Method) -> dict[str, str]:
 def _of_audit(audit: AuditResult) -> tuple[str, str, str, str]:
     subject, plan = audit.subject, audit.plan
     network = text("report.first.cut", network=subject.architecture, cut=subject.cut)
-    attacker = text("report.first.suite", threat=plan.threat.name, suite=plan.suite, version=plan.suite_version)
+    attacker = text(
+        "report.first.suite", threat=threat_title(plan.threat.name), suite=plan.suite, version=plan.suite_version
+    )
     return subject.dataset, network, _channel(subject.channel), attacker
 
 
@@ -238,7 +240,8 @@ def _stage(options: Mapping[str, object]) -> str:
     plain_options = {key: value for key, value in options.items() if key != "noise_std" and value != "fresh"}
     noise = options.get("noise_std")
     said = [text("report.first.noise", noise=noise)] if noise else []
-    return " ".join([wording.describe_options(plain_options), *said])
+    shown = {**plain_options, "name": channel_title(str(options["name"]))}
+    return " ".join([wording.describe_options(shown), *said])
 
 
 def describe_attacker(threat: ThreatModel, name: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from attncem.base.texts import text
+from attncem.base.texts.titles import threat_title
 from attncem.records.audit import AuditResult, Score
 from attncem.records.study import Arm, AuditKind
 from attncem.records.study.grouping import methods_of
@@ -117,5 +118,6 @@ def name_audits(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
     ]
     if len(plans) == 1:
         return [""], [""]
-    longer = [" · ".join([plan.suite, plan.threat.name, *mark]) for plan, mark in zip(plans, marks, strict=True)]
+    audited = zip(plans, marks, strict=True)
+    longer = [" · ".join([plan.suite, threat_title(plan.threat.name), *mark]) for plan, mark in audited]
     return longer, [" · ".join(mark) for mark in marks]
