@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from attncem.base.progress import silent
-from attncem.base.record import Record
 from attncem.base.types import RunError
 from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
 from attncem.config.options.suites import Suite
@@ -170,7 +169,7 @@ def test_the_files_of_a_row_are_synced_once_each_before_the_row_gets_its_name(
 def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
     run: Path, whole: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
 ) -> None:
-    write_atomic, write_record = ledger_module.write_atomic, ledger_module.write_record
+    write_atomic, write_json = ledger_module.write_atomic, ledger_module.write_json
 
     def check_room(path: Path) -> None:
         if path.name.startswith("ridge") and path.suffix == f".{fails_at}":
@@ -180,12 +179,12 @@ def test_a_disk_that_fills_up_costs_the_row_being_written_alone(
         check_room(path)
         write_atomic(path, data, sync=sync)
 
-    def records_until_full(path: Path, record: Record) -> None:
+    def json_until_full(path: Path, data: Mapping[str, Any]) -> None:
         check_room(path)
-        write_record(path, record)
+        write_json(path, data)
 
     monkeypatch.setattr(ledger_module, "write_atomic", bytes_until_full)
-    monkeypatch.setattr(ledger_module, "write_record", records_until_full)
+    monkeypatch.setattr(ledger_module, "write_json", json_until_full)
     with pytest.raises(RunError, match=r"No space left on device; finished rows are kept"):
         audit(run, SUITE, out=tmp_path, progress=silent)
     monkeypatch.undo()
