@@ -464,13 +464,13 @@ def test_tables_are_the_same_on_the_page_and_in_files(finished: Path, html: str,
     write_tables(finished, tmp_path / "tables")  # over the older ones
 
 
-@pytest.mark.parametrize("begin", [*"=+-@\t\r\n＝＋－＠", " =", "\ufeff="])
+@pytest.mark.parametrize("begin", [*"=+-@\t\n＝＋－＠", " =", "\ufeff=", "\r="])
 def test_no_cell_of_a_csv_is_a_formula(begin: str) -> None:
     columns = [Column("a", "A", words=True), Column("b", "B", more=("sd",))]
     value = f"{begin}HYPERLINK(1)"
     words = as_csv(Table("t", "T", columns, [[Item(value, value), Item(-0.5, "", more={"sd": -1e-9})]]))
     (line,) = csv.DictReader(io.StringIO(words, newline=""))
-    assert line == {"a": f"'{value}", "b": "-0.5", "b_sd": "-1e-09"}, "numbers stay numbers"
+    assert line == {"a": f"'{value}".replace("\r", " "), "b": "-0.5", "b_sd": "-1e-09"}, "numbers stay numbers"
 
 
 def test_formats_escape_what_would_be_markup() -> None:

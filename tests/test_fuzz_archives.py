@@ -220,7 +220,7 @@ def test_a_few_damaged_archives(archive: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_damaged_archives(archive: Path, tmp_path: Path) -> None:
     with limited_memory():
-        fuzz("archives", amount(10 * MANY), start(6), tmp_path, fuzz_archive, archive)
+        fuzz("archives", amount(5 * MANY), start(6), tmp_path, fuzz_archive, archive)
 
 
 @pytest.mark.slow

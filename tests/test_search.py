@@ -323,7 +323,10 @@ def test_the_result_has_fronts_levels_and_configurations_that_train_takes(
         config = load_config(file).config
         assert config == load_config(folder / f"cells/{cell}.yaml", {"name": name}).config
         assert Path(file).read_text().startswith(f"# attncem train --config {file}\n# {cell} of the search tiny: ")
-    assert json.loads((folder / "search.json").read_text())["equal_budget"] is True
+    stored = json.loads((folder / "search.json").read_text())
+    assert stored["equal_budget"] is True
+    assert stored["files"] == {name: f"chosen/{name}.yaml" for name in result.files}, "where the folder lies is private"
+    assert stored["folder"] == "search"
     assert CampaignFolder.open(folder).plan.name == "tiny", "it is a campaign's folder"
 
 

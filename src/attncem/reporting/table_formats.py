@@ -186,7 +186,7 @@ def _csv_cell(value: Any) -> Any:
     """Numbers as they are; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if not isinstance(value, str):
         return value
-    plain = without_paths(value)
+    plain = without_paths(value).replace("\r", " ")  # which would end the line
     return f"'{plain}" if _FORMULA.match(plain) and not _NUMBER.fullmatch(plain) else plain
 
 

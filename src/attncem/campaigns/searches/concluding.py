@@ -98,7 +98,7 @@ def _files(folder: CampaignFolder, methods: Sequence[MethodFound], trials: Seque
 def _configuration(folder: CampaignFolder, trial: SearchTrial, name: str, file: Path) -> str:
     """The configuration of a trial under a new name, as a text for `attncem train`."""
     head = [
-        f"attncem train --config {shown_path(file)}",
+        f"attncem train --config {file}",
         f"{trial.cell} of the search {folder.plan.name}: {100 * (trial.accuracy or 0):.1f} % and an attack error of "
         f"{trial.error:.4g} (geometric mean of MSE and structure), on validation images, one seed.",
     ]
