@@ -79,7 +79,7 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
     assert [line for line in events.lines if "report.html" in line] == [
         f"first results: {demo.report.resolve()} (renewed after each audit)"
     ]
-    assert [event[1:3] for event in events.of("demo")][0] == (0, 4)
+    assert events.of("demo")[0][1:3] == (0, 4)
     for name in NAMES:
         steps = events.of(f"train {name}")
         assert steps[-1][1:3] == (30, 30)
