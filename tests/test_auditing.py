@@ -19,6 +19,7 @@ from attncem.base.pictures import png, png_text
 from attncem.base.progress import silent
 from attncem.base.seeding import make_generator
 from attncem.base.texts import speaking, translated
+from attncem.base.texts.titles import threat_title
 from attncem.base.types import ConfigError, NotApplicable, RunError
 from attncem.config.options.attacks import (
     ClassMeanOptions,
@@ -395,7 +396,9 @@ def test_what_the_adversary_lacks_makes_a_row_not_applicable(
     assert all("the adversary of the threat model" in row.reason for row in others)
     assert {row.reason_source["key"] for row in others} <= {"threat.lacks"}, "read again from the rows' files"
     with speaking("zh"):
-        assert all(translated(row.why).startswith(f"威胁模型 {result.plan.threat.name} ") for row in others)
+        assert all(
+            translated(row.why).startswith(f"威胁模型“{threat_title(result.plan.threat.name)}”") for row in others
+        )
     assert result.missing == [], "what cannot be is not missing"
 
 

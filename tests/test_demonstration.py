@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, DataError, RunError
 from attncem.base.working import Workers
+from attncem.campaigns import demonstration
 from attncem.campaigns.demonstration import run_demo
 from attncem.config.options.attacks import GreyOptions, MeanImageOptions
 from attncem.config.options.suites import Suite
@@ -74,12 +76,55 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
         f"demo: {', '.join(NAMES)}\n  fashion_mnist_mini; attacked by suite tiny; processes 2; into {tmp_path / 'demo'}"
     )
     assert events.lines[0] == start
+    assert [line for line in events.lines if "report.html" in line] == [
+        f"first results: {demo.report.resolve()} (renewed after each audit)"
+    ]
+    assert events.of("demo")[0][1:3] == (0, 4)
     for name in NAMES:
         steps = events.of(f"train {name}")
-        assert steps[0][1] == 0
         assert steps[-1][1:3] == (30, 30)
         assert steps[-1][3]["ce"] > 0
         assert events.of(f"audit {name}")[-1][1:3] == (2, 2)
+
+
+class Pool:
+    """Workers that work in this process and at once."""
+
+    def __init__(self, *options: Any) -> None:
+        pass
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *arguments: Any, tells: bool) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work(*arguments))
+        return future
+
+
+def test_the_report_is_written_after_the_first_audit_and_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, events = [], Events()
+
+    def report(runs: list[Path], out: Path) -> Path:
+        pages.append([run.name for run in runs])
+        return out
+
+    one_by_one = lambda pending, **options: ({next(iter(pending))}, set())  # noqa: E731
+    monkeypatch.setattr(demonstration, "Workers", Pool)
+    monkeypatch.setattr(demonstration, "wait", one_by_one)
+    monkeypatch.setattr(demonstration, "train_run", lambda config, run: run)
+    monkeypatch.setattr(demonstration, "audit_run", lambda run, asked: f"audit of {run.name}")
+    monkeypatch.setattr("attncem.reporting.report", report)
+    demo = run_demo(tmp_path / "demo", progress=events)
+    assert pages == [NAMES[:count] for count in (1, 2, 3, 4)]
+    assert demo.report == tmp_path / "demo" / "report.html" and len(demo.audits) == 4
+    assert len([line for line in events.lines if "report.html" in line]) == 1
+    assert [done for _, done, _, _ in events.of("demo")] == [0, 0, 0, 0, 0, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -557,9 +557,9 @@ def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
     page, other = tmp_path / "page.html", tmp_path / "other.html"
     page.write_text("mine")
     attncem.report(gated, out=other)
-    for file in (page, other):
+    for file, reason in ((page, "was not written by attncem"), (other, "is a page of attncem report and")):
         before = file.read_bytes()
-        with pytest.raises(RunError, match="was not written by attncem"):
+        with pytest.raises(RunError, match=reason):
             explain(gated, "test:3", out=file, progress=silent)
         assert file.read_bytes() == before
     page.unlink()
@@ -567,7 +567,7 @@ def test_a_foreign_file_is_left_alone_and_an_older_page_replaced(
         renamed = replace(found, prediction=replace(found.prediction, source=source))
         write_explanation(renamed, page, now=datetime.now().astimezone())
         assert f"{source}: the server says" in page.read_text()
-    with pytest.raises(RunError, match="was not written by attncem"):
+    with pytest.raises(RunError, match="is a page of attncem explain and was not replaced"):
         attncem.report(gated, out=page)
 
 
