@@ -343,7 +343,7 @@ def fuzz_run(number: int, rng: random.Random, originals: tuple[Path, ...], place
         tally.survives(lambda words=words: ask(*words), (number, words[0], damage.said))
     tally.expect(contents((run,)) == before, "what only reads has changed the run", (number, damage.said))
     tally.survives(lambda: ask("audit", folder, *AUDIT), (number, "audit", damage.said))
-    tally.survives(lambda: ask("seal", folder, *["--new_key"] * (number % 2)), (number, "seal", damage.said))
+    tally.survives(lambda: ask("seal", folder, *["--new-key"] * (number % 2)), (number, "seal", damage.said))
     tally.survives(lambda: resume(run), (number, "resume", damage.said))
     tally.expect(contents((outside, originals[0])) == others, "files outside were changed", (number, damage.said))
 

@@ -113,7 +113,7 @@ def test_keyed_noise_of_scheme_0_is_read_and_never_released(keyed: Path, tmp_pat
     of_scheme_0(keyed)
     opened = open_run(keyed)
     assert [item.code for item in opened.findings] == ["scheme_0"]
-    with pytest.raises(RunError, match=r"keyed noise has scheme 0 .* Train it again, or make a key with .* --new_key"):
+    with pytest.raises(RunError, match=r"keyed noise has scheme 0 .* Train it again, or make a key with .* --new-key"):
         predict(keyed, "test:0", save=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     x = opened.data.test.get(slice(0, 1))[0]
@@ -285,7 +285,7 @@ def test_a_run_of_the_last_version_is_audited_and_sealed_once(keyed: Path, tmp_p
 
 
 def test_a_lost_key_is_replaced_only_on_request(keyed: Path, capfd: Any) -> None:
-    assert main(["seal", str(keyed), "--new_key"]) == 2
+    assert main(["seal", str(keyed), "--new-key"]) == 2
     assert "noise.key exists and was not changed" in capfd.readouterr().err
     old = (keyed / "noise.key").read_bytes()
     (keyed / "noise.key").unlink()
@@ -293,8 +293,8 @@ def test_a_lost_key_is_replaced_only_on_request(keyed: Path, capfd: Any) -> None
     assert main(["predict", str(keyed), "test:0"]) == 2
     assert "noise.key is missing" in capfd.readouterr().err
     assert main(["seal", str(keyed)]) == 2
-    assert "make a new one with --new_key" in capfd.readouterr().err
-    assert main(["seal", str(keyed), "--new_key"]) == 0
+    assert "make a new one with --new-key" in capfd.readouterr().err
+    assert main(["seal", str(keyed), "--new-key"]) == 0
     assert (keyed / "noise.key").read_bytes() != old
     assert predict(keyed, "test:0").findings == []
 

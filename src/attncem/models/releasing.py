@@ -105,7 +105,7 @@ def release_problem(run: RunDirectory, name: str, noise: NoiseFacts) -> str:
     if noise.scheme != SCHEME and noise.keyed:
         return (
             f"{run.path} may release nothing: its keyed noise has scheme {noise.scheme} (attncem 0.1), and anyone who "
-            f"knows the seed can remove it. Train it again, or make a key with {seal} --new_key"
+            f"knows the seed can remove it. Train it again, or make a key with {seal} --new-key"
         )
     if noise.scheme != SCHEME:
         return (
@@ -115,7 +115,7 @@ def release_problem(run: RunDirectory, name: str, noise: NoiseFacts) -> str:
     if noise.keyed and not noise.key:
         return (
             f"{file} is missing: the channel's noise is keyed, and without the key nothing may be released. Restore "
-            f"it, or make a new one with {seal} --new_key"
+            f"it, or make a new one with {seal} --new-key"
         )
     if noise.keyed and (mode := open_mode(file)):
         return f"{file} is open to other users (mode {mode}), who could remove the noise: run chmod 600 {file}"
@@ -176,11 +176,11 @@ def _sealable(run: RunDirectory, with_new_key: bool) -> tuple[NoiseFacts, dict[s
     for name in facts:
         noise = check_noise(run, name, facts[name], onnx=True)
     if with_new_key and not noise.keyed:
-        raise ConfigError(f"--new_key: the channel of {run.path} has no keyed noise, so it needs no key")
+        raise ConfigError(f"--new-key: the channel of {run.path} has no keyed noise, so it needs no key")
     if with_new_key and noise.key:
-        raise RunError(f"{run.path / KEY_FILE} exists and was not changed: seal the run without --new_key")
+        raise RunError(f"{run.path / KEY_FILE} exists and was not changed: seal the run without --new-key")
     if noise.keyed and not noise.key and not with_new_key:
-        raise RunError(f"{run.path / KEY_FILE} is missing: restore it, or make a new one with --new_key")
+        raise RunError(f"{run.path / KEY_FILE} is missing: restore it, or make a new one with --new-key")
     return noise, facts
 
 

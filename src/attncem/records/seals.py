@@ -30,7 +30,7 @@ def read_key(file: Path) -> bytes | None:
     if key is not None and (problem := key_problem(key)):
         raise RunError(
             f"{file} is damaged: {problem}; restore it from a copy, or remove it and make a new one with "
-            f"attncem seal {file.parent} --new_key"
+            f"attncem seal {file.parent} --new-key"
         )
     return key
 

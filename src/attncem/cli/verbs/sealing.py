@@ -19,7 +19,7 @@ def add(verbs: Verbs) -> None:
     parser = verb(verbs, "seal", "Seal a run of an older version, so that predict accepts it.")
     parser.epilog = "Check config.yaml first: the seal confirms the channel as it is now. Details: docs/channels.md"
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
-    parser.add_argument("--new_key", action="store_true", help="make noise.key, where it is missing; overwrites none")
+    parser.add_argument("--new-key", action="store_true", help="make noise.key, where it is missing; overwrites none")
     parser.set_defaults(run=_seal)
 
 
