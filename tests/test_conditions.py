@@ -362,10 +362,10 @@ ROWS = ("--skip", "decoder", "--skip", "nearest_neighbour", "--skip", "label_lea
 
 def test_an_audit_that_passes(small_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = small_run("demo-none")
-    conditions = ("--fail-if", "accuracy<0.01", "--fail-if", "reidentification.rank>1000", "--min-images", "1000")
+    conditions = ("--fail-if", "reidentification.rank>1000", "--min-images", "1000")
     code, said = audited(run, capsys, *ROWS, *conditions)
-    assert code == 0 and said.count(f"pass: {run}: ") == 3, "weak attacks do not matter to these"
-    assert f"pass: {run}: ridge: judged 1,000 images, at least the 1,000 of --min-images" in said
+    assert code == 0 and said.count(f"pass: {run}: ") == 2, "weak attacks do not matter to these"
+    assert "judged 1,000 images, at least the 1,000 of --min-images" in said
 
 
 def test_an_audit_that_fails_says_the_same_in_json_and_junit(

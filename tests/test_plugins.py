@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,24 @@ class Light: ...
 '''
 
 
+@contextmanager
+def tables_as_before() -> Iterator[None]:
+    """Take everything out of the tables that is added inside."""
+    before = [(table, dict(table)) for table, *_ in registration._tables.values()]
+    yield
+    for table, entries in before:
+        table.clear()
+        table.update(entries)
+
+
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that a plugin adds outlives its test."""
     for name in ("_additions", "_loaded"):
         monkeypatch.setattr(plugins, name, {})
     monkeypatch.setattr(plugins, "_installed", [])
-    before = [(table, dict(table)) for table, *_ in registration._tables.values()]
-    yield
-    for table, entries in before:
-        table.clear()
-        table.update(entries)
+    with tables_as_before():
+        yield
 
 
 @pytest.fixture
@@ -231,7 +239,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny: dict[str, Any]) -> Path
     folder = tmp_path_factory.mktemp("plugin")
     for name in ("deviation.py", "blend.py", "more.py", "blend.yaml"):
         written(folder, name)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tables_as_before():
         for name in ("_additions", "_loaded"):
             patch.setattr(plugins, name, {})
         for name in ("deviation.py", "blend.py", "more.py"):

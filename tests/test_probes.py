@@ -406,8 +406,8 @@ def test_unequal_classes_are_told_beside_the_accuracy(tmp_path: Path) -> None:
     assert "unbalanced" not in {item.code for item in equal.findings}
 
 
-def test_only_the_full_suite_has_probes() -> None:
-    for name, expected in (("quick", 0), ("standard", 0), ("full", 3)):
+def test_every_suite_of_attacks_asks_for_identity_and_label() -> None:
+    for name, expected in (("quick", 2), ("standard", 2), ("full", 3)):
         rows = load_suite(name).suite.rows.values()
         assert sum(options.name in ("reidentification", "label_leakage", "membership") for options in rows) == expected
     changed = load_suite("full", ["re-identification.candidates=10", "label_leakage.labels=[2]"])

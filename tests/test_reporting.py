@@ -727,7 +727,7 @@ def test_an_audit_without_a_result_is_shown(tmp_path: Path, made: list[Row]) -> 
     words = words_of([run], tmp_path)
     assert "No attack on none has a result, so nothing is known about what it leaks." in words
     assert "none 91.0 [90.1, 91.9] no result" in words
-    assert "The audits hold no images." in words
+    assert catalogue("report.gallery.empty") in words
     assert catalogue("report.guesses.lead") not in words
     both = words_of([run, make_run(tmp_path, "kmeans")], tmp_path)
     assert catalogue("report.guesses.lead") in both

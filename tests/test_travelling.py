@@ -64,7 +64,8 @@ def runs(home: Path) -> list[Path]:
         manifest |= {"config_sha256": None, "init_from": {"source": f"{home}/start.safetensors"}}
         (run / "manifest.json").write_text(json.dumps(manifest | {"onnx_problem": reason, "cautions": [reason]}))
         (row,) = run.glob("audits/*/gan.json")
-        row.write_text(json.dumps({**json.loads(row.read_text()), "reason": reason}))
+        old = {key: value for key, value in json.loads(row.read_text()).items() if key != "seal"}  # as version 0.2 did
+        row.write_text(json.dumps({**old, "reason": reason}))
         made.append(run)
     return made
 

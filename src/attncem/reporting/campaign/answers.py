@@ -60,7 +60,7 @@ def answers(study: Judged, kind: AuditKind, reference: str) -> list[Answer]:
 
 
 def _privacy(test: Comparison, arm: JudgedArm, other: JudgedArm, kind: AuditKind, useless: set[str]) -> Clause:
-    """Privacy; no answer for an arm that lost its accuracy, or where the attack on the better arm did not converge."""
+    """Privacy; no answer for an arm that lost its accuracy, or where an audit of the better arm is in doubt."""
     if gone := [label for label in (test.a, test.b) if label in useless]:
         return Clause(_about("privacy"), text("arms.answer.none"), "", text("arms.answer.lost", arm=", ".join(gone)))
     better = is_better(test)

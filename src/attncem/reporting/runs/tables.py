@@ -29,8 +29,8 @@ _FIRST_COLUMNS = (
     "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
     "client_parameters", "server_parameters", "bytes_per_query", "reliable",
 )  # fmt: skip
-CSV_COLUMNS = (*_FIRST_COLUMNS, *(name for name in METRICS if name not in _FIRST_COLUMNS), "state")
-"""The columns of version 0.2 in their order, then all further measures and the state of the audit."""
+CSV_COLUMNS = (*_FIRST_COLUMNS, "state", *(name for name in METRICS if name not in _FIRST_COLUMNS))
+"""The columns of version 0.2 in their order, then the state of the audit and all further measures."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
 """First characters of every headline CSV that any version wrote."""
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")

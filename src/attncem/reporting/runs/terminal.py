@@ -37,7 +37,7 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
 
 
 def _lines(audit: AuditResult, label: str) -> Iterator[str]:
-    """State, answers, the error in familiar units, the gain from repeated releases, and the certificates."""
+    """State, answers, the error in familiar units, the gain from repeated releases, and the probes."""
     yield text("terminal.state", run=label, said=answers.describe(audit.judgement))
     for answer in answers.lines(audit):
         yield text("terminal.answer", run=label, said=answer)
@@ -47,7 +47,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
             yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
-    for row in (row for row in audit.rows if row.kind != "probe"):  # the answers are the probes' numbers
+    for row in audit.rows:
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
 
