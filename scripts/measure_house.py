@@ -19,7 +19,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOMS = ("base", "config", "records", "data", "models", "training", "judging", "reporting", "campaigns", "cli")
+ROOMS = (
+    "base",
+    "config",
+    "records",
+    "data",
+    "models",
+    "training",
+    "judging",
+    "plugins",
+    "testing",
+    "reporting",
+    "campaigns",
+    "cli",
+)
 
 
 def measures(checkout: Path) -> dict[str, str]:
