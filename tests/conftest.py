@@ -20,7 +20,8 @@ LONGEST = (
     *("test_fuzz", "test_demonstration", "test_ledger", "test_chinese_pages", "test_models", "test_foreign_encoders"),
     *("test_write_results", "test_campaign_report", "test_campaign_browser", "test_cli", "test_adding_a_measure"),
     *("test_adding_a_surrogate", "test_fuzz_runs", "test_fuzz_data", "test_benchmarks", "test_report_browser"),
-    *("test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast"),
+    *("test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast", "test_plugins_page"),
+    *("test_travelling", "test_fuzz_onnx", "test_fuzz_archives", "test_plugins", "test_onnx_process"),
 )
 """Test files of more than about ten seconds, quick or slow."""
 

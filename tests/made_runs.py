@@ -192,7 +192,8 @@ def rewrite(file: Path, changed: dict[str, Any]) -> None:
 
 def reseal(folder: Path) -> None:
     """Make the seals of an audit's plan and rows fit its files; the join is left, for it is derived."""
-    for file in (file for file in folder.glob("*.json") if file.name != "joined.json"):
+    files_of_json = (file for file in folder.glob("*.json") if file.name != "joined.json" and file.is_file())
+    for file in files_of_json if (folder / "audit.json").is_file() else ():  # a pipe would wait for its writer
         data = json.loads(file.read_text())
         if seal := data.pop("seal", None):
             version, audit = data.pop("schema_version"), json.loads((folder / "audit.json").read_text())["id"]

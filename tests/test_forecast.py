@@ -16,7 +16,7 @@ from attncem.base.courses import LEFT, SPENT, format_duration
 from attncem.base.progress import silent
 from attncem.config.loading.load import load
 from attncem.config.options.attacks import BudgetOptions, DecoderOptions, GreyOptions, OptimisationOptions, RidgeOptions
-from attncem.config.options.probes import MembershipOptions, ReidentificationOptions
+from attncem.config.options.probes import MembershipOptions
 from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
 from attncem.judging.attacks import ATTACKS
@@ -25,7 +25,9 @@ from attncem.judging.attacks.convergence import steps_of, until_converged
 from attncem.judging.attacks.forecast import Seconds, eigenvectors, products, timed
 from attncem.judging.auditing import Case, audit, forecasting
 from attncem.judging.auditing.forecasting import Schedule, forecast, foretell
+from attncem.judging.judges import Probe
 from attncem.judging.opening import open_run
+from attncem.judging.probes.label_leakage import LabelLeakage
 from attncem.judging.probes.reidentification import Reidentification
 
 DECODER = {"name": "decoder", "epochs": 6, "max_epochs": 12}
@@ -262,12 +264,13 @@ def test_every_report_of_an_audit_holds_its_time_left(small_run: Callable[..., P
     assert last[2] >= first[2]
 
 
-def test_the_time_of_reidentification_is_told(small_run: Callable[..., Path]) -> None:
-    case, options = Case(open_run(small_run("demo")), THREATS["train"]), ReidentificationOptions(candidates=1000)
-    seconds, unknown = forecast(case, {"re-identification": options})
+@pytest.mark.parametrize("probe", [Reidentification(candidates=1000), LabelLeakage()], ids=["identity", "label"])
+def test_the_time_of_the_quick_probes_is_told(small_run: Callable[..., Path], probe: Probe) -> None:
+    case = Case(open_run(small_run("demo")), THREATS["train"])
+    seconds, unknown = forecast(case, {"probe": probe.options})
     assert unknown == [] and 0 < seconds.least <= seconds.most
     started = time.perf_counter()
-    Reidentification(options).score(case, seed=0)
+    probe.score(case, seed=0)
     assert time.perf_counter() - started < 20 * seconds.most + 0.5
 
 

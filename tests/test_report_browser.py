@@ -135,6 +135,7 @@ def test_on_a_phone_an_attack_is_one_line_that_opens(
 ) -> None:
     opened = open_page(browser, file.with_name(name), width, height, scheme)
     opened.page.locator('nav a[href="#attacks"]').click()
+    opened.page.locator("#table-attacks .of").first.wait_for(state="visible")
     lines = opened.page.locator("#table-attacks tbody tr")
     assert lines.count() == 5 * 6 and opened.page.locator("#table-attacks details[open]").count() == 5, "the strongest"
     named = opened.page.locator("#table-attacks .of:visible").all_inner_texts()
@@ -177,10 +178,12 @@ def test_on_a_phone_long_sections_are_folded(browser: Any, file: Path) -> None:
     assert page.evaluate(HEIGHT) < 6500 and not page.locator("#gallery img:visible").count()
     assert page.locator("#table-headline tbody tr").first.is_visible() and page.locator("#plot svg:visible").count()
     page.locator('nav a[href="#gallery"]').click()
+    page.locator("#gallery img").first.wait_for(state="visible")
     assert page.locator("#gallery img:visible").count() and page.locator(f"{FOLDED}[open]").count() == 1
     page.locator("#gallery > details > summary").click()
     assert not page.locator("#gallery img:visible").count()
     page.locator('nav a[href="#gallery"]').click()
+    page.locator("#gallery img").first.wait_for(state="visible")
     assert page.locator("#gallery img:visible").count(), "the same link once more"
     page.set_viewport_size({"width": 1280, "height": 900})
     page.locator(f"{FOLDED}:not([open])").first.wait_for(state="detached")

@@ -500,4 +500,4 @@ def test_a_real_search_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     plans = [json.loads(file.read_text()) for file in killed.glob("runs/*/audits/*/audit.json")]
     assert len(plans) == 4 and {plan["evaluation"] for plan in plans} == {"validation"}
     for file in after.files.values():
-        assert load_config(file).config.surrogate.name == "kmeans"
+        assert load_config(killed / file).config.surrogate.name == "kmeans"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def test_the_numbers_are_those_of_one_process(small_run: Callable[..., Path], tm
 def brief_of(run: Path, **other: Any) -> Brief:
     subject = open_run(run).subject()
     adversary, compute = Adversary(THREATS["train"], seed=0), Compute("cpu", threads=1, workers=2)
-    return replace(Brief(run, subject.weights, subject.fingerprint, adversary, compute), **other)
+    again = partial(open_run, run, weights=subject.weights)
+    return replace(Brief(again, subject.fingerprint, adversary, compute), **other)
 
 
 @pytest.mark.slow

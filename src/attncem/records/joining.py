@@ -34,7 +34,7 @@ class Undefended:
 
 UNDEFENDED: dict[str, Undefended] = {
     "cifar10": Undefended(0.9001, "vgg11_bn", "results/undefended_cifar10.json"),
-    "fashion_mnist_mini": Undefended(0.875, "small_cnn", "results/demo.csv"),
+    "fashion_mnist_mini": Undefended(0.879, "small_cnn", "results/demo.csv"),
 }
 """Undefended references by data set, of one network each. Other data sets have no measured reference: their audits are
 compared with none, and reports say so."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.config.options.probes import LabelLeakageOptions
+from attncem.judging.attacks.forecast import Seconds, eigenvectors, products, timed
 from attncem.judging.judges import Probe
 from attncem.judging.probes.base import Numbers, Standardised, balanced_values, class_means, fit_head
 from attncem.records.findings import finding
@@ -18,6 +19,8 @@ from attncem.records.findings import finding
 if TYPE_CHECKING:
     from attncem.judging.case import Case
 
+_TRIED = 50
+"""Number of images whose release is timed."""
 _UNLABELLED = 2000
 """Number of the attacker's images without labels whose releases standardise the features."""
 
@@ -52,6 +55,20 @@ class LabelLeakage(Probe):
                 said = classify(features[chosen], y[index][chosen], seen)
                 right[count] += said == case.y
         return self._scores(case, {count: found.cpu().numpy() / self.options.draws for count, found in right.items()})
+
+    def forecast(self, case: Case) -> Seconds:
+        """From the sizes of the heads' matrices, and the time to release a few images."""
+        oracle = case.oracle(self, 0)
+        index = torch.arange(min(_TRIED, oracle.num_auxiliary), device=oracle.device)
+        inputs, draws = oracle.release_auxiliary(index[:1]).numel(), self.options.draws
+        rows = [count * case.subject.spec.num_classes for count in self.options.labels]
+        released = min(_UNLABELLED, oracle.num_auxiliary) + draws * max(rows)
+        release = timed(lambda: oracle.release_auxiliary(index)).times(released / len(index))
+        like = torch.zeros((), dtype=torch.float64)
+        work = products(draws * sum(6 * count * inputs * min(count, inputs) for count in rows), like)
+        for count in rows:
+            work += eigenvectors(min(count, inputs), like).times(draws)
+        return release + work
 
     def _budgets(self, y: Tensor) -> list[int]:
         """The numbers of labels that at least one class has; adds a finding if some class has fewer."""
