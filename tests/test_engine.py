@@ -269,10 +269,10 @@ def test_strided_pointwise_convolutions_keep_the_plain_layout_on_a_cpu(kernel: i
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset the peak of a process")
 def test_the_peak_memory_of_a_training_leaves_out_what_came_before() -> None:
-    with memory_given_back(CPU):
+    with memory_given_back(CPU, counted=True):
         torch.ones(50_000_000)
         large = peak_memory(CPU)
-    with memory_given_back(CPU):
+    with memory_given_back(CPU, counted=True):
         small = peak_memory(CPU)
     assert {large["peak_memory_of"], small["peak_memory_of"]} == {"training"}
     assert int(large["peak_memory_bytes"]) - int(small["peak_memory_bytes"]) > 150_000_000

@@ -238,10 +238,14 @@ def _reset_process_peak() -> None:
 
 
 @contextmanager
-def memory_given_back(device: torch.device) -> Iterator[None]:
-    """Reset the count of the peak memory; on a GPU, free reference cycles at the end, such as captured steps."""
+def memory_given_back(device: torch.device, *, counted: bool = False) -> Iterator[None]:
+    """Reset the count of the peak memory; on a GPU, free reference cycles at the end, such as captured steps.
+
+    On a CPU only where the peak is `counted`: a reset goes over all objects and pages of the process.
+    """
     if device.type != "cuda":
-        _reset_process_peak()
+        if counted:
+            _reset_process_peak()
     elif torch.cuda.is_initialized():  # before initialisation nothing was counted
         torch.cuda.reset_peak_memory_stats(device)
     try:

@@ -124,7 +124,8 @@ def train(
     check_tracker(resolved)
     device = resolve_device(resolved.device)
     others = joined(resolved.processes, device, _help_to_train, (resolved, modules))
-    with memory_given_back(device), limited_threads(resolved.threads), fastest_convolutions(device), others as world:
+    counted = memory_given_back(device, counted=True)
+    with counted, limited_threads(resolved.threads), fastest_convolutions(device), others as world:
         if run is None and world.first:
             _say([text("command.note", said=note) for note in (*notes, *data_notes(resolved))], progress)
         # All checks run here, before a folder is made.
