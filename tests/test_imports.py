@@ -8,23 +8,9 @@ from functools import cache
 from pathlib import Path
 
 import attncem
+from scripts.measure_house import ROOMS
 
 PACKAGE = Path(attncem.__file__).parent
-ROOMS = (
-    "base",
-    "config",
-    "records",
-    "data",
-    "models",
-    "training",
-    "judging",
-    "plugins",
-    "testing",
-    "reporting",
-    "campaigns",
-    "cli",
-)
-"""From the lowest to the highest."""
 WITHOUT_TORCH = (
     *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
     *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record", "base/plugins"),
