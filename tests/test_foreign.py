@@ -19,8 +19,10 @@ from attncem.config.loading.load import load_config
 from attncem.config.options.model import ModelOptions
 from attncem.judging.opening import open_run
 from attncem.models import foreign
+from attncem.models.architecture import channels_last
 from attncem.models.foreign import LIBRARIES, split_at
-from attncem.models.networks import build_halves
+from attncem.models.lean_servers import Enlarge
+from attncem.models.networks import build_halves, build_on_device, check_network
 from attncem.models.split import feature_shape
 from attncem.training.build import check
 from attncem.training.train import train
@@ -101,6 +103,25 @@ class Transformer(nn.Module):
         x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1) + self.pos_embed
         x = self.blocks(x * self.scale)
         return self.head(self.norm(x)[:, 0])
+
+
+class ChannelsLast(nn.Module):
+    """Maps [B, H, W, C] inside, as Swin's."""
+
+    def __init__(self, num_classes: int = 7, in_chans: int = 3) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(in_chans, 6, 4, stride=4), Permute(), Attention(6))
+        self.fc = nn.Linear(6, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.features(x).mean((1, 2)))
+
+
+class Permute(nn.Module):
+    """Puts the channels last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.permute(0, 2, 3, 1)
 
 
 class Branching(nn.Module):
@@ -232,7 +253,7 @@ class Calls:
 @pytest.fixture
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Fakes of timm and torchvision with the calls that are documented."""
-    calls, kinds = Calls(), {"resnet_tiny": Residual, "vit_tiny": Transformer}
+    calls, kinds = Calls(), {"resnet_tiny": Residual, "vit_tiny": Transformer, "swin_tiny": ChannelsLast}
 
     def create_model(name: str, pretrained: bool = True, **options: Any) -> nn.Module:
         calls.given.append({"library": "timm", "name": name, "pretrained": pretrained, **options})
@@ -327,6 +348,91 @@ def test_what_cannot_be_built_is_explained(libraries: Calls, given: dict[str, An
         build_halves(COLOUR, ModelOptions.model_validate({"name": "timm/resnet_tiny", "cut": "layer1", **given}))
     for word in words:
         assert word in str(caught.value)
+
+
+# a library's network as the server of a lean client
+
+
+def lean(server: str, **more: Any) -> ModelOptions:
+    return ModelOptions.model_validate({"name": "lean", "macs": 3e5, "side": 4, "server": server, **more})
+
+
+@pytest.mark.parametrize("spec", [COLOUR, GREY])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_lean_clients_server_begins_behind_the_named_module(
+    libraries: Calls, library: str, spec: DatasetSpec
+) -> None:
+    client, server = build_halves(spec, lean(f"{library}/resnet_tiny:layer2"))
+    z = client(torch.rand(3, *spec.shape))
+    assert z.shape == (3, 8, 4, 4)
+    half = spec.shape[1] // 2
+    assert server[0](z).shape == (3, 6, half, half), "as layer2 gives it"
+    assert server(z).shape == (3, spec.num_classes)
+    behind = {name.split(".")[2] for name, _ in server[1:].named_parameters()}
+    assert behind == {"layer3", "fc"}, "nothing before the cut is trained"
+    server(z).sum().backward()
+    assert all(weight.grad is not None for weight in server.parameters())
+
+
+def test_a_larger_z_is_not_reduced_for_a_librarys_server() -> None:
+    x = images()
+    assert torch.equal(Enlarge((8, 8))(x), x)
+    assert torch.equal(Enlarge((32, 32))(x), x.repeat_interleave(2, 2).repeat_interleave(2, 3))
+    assert torch.equal(Enlarge((8, 32))(x), x.repeat_interleave(2, 3)), "one side larger, the other smaller"
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("timm/resnet_tiny", ["model.server=timm/resnet_tiny:", "no such module", "layer1", "resnet_tiny:MODULE"]),
+        ("timm/resnet_tiny:layer9", ["model.server=timm/resnet_tiny:layer9", "did you mean layer"]),
+        ("timm/resnet_tiy:layer2", ["model.server=timm/resnet_tiy", "did you mean resnet_tiny?"]),
+        ("keras/resnet:layer2", ["model.server=keras/resnet is unknown"]),
+        ("timm/vit_tiny:blocks.1", ["model.server=timm/vit_tiny:blocks.1", "not a map [C, H, W]"]),
+        ("timm/resnet_tiny:fc", ["model.server=timm/resnet_tiny:fc", "not a map [C, H, W]"]),
+        ("timm/swin_tiny:features.2", ["timm/swin_tiny:features.2", "gives [4, 4, 6] there, not a map [C, H, W]"]),
+    ],
+)
+def test_a_librarys_server_that_cannot_be_is_explained(libraries: Calls, server: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_halves(COLOUR, lean(server))
+    for word in words:
+        assert word in str(caught.value)
+    assert "model.name" not in str(caught.value) and "model.cut" not in str(caught.value)
+
+
+def test_channels_last_have_no_head_for_the_client_alone(libraries: Calls) -> None:
+    swin = options("timm/swin_tiny", "features.2", bottleneck=None)
+    client, server = build_halves(COLOUR, swin)
+    assert server(client(images())).shape == (5, 7), "a split client may give them"
+    with pytest.raises(ConfigError, match=r"model\.cut=features\.2: timm/swin_tiny gives \[4, 4, 6\] there, with the"):
+        build_on_device(COLOUR, swin)
+    trunk, head = build_on_device(COLOUR, options("timm/swin_tiny", "features.0", bottleneck=None))
+    assert head(trunk(images())).shape == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("feature", "image", "last"),
+    [
+        ((7, 7, 768), (3, 224, 224), True),
+        ((768, 7, 7), (3, 224, 224), False),
+        ((7, 7, 7), (3, 224, 224), False),
+        ((8, 8, 16), (3, 32, 64), False),
+        ((6, 12, 8), (3, 45, 90), True),
+        ((7, 13, 96), (3, 50, 100), True),
+        ((49, 768), (3, 224, 224), False),
+    ],
+)
+def test_channels_last_are_told_by_the_proportions_of_the_image(
+    feature: tuple[int, ...], image: tuple[int, int, int], last: bool
+) -> None:
+    assert channels_last(feature, image) == last
+
+
+def test_a_librarys_server_takes_arguments(libraries: Calls) -> None:
+    build_halves(COLOUR, lean("timm/resnet_tiny:layer2", arguments={"dropout": 0.5}))
+    assert libraries.given[-1]["dropout"] == 0.5
+    check_network(COLOUR, lean("timm/resnet_tiny:layer2"))
 
 
 def test_a_network_without_logits_is_refused(libraries: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

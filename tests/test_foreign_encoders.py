@@ -135,6 +135,7 @@ def test_a_file_is_audited_as_the_module_it_was_made_of(exported: Path, tmp_path
     own, foreign = module.subject, file.subject
     assert (own.client_macs, own.bytes_per_query) != (None, 0)
     assert (foreign.client_macs, foreign.client_parameters) == (None, None), "unknown, not nothing"
+    assert own.client_activation_bytes and foreign.client_activation_bytes is None
     assert foreign.bytes_per_query == own.bytes_per_query == 4 * 4 * 7 * 7
     assert (foreign.surrogate, foreign.architecture, foreign.foreign) == ("unknown", "small net.onnx", True)
     assert (foreign.encoder["sha256"], foreign.encoder["layout"]) == (hash_file(exported), "nchw")

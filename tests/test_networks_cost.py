@@ -42,7 +42,44 @@ def test_vgg_at_cut_4_counted_by_hand() -> None:
         client_parameters=85_256,
         server_parameters=9_159_296 + 530_442,
         bytes_per_query=4 * 512,
+        client_activation_bytes=4 * 64 * (32 * 32 + 16 * 16),  # the first pooling
     )
+
+
+class Residual(nn.Module):
+    """x plus a branch, or after it; `first` makes a second branch before."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x
+        for branch in self.branches:
+            out = out + branch(x)
+        return out
+
+
+MAP = 4 * 28 * 28
+"""Bytes of one channel of an image of 28 px."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "channels"),
+    [
+        (nn.Identity(), 1),
+        (nn.Conv2d(1, 6, 1), 1 + 6),
+        (nn.Sequential(nn.Conv2d(1, 6, 1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 2, 1)), 6 + 2),
+        (nn.Sequential(nn.Conv2d(1, 6, 1), nn.MaxPool2d(2)), 6 + 6 / 4),
+        # the image waits while the branch computes; the sum takes the place of the branch
+        (Residual(nn.Sequential(nn.Conv2d(1, 6, 1), nn.GELU(), nn.Conv2d(6, 1, 1))), 1 + 6 + 1),
+        # the sum of the image and the first branch waits beside the image, which the second branch reads
+        (Residual(nn.Conv2d(1, 1, 3, padding=1), nn.Sequential(nn.Conv2d(1, 6, 1), nn.Conv2d(6, 1, 1))), 6 + 1 + 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_peak_activations_counted_by_hand(layer: nn.Module, channels: float) -> None:
+    assert count_cost(split(layer), GREY.shape).client_activation_bytes == channels * MAP
 
 
 def test_the_thin_client_costs_no_more_than_vggs_and_leaves_the_server_as_it_is() -> None:
@@ -76,7 +113,8 @@ def test_vit_counted_by_hand() -> None:
 
 @pytest.mark.parametrize(("name", "spec"), list(product(ARCHITECTURES, [CIFAR, GREY])))
 def test_the_count_is_that_of_torchs_own_counter(name: str, spec: DatasetSpec) -> None:
-    model = built(spec, name=name, cut=2, width=8).eval()
+    size = {"macs": 1e6} if name == "lean" else {"width": 8}
+    model = built(spec, name=name, cut=2, **size).eval()
     cost = count_cost(model, spec.shape)
     # torch's counter does not see the CPU's fused attention, only its products written out
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ SMALL_CNN_WEIGHTS = {1: "6eaf5dcc671107ab", 2: "0a92b92eb96e1682", 3: "8fc58db58
 """SHA-256 of the halves that version 0.1.0 built from seed 0, by cut."""
 
 
-CUTS = [(name, cut) for name in ARCHITECTURES for cut in NetworkCase(name).cuts]
+SIZES: dict[str, dict[str, Any]] = {"lean": {"macs": 3e5}}
+"""Options that make a network small, where the width does not."""
 
 
 def narrow(name: str, cut: str, **options: object) -> ModelOptions:
@@ -31,7 +33,10 @@ def narrow(name: str, cut: str, **options: object) -> ModelOptions:
 
 def case_of(name: str, cut: str | None = None) -> NetworkCase:
     """A network for the shared laws."""
-    return NetworkCase(name, cut, width=4)
+    return NetworkCase(name, cut, **SIZES.get(name, {"width": 4}))
+
+
+CUTS = [(name, cut) for name in ARCHITECTURES for cut in case_of(name).cuts]
 
 
 def halves(spec: DatasetSpec, options: ModelOptions, seed: int = 0) -> tuple[nn.Sequential, nn.Sequential]:

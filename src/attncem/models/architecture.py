@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,20 @@ from torch import nn
 
 Stage = tuple[str, nn.Module, int]
 """(name, module, output channels)."""
+
+
+def channels_last(feature: Sequence[int], image: tuple[int, int, int]) -> bool:
+    """Whether a feature of one image is [H, W, C]: only its first two sizes have the proportions of the image."""
+    if len(feature) != 3:
+        return False
+    first, middle, last = feature
+    _, height, width = image
+
+    def alike(rows: int, columns: int) -> bool:
+        """Whether a map of this size can come from the image, with sizes rounded up or down."""
+        return abs(rows * width - columns * height) < max(height, width)
+
+    return alike(first, middle) and not alike(middle, last)
 
 
 @dataclass(frozen=True)
@@ -24,6 +38,14 @@ class Architecture:
     initialise_client: Callable[[nn.Module], None] | None = None
     """Applied to every module of the finished client, including its bottleneck; None: torch's initial weights."""
 
+    only_cut: int | None = None
+    """The one cut of a network whose client narrows z itself, without a bottleneck; None: any, with a bottleneck."""
+
     def cut_names(self) -> list[str]:
         """Names of the stages after which the network can be cut."""
-        return [name for name, _, _ in self.stages[:-1]]
+        return list(self.cuts().values())
+
+    def cuts(self) -> dict[int, str]:
+        """Number and name of the stages after which the network can be cut."""
+        names = {number: name for number, (name, _, _) in enumerate(self.stages[:-1], 1)}
+        return names if self.only_cut is None else {self.only_cut: names[self.only_cut]}

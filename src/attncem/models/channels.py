@@ -335,12 +335,9 @@ class QuantiseChannel(Channel):
 
     def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """Release the nearest levels."""
-        low, high = self.options.low, self.options.high
-        step = (high - low) / (2**self.options.bits - 1)
-        inside = z.clamp(low, high)
-        wide = inside.detach().to(torch.promote_types(z.dtype, torch.float32))
-        levels = low + step * ((wide - low) / step).round()
-        released: Tensor = levels.to(z.dtype) + (inside - inside.detach())
+        inside = z.clamp(self.options.low, self.options.high)
+        nearest = nearest_levels(inside.detach(), self.options)
+        released: Tensor = levels(nearest, self.options, z.dtype) + (inside - inside.detach())
         return released
 
 
@@ -415,6 +412,21 @@ def clip_norm(z: Tensor, limit: float) -> Tensor:
     norm = torch.linalg.vector_norm(z.flatten(1), dim=1)
     factor: Tensor = limit / norm.clamp_min(limit)
     return z * factor.view(-1, *[1] * (z.ndim - 1))
+
+
+def nearest_levels(z: Tensor, options: QuantiseOptions) -> Tensor:
+    """The index of the level that is nearest to each value, 0 to 2^bits − 1, in floating point: NaN stays NaN."""
+    wide = z.clamp(options.low, options.high).to(torch.promote_types(z.dtype, torch.float32))
+    return ((wide - options.low) / _step(options)).round()
+
+
+def levels(index: Tensor, options: QuantiseOptions, dtype: torch.dtype) -> Tensor:
+    """The values low + s · index, computed in at least float32."""
+    return (options.low + _step(options) * index.to(torch.promote_types(dtype, torch.float32))).to(dtype)
+
+
+def _step(options: QuantiseOptions) -> float:
+    return (options.high - options.low) / float(2**options.bits - 1)
 
 
 def fill_laplace(numbers: Tensor, generator: torch.Generator | None) -> None:

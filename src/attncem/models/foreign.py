@@ -61,6 +61,19 @@ def foreign_architecture(spec: DatasetSpec, options: ModelOptions) -> Architectu
     """The network LIBRARY/NAME as two stages, before and after the module that model.cut names; random weights."""
     if options.width is not None:
         raise ConfigError(f"model.width={options.width}: {options.name} has its own widths; leave it null")
+    client, server, z = _halves(spec, options)
+    stages = ((str(options.cut), client, _width(z, options)), ("rest", server, 0))
+    return Architecture(stages, nn.Identity(), features="tokens" if z.ndim == 3 else "map")
+
+
+def foreign_server(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Module, Tensor]:
+    """The part of LIBRARY/NAME behind the module model.cut, and what that module gives for two blank images."""
+    _, server, z = _halves(spec, options)
+    return server, z
+
+
+def _halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Module, nn.Module, Tensor]:
+    """Both sides of the cut, and the feature of two blank images."""
     network = _build(spec, options)
     client, server = split_at(network, str(options.cut), name=options.name)
     if spec.shape[0] == 1 and options.name.startswith("torchvision/"):
@@ -70,8 +83,7 @@ def foreign_architecture(spec: DatasetSpec, options: ModelOptions) -> Architectu
         raise ConfigError(
             f"model.name={options.name}: gives {list(logits.shape[1:])} for an image, not {spec.num_classes} logits"
         )
-    stages = ((str(options.cut), client, _width(z, options)), ("rest", server, 0))
-    return Architecture(stages, nn.Identity(), features="tokens" if z.ndim == 3 else "map")
+    return client, server, z
 
 
 def split_at(network: nn.Module, cut: str, *, name: str = "the network") -> tuple[nn.Module, nn.Module]:

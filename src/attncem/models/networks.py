@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attncem.base.plugins import addition, load_installed
 from attncem.base.types import ConfigError, DatasetSpec
 from attncem.config.loading.suggest import known
 from attncem.config.options.model import BottleneckOptions, ModelOptions
 from attncem.config.plugins import open_table
-from attncem.models.architecture import Architecture, Stage
+from attncem.models.architecture import Architecture, Stage, channels_last
 from attncem.models.foreign import foreign_architecture
 from attncem.models.front_ends import build_front_end
+from attncem.models.lean import lean, lean_classifier, plan_of
 from attncem.models.mobilenet import mobilenet_v2
 from attncem.models.pruning import add_masks
 from attncem.models.resnet import resnet18, resnet20
@@ -22,7 +23,7 @@ from attncem.models.sparse_coding import SparseCoding
 from attncem.models.split import feature_shape
 from attncem.models.thin_vgg import thin_vgg11_bn
 from attncem.models.vgg import vgg11_bn
-from attncem.models.vit import vit_tiny
+from attncem.models.vit import MeanToken, vit_tiny
 
 
 def _conv_block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
@@ -55,6 +56,7 @@ ARCHITECTURES: dict[str, Callable[[DatasetSpec, ModelOptions], Architecture]] = 
     "resnet18": resnet18,
     "mobilenet_v2": mobilenet_v2,
     "vit_tiny": vit_tiny,
+    "lean": lambda spec, options: lean(spec, options, ARCHITECTURES),
 }
 """Networks by name."""
 open_table("network", ARCHITECTURES)
@@ -67,15 +69,24 @@ def architecture(spec: DatasetSpec, options: ModelOptions) -> Architecture:
     if options.name not in ARCHITECTURES:
         load_installed()
     known("model.name", options.name, ARCHITECTURES)
-    if options.arguments and addition("network", options.name) is None:
+    for_client = ("macs", "side", "channels", "server")
+    if options.name != "lean" and (key := next((it for it in for_client if getattr(options, it) is not None), None)):
+        raise ConfigError(
+            f"model.{key}={getattr(options, key)}: only lean has it, {options.name} does not: leave it null"
+        )
+    if options.arguments and options.name != "lean" and addition("network", options.name) is None:
         raise ConfigError(f"model.arguments: {options.name} takes none; they are for networks of other libraries")
     return ARCHITECTURES[options.name](spec, options)
 
 
+def only_ours(options: ModelOptions) -> bool:
+    """Whether no other library builds a part of the network; not all of theirs support the meta device."""
+    return "/" not in options.name and "/" not in (options.server or "")
+
+
 def check_network(spec: DatasetSpec, options: ModelOptions) -> None:
     """Reject an unknown network or cut; does not change the random state."""
-    # Networks of other libraries are built on the CPU: not all of them support the meta device.
-    with torch.device("cpu" if "/" in options.name else "meta"), torch.random.fork_rng(devices=[]):
+    with torch.device("meta" if only_ours(options) else "cpu"), torch.random.fork_rng(devices=[]):
         resolve_cut(architecture(spec, options), options)
 
 
@@ -94,7 +105,7 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
     front_end = build_front_end(options.front_end, spec)
     client: list[nn.Module] = [front_end, *(module for _, module, _ in network.stages[:cut])]
     server: list[nn.Module] = [*(module for _, module, _ in network.stages[cut:]), network.head]
-    if options.bottleneck is not None:
+    if options.bottleneck is not None and network.only_cut is None:
         narrow, widen = _bottleneck(network, network.stages[cut - 1][2], options.bottleneck)
         client.extend([narrow, *([nn.ReLU(inplace=True)] if options.bottleneck.relu else [])])
         server.insert(0, widen)
@@ -111,6 +122,38 @@ def build_halves(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequentia
     return encoder, nn.Sequential(*server)
 
 
+def build_on_device(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequential, nn.Sequential]:
+    """The client's trunk, front end and stages up to the cut, and a pooled linear head of its own: a whole network.
+
+    lean spends all of model.macs on both.
+    """
+    front_end = build_front_end(options.front_end, spec)
+    if options.name == "lean":
+        trunk, head = lean_classifier(spec, plan_of(spec, options, classes=spec.num_classes))
+        return nn.Sequential(front_end, *trunk), head
+    network = architecture(spec, options)
+    cut = resolve_cut(network, options)
+    trunk = nn.Sequential(front_end, *(stage for _, stage, _ in network.stages[:cut]))
+    if network.initialise_client is not None:
+        trunk.apply(network.initialise_client)
+    if "/" in options.name and channels_last(shape := feature_shape(trunk, spec.shape), spec.shape):
+        raise ConfigError(
+            f"model.cut={options.cut}: {options.name} gives {list(shape)} there, with the channels last; the client "
+            "alone needs a map [C, H, W]: cut at a module that gives one"
+        )
+    width = network.stages[cut - 1][2]
+    pool = [nn.LayerNorm(width), MeanToken()] if network.features == "tokens" else [Pool()]
+    return trunk, nn.Sequential(*pool, nn.Linear(width, spec.num_classes))
+
+
+class Pool(nn.Module):
+    """The mean of each map; a vector stays as it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] or [B, C] to [B, C]."""
+        return x.flatten(2).mean(2) if x.ndim > 2 else x
+
+
 def _bottleneck(network: Architecture, width: int, options: BottleneckOptions) -> tuple[nn.Module, nn.Module]:
     """The layer that narrows a stage's output to z, and the server's layer that widens it again."""
     channels, kernel = options.channels, options.kernel
@@ -122,11 +165,11 @@ def _bottleneck(network: Architecture, width: int, options: BottleneckOptions) -
 
 def resolve_cut(network: Architecture, options: ModelOptions) -> int:
     """The cut as a number of stages; ConfigError if the network has no such cut."""
-    names = network.cut_names()
-    number = names.index(str(options.cut)) + 1 if options.cut in names else options.cut
+    cuts = network.cuts()
+    number = next((position for position, name in cuts.items() if name == options.cut), options.cut)
     if isinstance(number, str) and number.isdecimal():
         number = int(number)
-    if isinstance(number, int) and 1 <= number <= len(names):
+    if isinstance(number, int) and number in cuts:
         return number
-    allowed = ", ".join(f"{position} ({name})" for position, name in enumerate(names, 1))
+    allowed = ", ".join(f"{position} ({name})" for position, name in cuts.items())
     raise ConfigError(f"model.cut={options.cut}: {options.name} can be cut after {allowed}")

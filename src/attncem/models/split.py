@@ -19,11 +19,17 @@ class SplitModel(nn.Module):
     The channel is one of ours, or any module from z to the release.
     """
 
-    def __init__(self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None) -> None:
+    on_device: bool = False
+    """Whether both halves run on the client, so that nothing is released."""
+
+    def __init__(
+        self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None, *, on_device: bool = False
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.channel = channel
         self.server = server
+        self.on_device = on_device
 
     def encode(self, x: Tensor) -> Tensor:
         """The clean feature z of images x in [0, 1]; normalisation happens inside the encoder."""

@@ -63,10 +63,10 @@ def images(spec: DatasetSpec, count: int = 3) -> Tensor:
 def unsplit(case: NetworkCase, spec: DatasetSpec, options: ModelOptions, split: SplitModel) -> nn.Sequential:
     """The network built anew in one piece, the layers of the cut between its stages, with the split's weights."""
     network = case.whole(spec, options)
-    position = network.cut_names().index(str(options.cut)) + 1
+    position = next(number for number, name in network.cuts().items() if name == options.cut)
     stages = [module for _, module, _ in network.stages]
     width, between = network.stages[position - 1][2], list[nn.Module]()
-    b = options.bottleneck
+    b = options.bottleneck if network.only_cut is None else None
     tokens = network.features == "tokens"
     if b is not None and tokens:
         between = [nn.Linear(width, b.channels)]
@@ -108,17 +108,20 @@ def equals_the_unsplit_network(case: NetworkCase, cut: str, cutting: str) -> Non
     """The same at one cut, in one of CUTTINGS."""
     spec, sigmoid, bottleneck = CUTTINGS[cutting]
     with torch.device("meta"):
-        tokens = case.whole(spec).features == "tokens"
+        whole = case.whole(spec)
+    tokens = whole.features == "tokens"
+    if whole.only_cut is not None:
+        bottleneck = BottleneckOptions()  # the client narrows z itself
     if bottleneck is not None and tokens:
         bottleneck = bottleneck.model_copy(update={"stride": 1})
     options = case.at(cut, bottleneck=bottleneck, sigmoid=sigmoid)
     split = case.model(spec, options).eval()
-    whole = unsplit(case, spec, options, split).eval()
+    network = unsplit(case, spec, options, split).eval()
     x = images(spec)
     with torch.no_grad():
         z, logits = split.encode(x), split(x)
         holds(torch.equal(split.predict(z), logits), f"cut {cut}: the server's answer on z is not the model's")
-        torch.testing.assert_close(logits, whole(x), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(logits, network(x), rtol=1e-5, atol=1e-6)
     holds(logits.shape == (3, spec.num_classes), f"cut {cut}: logits have the shape {list(logits.shape)}")
     holds(not sigmoid or (z.min() >= 0 and z.max() <= 1), f"cut {cut}: z leaves [0, 1]")
     width = z.shape[2 if tokens else 1]
@@ -171,13 +174,14 @@ def _equal(one: nn.Module, other: nn.Module) -> bool:
 
 def an_unknown_cut_lists_the_cuts(case: NetworkCase) -> None:
     """A cut that does not exist is refused with the names of those that do."""
-    names = NetworkCase(case.name, **case.options).cuts
+    with torch.device("meta"):
+        cuts = case.whole().cuts()
     for cut in ("head", "0", "99"):
         try:
             build_halves(GREY, case.at(cut))
         except ConfigError as error:
             words = f"model.cut={cut}: {case.name} can be cut after"
-            listed = ", ".join(f"{number} ({name})" for number, name in enumerate(names, 1))
+            listed = ", ".join(f"{number} ({name})" for number, name in cuts.items())
             holds(words in str(error) and listed in str(error), f"the error is: {error}")
         else:
             raise AssertionError(f"the cut {cut} is accepted")

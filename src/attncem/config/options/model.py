@@ -120,12 +120,24 @@ class PruningOptions(Options):
     """Training batches on which the importance of channels is measured (the baseline: one image of random noise)."""
 
 
+LEAN = "lean"
+_OF_LEAN = ("macs", "side", "channels", "server")
+_OF_OTHERS = ("cut", "bottleneck", "width", "extra_layer", "blocks")
+
+
+def given_up(before: str, name: str) -> tuple[str, ...]:
+    """Options that a change of model.name sets back: lean plans its own cut and widths, others have no budget."""
+    if (before == LEAN) == (name == LEAN):
+        return ()
+    return _OF_OTHERS if name == LEAN else _OF_LEAN
+
+
 class ModelOptions(Options):
     """The network and the layer after which it is cut between client and server."""
 
     name: str = "small_cnn"
-    """Architecture: small_cnn, vgg11_bn, thin_vgg11_bn, resnet20, resnet18, mobilenet_v2 or vit_tiny; with the extra
-    `vision` also torchvision/NAME or timm/NAME."""
+    """Architecture: small_cnn, vgg11_bn, thin_vgg11_bn, resnet20, resnet18, mobilenet_v2, vit_tiny or lean; with the
+    extra `vision` also torchvision/NAME or timm/NAME."""
     cut: int | str = 2
     """Cut point: number or name; everything before it runs on the client. For torchvision/ and timm/ the name of
     a module, the last one of the client."""
@@ -136,11 +148,20 @@ class ModelOptions(Options):
     width: int | None = Field(None, ge=4, le=512)
     """Channels of the first stage, which scale all others; null: the architecture's default."""
     bottleneck: BottleneckOptions | None = BottleneckOptions()
-    """Bottleneck at the end of the client; null: none."""
+    """Bottleneck at the end of the client; null: none. lean has its own."""
     extra_layer: bool = False
     """vgg11_bn: an additional first convolution of a quarter of the width (the baseline has it with pruning)."""
     blocks: int | None = Field(None, ge=0, le=100)
     """thin_vgg11_bn: residual blocks of the client; null: 17, which cost as much as the stages they replace."""
+    macs: float | None = Field(None, gt=0, le=1e12)
+    """lean: budget of the client in multiply-accumulates per image, e.g. 4e6; null: other networks."""
+    side: int | None = Field(None, ge=2, le=512)
+    """lean: side of z, the image's halved one or more times; null: the builder chooses, about 4."""
+    channels: int | None = Field(None, ge=1, le=512)
+    """lean: channels of z; null: 8."""
+    server: str | None = None
+    """lean: the server, `small`, another architecture by name, or LIBRARY/NAME:MODULE, the part of a torchvision/ or
+    timm/ network behind that module; null: small."""
     sparse_coding: SparseCodingOptions | None = None
     """Sparse coding layer after the bottleneck, before the sigmoid; null: none."""
     pruning: PruningOptions | None = None
