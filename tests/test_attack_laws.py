@@ -6,6 +6,7 @@ That a constant z tells nobody anything is in the shared tester, contracts/test_
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,12 +21,14 @@ from attncem.config.options.attacks import (
     RewhiteningOptions,
 )
 from attncem.config.options.channels import GaussianOptions
-from attncem.config.threats import THREATS
+from attncem.config.threats import THREATS, with_releases
 from attncem.judging.attacks import ATTACKS
 from attncem.judging.oracle import Oracle
 from attncem.models.channels import build_channel
+from attncem.models.decoders import DECODERS, GlobalDecoder
 from attncem.models.split import SplitModel
 from attncem.records.metrics import mse
+from attncem.testing.attack_world import Constant
 from contracts.test_attacks import (
     CASES,
     LEAKY,
@@ -123,25 +126,26 @@ def gaussian_images(count: int, seed: int) -> Tensor:
 OTHERS = gaussian_images(1000, seed=2)
 
 
-def least_error() -> float:
-    """MMSE = tr(Σ − ΣAᵀ(AΣAᵀ + σ²I)⁻¹AΣ) / d."""
+def least_error(releases: int = 1) -> float:
+    """MMSE = tr(Σ − ΣAᵀ(AΣAᵀ + σ²I)⁻¹AΣ) / d, with σ²/k for the mean of k releases."""
     sigma, a = covariance(), Linear().weight.double()  # type: ignore[union-attr]
-    seen = a @ sigma @ a.T + STD**2 * torch.eye(len(a), dtype=torch.float64)
+    seen = a @ sigma @ a.T + STD**2 / releases * torch.eye(len(a), dtype=torch.float64)
     gained = sigma @ a.T @ torch.linalg.solve(seen, a @ sigma)
     return float((sigma - gained).diagonal().sum()) / PIXELS
 
 
-def gaussian_oracle(count: int) -> Oracle:
+def gaussian_oracle(count: int, releases: int = 1) -> Oracle:
     model = SplitModel(Linear(), build_channel([GaussianOptions(noise_std=STD)]), None)
     x = gaussian_images(count, seed=1)
     observed = model.release(OTHERS, generator=torch.Generator().manual_seed(4))
-    oracle = Oracle(model, THREATS["train"], x, torch.arange(count) % 4, num_classes=4, observed=observed)
+    threat = with_releases(THREATS["train"], releases)
+    oracle = Oracle(model, threat, x, torch.arange(count) % 4, num_classes=4, observed=observed)
     oracle._weak_noise = True  # who tries seeds may, in vain
     return oracle
 
 
-def errors_on_gaussian(options: Any, count: int) -> Tensor:
-    oracle = gaussian_oracle(count)
+def errors_on_gaussian(options: Any, count: int, releases: int = 1) -> Tensor:
+    oracle = gaussian_oracle(count, releases)
     return mse(fitted(options, oracle).reconstruct(oracle.release(OTHERS)), OTHERS).double()
 
 
@@ -153,10 +157,52 @@ def test_no_attack_goes_below_the_closed_form(name: str) -> None:
     assert upper > least_error()
 
 
-def test_the_best_attack_comes_near_the_closed_form() -> None:
-    found = errors_on_gaussian(CASES["ridge"], 8000)
-    assert float(found.mean()) < 1.02 * least_error()
-    assert float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found)) > least_error()
+@pytest.mark.parametrize("releases", [1, 16, 256])
+def test_the_best_attack_comes_near_the_closed_form(releases: int) -> None:
+    """That of the mean of its releases, and not below it."""
+    found = errors_on_gaussian(CASES["ridge"], 8000, releases)
+    assert float(found.mean()) < 1.02 * least_error(releases)
+    assert float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found)) > least_error(releases)
+    assert least_error(256) < 0.85 * least_error(16) < 0.85**2 * least_error(), "the releases count"
+
+
+GLOBAL = {"size": "global", "epochs": 10, "max_epochs": 10, "batch_size": 32}
+"""The decoder of several releases, briefly."""
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A global decoder of few channels, which is quick."""
+    monkeypatch.setitem(DECODERS, "global", partial(GlobalDecoder, width=24, blocks=2))
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_decoder_of_many_releases_stays_above_the_closed_form_of_their_mean() -> None:
+    found = errors_on_gaussian(learned(**GLOBAL), 320, 256)
+    upper = float(found.mean()) + 3.29 * float(found.std()) / math.sqrt(len(found))
+    assert least_error(256) < upper < float(errors_on_gaussian(MeanImageOptions(), 320).mean())
+
+
+class Faint(nn.Module):
+    """All of the image, far below the noise of one release."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.02 * LEAKY(x)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_decoder_finds_in_many_releases_what_one_hides() -> None:
+    one, many = (make_oracle(Faint(), noise_std=0.1, threat=with_releases(THREATS["train"], k)) for k in (1, 256))
+    blind = float(errors(MeanImageOptions(), one).mean())
+    assert float(errors(CASES["ridge"], one).mean()) > 0.95 * blind
+    assert float(errors(learned(**GLOBAL), many).mean()) < 0.85 * blind
+
+
+@pytest.mark.usefixtures("narrow")
+def test_many_releases_of_a_constant_tell_a_decoder_nothing() -> None:
+    oracle = make_oracle(Constant(), noise_std=0.1, threat=with_releases(THREATS["train"], 256))
+    blind = float(errors(MeanImageOptions(), oracle).mean())
+    assert float(errors(learned(**GLOBAL), oracle).mean()) > 0.95 * blind
 
 
 def test_the_law_would_catch_an_attack_that_knows_too_much() -> None:

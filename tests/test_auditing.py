@@ -741,12 +741,12 @@ def test_progress_is_told(run: RunDirectory, tmp_path: Path) -> None:
 def test_a_stage_has_the_name_of_its_row() -> None:
     told: list[str] = []
     for row, method, stage in (
-        ("decoder small x16", "decoder", "decoder small: trunk"),
+        ("decoder global x16", "decoder", "decoder global: trunk"),
         ("baseline's decoder", "published", "published"),
         ("decoder family", "family", "family 32 × 500: trunk"),
     ):
         _as_row(lambda stage, *_: told.append(stage), row, method)(stage, 0, 1, {})
-    assert told == ["decoder small x16: trunk", "baseline's decoder", "decoder family: family 32 × 500: trunk"]
+    assert told == ["decoder global x16: trunk", "baseline's decoder", "decoder family: family 32 × 500: trunk"]
 
 
 def test_an_audit_says_what_it_is_about(

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -85,6 +84,13 @@ def test_attention_and_gates_of_some_classes(portrait: Portrait) -> None:
             assert max(Image.open(io.BytesIO(base64.b64decode(face.image))).size) <= 16
 
 
+@pytest.fixture
+def components_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No t-SNE, which takes most of the time."""
+    monkeypatch.setattr(portraits, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("components_alone")
 def test_slots_have_shares(small_run: Make) -> None:
     found = portray(small_run("demo", **SLOTS))
     assert found.part == "slot"
@@ -93,6 +99,7 @@ def test_slots_have_shares(small_run: Make) -> None:
         assert all(math.isclose(sum(face.shares), 1, abs_tol=1e-3) for face in item.faces)
 
 
+@pytest.mark.usefixtures("components_alone")
 def test_gates_of_slots_are_there_where_slots_are(small_run: Make) -> None:
     parts = {"gated.snr_gate": True, "slot.snr_gate": True, "slot.slot_dim": 8, "slot.num_heads": 2}
     options = {f"surrogate.{name}": value for name, value in parts.items()}
@@ -102,14 +109,15 @@ def test_gates_of_slots_are_there_where_slots_are(small_run: Make) -> None:
         assert [gate.name for gate in item.gates] == ["gate_snr", *(["slot_gate_snr"] if item.shares else [])]
 
 
+@pytest.mark.usefixtures("components_alone")
 def test_without_a_surrogate_there_are_clouds_alone(small_run: Make) -> None:
     found = portray(small_run("demo-none"))
     assert found.classes == [] and found.part == ""
     assert {cloud.of for cloud in found.clouds} == {"pixels", "clean", "released"}
 
 
-def test_without_scikit_learn_there_are_principal_components_alone(gated: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(portraits, "find_spec", lambda name: None)
+@pytest.mark.usefixtures("components_alone")
+def test_without_scikit_learn_there_are_principal_components_alone(gated: Path) -> None:
     found = portraits._Painter(open_run(gated)).portrait()
     assert {cloud.method for cloud in found.clouds} == {"pca"}
     assert "scikit-learn" not in found.versions

@@ -20,11 +20,12 @@ import attncem
 from attncem.base.progress import silent
 from attncem.base.types import AttncemError, ConfigError, DataError, RunError
 from attncem.cli.main import main
-from attncem.judging.inference import predict, read_image
+from attncem.judging.inference import predict, read_image, unpack_release
 from attncem.judging.opening import open_run
 from attncem.models import noise
 from attncem.models.front_ends import as_seen
 from attncem.models.releasing import seal_run
+from attncem.models.split import SplitModel
 from attncem.records.runs import RunDirectory
 from attncem.training.build import load_data
 from editing import copy_run
@@ -81,7 +82,7 @@ def test_a_test_image_goes_through_the_models_own_release(keyed: Path, tmp_path:
     assert (leaves.image_bytes, leaves.file_bytes) == (28 * 28, None)
 
 
-def test_several_images_are_one_batch_and_keep_their_order(run: Path, picture: Path) -> None:
+def test_several_images_keep_their_order(run: Path, picture: Path) -> None:
     result = predict(run, ["test:3", picture, "test:4"], top=2)
     assert [row.source for row in result.predictions] == ["test:3", str(picture), "test:4"]
     assert [len(row.top) for row in result.predictions] == [2, 2, 2]
@@ -252,6 +253,66 @@ def test_own_networks_are_asked_for(tiny: dict[str, Any], tmp_path: Path, monkey
     with pytest.raises(RunError, match="pass them again as modules"):
         predict(run, "test:0")
     assert predict(run, "test:0", modules=modules).predictions[0].release.shape == [2, 4, 4]
+
+
+# packed releases
+
+
+@pytest.fixture
+def coded(small_run: Make) -> Path:
+    """A run that releases one bit per feature."""
+    return small_run("demo-none", channel=[{"name": "quantise", "bits": 1}])
+
+
+def test_a_quantised_release_is_saved_as_the_bytes_that_leave(coded: Path, tmp_path: Path) -> None:
+    (row,) = predict(coded, "test:5", save=tmp_path / "a").predictions
+    opened, file = open_run(coded), Path(str(row.saved))
+    data, released = file.read_bytes(), expected(coded, 5)[0]
+    assert file.name == "000-test-5.packed"
+    assert len(data) == row.release.bytes == RunDirectory.open(coded).manifest["bytes_per_query"] == 128 // 8
+    assert (row.release.bits, row.release.repeats) == (1, True)
+    assert torch.equal(unpack_release(opened, data), released) and released.unique().tolist() == [0, 1]
+    (plain,) = predict(coded, "test:5", save=tmp_path / "a", save_as="safetensors").predictions
+    assert torch.equal(load_file(str(plain.saved))["released"], released)
+    with pytest.raises(DataError, match="128 values of 1 bits has 16 bytes, and here are 15"):
+        unpack_release(opened, data[1:])
+
+
+def test_only_what_ends_with_rounding_is_packed(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"save_as=packed: only .* ends with quantise"):
+        predict(run, "test:0", save=tmp_path / "a", save_as="packed")
+    with pytest.raises(ConfigError, match="ends with quantise"):
+        unpack_release(open_run(run), b"")
+    release = predict(run, "test:0").predictions[0].release
+    assert (release.bits, release.repeats) == (None, False)
+
+
+def test_every_image_is_released_alone_on_one_thread(coded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    release = SplitModel.release
+
+    def watched(model: SplitModel, x: Tensor, **options: Any) -> Tensor:
+        seen.append((len(x), torch.get_num_threads()))
+        return release(model, x, **options)
+
+    monkeypatch.setattr(SplitModel, "release", watched)
+    torch.set_num_threads(2)
+    try:
+        predict(coded, [f"test:{index}" for index in range(5)])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen == 5 * [(1, 1)]
+
+
+def test_the_command_says_what_a_code_rests_on(
+    coded: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["predict", str(coded), "test:17"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "8×4×4 values of 1 bit each, packed = 16 bytes, 0.02 times" in shown
+    assert "this file of weights and this runtime; a cropped or re-encoded picture is another query" in shown
 
 
 # the command

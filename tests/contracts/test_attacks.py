@@ -115,17 +115,17 @@ class Ability(NamedTuple):
 ABILITIES = {
     "nearest_neighbour": Ability(leaky=1.0),
     "ridge": Ability(leaky=0.002, learns=True),
-    "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=15, max_epochs=15)}),
+    "decoder": Ability(leaky=0.4, learns=True, beats_ridge={"signs": learned(epochs=8, max_epochs=8)}),
     "published": Ability(leaky=0.4, learns=True, any_scale=False),
     "gan": Ability(leaky=0.8, learns=True, any_scale=False),
-    "family": Ability(leaky=0.4, learns=True, beats_ridge={"signs": related(epochs=20, max_epochs=20, widths=(16,))}),
-    "informed": Ability(leaky=0.4, learns=True, beats_ridge={"signs": informed(epochs=10, max_epochs=10)}),
-    "flow": Ability(leaky=0.4, learns=True, beats_ridge={"signs": flowing(epochs=10, max_epochs=10)}),
+    "family": Ability(leaky=0.4, learns=True, beats_ridge={"signs": related(epochs=10, max_epochs=10, widths=(16,))}),
+    "informed": Ability(leaky=0.4, learns=True, beats_ridge={"signs": informed(epochs=5, max_epochs=5)}),
+    "flow": Ability(leaky=0.4, learns=True, beats_ridge={"signs": flowing(epochs=5, max_epochs=5)}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
     "rewhitening": Ability(leaky=0.002, learns=True),
     "noise_guess": Ability(leaky=0.002, learns=True),
     "substitute": Ability(leaky=1.0, learns=True),
-    "image_prior": Ability(leaky=0.7, beats_ridge={"smooth": ImagePriorOptions(steps=300, max_steps=300, width=16)}),
+    "image_prior": Ability(leaky=0.7, beats_ridge={"smooth": ImagePriorOptions(steps=150, max_steps=150, width=16)}),
 }
 """A line per attack that sees releases. One that learns from queries beats ridge on `signs`, which has no gradient to
 follow; one that follows the gradient does on `smooth`."""
@@ -514,9 +514,11 @@ def test_a_global_decoder_overfits_64_images() -> None:
     assert overfit_error(options) < 0.1
 
 
-def test_mirrored_images_come_with_their_own_releases() -> None:
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_mirrored_images_come_with_their_own_releases(at_once: int) -> None:
     """Half of what is learned from, none of what chooses; an image and its release are always of one kind."""
     material = decoder.Material(make_oracle(LEAKY), learned(mirror=True, batch_size=32), seed=0)
+    material.at_once = at_once  # as on a GPU
     own = {image.numpy().tobytes() for image in AUXILIARY[0]}
     mirrored = []
     for _ in range(30):
@@ -541,6 +543,18 @@ def test_few_images_come_in_small_batches_where_an_epoch_must_have_steps(
     material = decoder.Material(make_oracle(LEAKY, data=(x, y)), options, seed=0)
     assert decoder.DecoderTraining(material).steps_per_epoch == steps
     assert [len(part) for part in material.batch()] == [size, size]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 16])
+def test_every_image_comes_once_an_epoch_in_batches_of_one_size(at_once: int) -> None:
+    """Also where several batches are released together, as on a GPU, beyond the end of an epoch."""
+    material = decoder.Material(make_oracle(LEAKY), learned(batch_size=48), seed=0)
+    assert material.at_once == 1, "on a CPU nothing is gained"
+    material.at_once, own = at_once, {image.numpy().tobytes() for image in material.x[material.train]}
+    for _ in range(3):
+        epoch = [material.batch()[1] for _ in range(6)]
+        assert [len(x) for x in epoch] == [48] * 6
+        assert {image.numpy().tobytes() for x in epoch for image in x} == own and len(own) == 288
 
 
 def test_on_a_cpu_decoders_learn_in_float32() -> None:

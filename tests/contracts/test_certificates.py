@@ -20,6 +20,8 @@ from attncem.base.texts import has_text
 from attncem.config.loading.load import load_config
 from attncem.config.options.certificates import (
     AccountantOptions,
+    BeyondLabelOptions,
+    CodeEntropyOptions,
     EvidenceOptions,
     FanoOptions,
     FisherOptions,
@@ -40,12 +42,14 @@ from probing import DATA, LEAKY, NUM_CLASSES, Constant, subject
 
 CASES: dict[str, Any] = {
     "leakage": LeakageOptions(clusters=2),
+    "beyond_label": BeyondLabelOptions(clusters=2),
     "surrogate_leakage": SurrogateLeakageOptions(),
     "leakage_evidence": EvidenceOptions(candidates=60),
     "shannon": ShannonOptions(components=32),
     "fisher": FisherOptions(images=40, probes=4, components=16),
     "fano": FanoOptions(candidates=(50, 10**6)),
     "quantisation": QuantisationOptions(),
+    "code_entropy": CodeEntropyOptions(),
     "local_privacy": LocalPrivacyOptions(),
     "accountant": AccountantOptions(releases=(1, 8)),
 }
@@ -71,6 +75,7 @@ NOISY = {"gaussian", "laplace", "shaped", "local_dp", "dropout before"} | {
     "quantise, gaussian",
 }
 BITS = {"quantise", "gaussian, dropout, quantise", "quantise, gaussian"}
+CODED = {"quantise", "quantise, gaussian"}
 
 
 def case_of(encoder: nn.Module, channel: str = "gaussian", threat: ThreatModel = THREATS["train"]) -> Case:
@@ -92,10 +97,14 @@ def expected(name: str, channel: str) -> bool:
         return True
     if name == "quantisation":
         return channel in BITS
+    if name == "code_entropy":
+        return channel in CODED
     if name == "local_privacy":
         return channel == "local_dp"
     if (name, channel) == ("fisher", "quantise, gaussian"):  # what is rounded has no derivative
         return False
+    if name == "beyond_label" and channel in CODED:
+        return True
     return channel in NOISY or (name in ("shannon", "fano") and channel in BITS)
 
 
@@ -148,6 +157,10 @@ def test_the_victim_stays_as_it_is(name: str) -> None:
     assert torch.equal(case.released, released) and torch.equal(case.x, x) and not case.x.requires_grad
 
 
+NO_FEATURE = ("quantisation", "code_entropy", "local_privacy", *NEVER)
+"""They read no feature of a noisy channel."""
+
+
 class Broken(nn.Module):
     """NaN for some images."""
 
@@ -155,7 +168,7 @@ class Broken(nn.Module):
         return torch.where(x[:, :, :3, :3] > 0.6, torch.nan, x[:, :, :3, :3])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("quantisation", "local_privacy", *NEVER)])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NO_FEATURE])
 def test_features_that_are_no_numbers_are_named(name: str) -> None:
     row = judged(name, case_of(Broken()))
     assert (row.outcome, row.bounds) == ("failed", {})
@@ -173,7 +186,9 @@ def test_a_constant_feature_leaks_nothing() -> None:
     assert judged("accountant", case).bounds["releases"].value == 2**20
 
 
-@pytest.mark.parametrize("name", ["leakage", "leakage_evidence", "shannon", "fisher", "fano", "accountant"])
+@pytest.mark.parametrize(
+    "name", ["leakage", "beyond_label", "leakage_evidence", "shannon", "fisher", "fano", "accountant"]
+)
 def test_one_class_is_enough(name: str) -> None:
     def of_one(part: DeviceData) -> DeviceData:
         return DeviceData(part.images, torch.zeros_like(part.labels))
@@ -195,7 +210,7 @@ def test_what_the_adversary_lacks_does_not_matter() -> None:
 
 def test_more_releases_tell_more() -> None:
     often = with_releases(THREATS["train"], 16)
-    for name in ("leakage", "leakage_evidence", "fano"):
+    for name in ("leakage", "beyond_label", "leakage_evidence", "fano"):
         once, more = (
             next(iter(judged(name, case_of(LEAKY, threat=it)).bounds.values())) for it in (THREATS["train"], often)
         )
@@ -224,8 +239,15 @@ def test_bits_bound_a_release_without_noise() -> None:
     assert nats == pytest.approx(144 * 2 * math.log(2))
     often = with_releases(THREATS["train"], 4)
     assert judged("quantisation", case_of(LEAKY, "quantise", often)).bounds["leakage"].value == nats
+    after = judged("quantisation", case_of(LEAKY, "quantise, gaussian", often)).bounds["leakage"].value
+    assert after == nats, "noise behind the rounding adds nothing"
     noisy = judged("quantisation", case_of(LEAKY, "gaussian, dropout, quantise", often)).bounds["leakage"].value
     assert noisy == pytest.approx(4 * 144 * 8 * math.log(2)), "each release may say something else"
+
+
+def test_features_that_are_no_numbers_have_no_code() -> None:
+    row = judged("code_entropy", case_of(Broken(), "quantise"))
+    assert (row.outcome, row.bounds) == ("failed", {}) and "not finite" in row.reason
 
 
 def test_a_foreign_channel_has_a_law_that_nobody_knows() -> None:

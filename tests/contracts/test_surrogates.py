@@ -139,6 +139,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"index_defect": True, "small_sample_correction": False},
         {"num_clusters": 1, "variance_floor": 0.02},
         {"variance_floor": SCHEDULED},
+        {"per_dimension": True},
+        {"per_dimension": True, "num_clusters": 2, "small_sample_correction": False},
     ],
     "gmm": [
         {},
@@ -634,6 +636,32 @@ def test_truth_of_kmeans(ratio: float) -> None:
     surrogate = truth_surrogate("kmeans", {})
     surrogate.refresh([(z, y)])
     law = math.log(ratio + 0.01) - math.log(0.125 + 0.01)
+    assert float(surrogate(z, y).loss) >= 0.8 * law
+
+
+def test_kmeans_per_dimension_sees_compact_dimensions_beside_a_wide_one() -> None:
+    """One variance of all dimensions is that of the wide one: it does not change where the others become compact."""
+    scale = torch.ones(128)
+    scale[0] = 100.0
+    z, y = torch.randn(600, 128, generator=torch.Generator().manual_seed(3)) * scale, torch.arange(600) % TRUTH_CLASSES
+    compact = z * torch.where(scale > 1, 1.0, 1e-3)
+    shares = {}
+    for per_dimension in (False, True):
+        surrogate = truth_surrogate("kmeans", {"per_dimension": per_dimension})
+        surrogate.refresh([(z, y)])
+        before = float(surrogate(z, y).loss)
+        surrogate.refresh([(compact, y)])
+        shares[per_dimension] = float(surrogate(compact, y).loss) / before
+    assert shares[False] > 0.95
+    assert shares[True] < 0.1
+
+
+@pytest.mark.parametrize("ratio", [1.0, 25.0])
+def test_truth_of_kmeans_per_dimension(ratio: float) -> None:
+    z, y, variance = draw_law(ratio, 1)
+    surrogate = truth_surrogate("kmeans", {"per_dimension": True})
+    surrogate.refresh([(z, y)])
+    law = float(((variance + 0.01).log() - math.log(0.125 + 0.01)).relu().mean())
     assert float(surrogate(z, y).loss) >= 0.8 * law
 
 

@@ -162,6 +162,11 @@ class Case:
             known.features, known.fixed = self.known_of(self.auxiliary.in_parts)
         return known.features, known.fixed
 
+    @property
+    def known_training(self) -> Tensor | None:
+        """Clean features of all training images in their order, if an attacker that owns them has computed them."""
+        return self._known.features if self.auxiliary is self.subject.data.train else None
+
     @torch.no_grad()
     def known_of(self, x: Images) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of images, and their releases if these repeat; None with jitter, which changes the pixels."""

@@ -21,8 +21,10 @@ from attncem.config.loading.suggest import known
 from attncem.config.options.channels import RandomOptions
 from attncem.data.pictures import read_picture
 from attncem.judging.opening import OpenRun, open_run
-from attncem.models.channels import SYSTEM, Source
+from attncem.models.channels import SYSTEM, Channel, Source
 from attncem.models.front_ends import as_seen
+from attncem.models.packing import pack, packing_of, unpack
+from attncem.models.split import feature_shape
 from attncem.records.files import write_new
 from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release, Seen
 from attncem.records.runs import RunDirectory
@@ -32,6 +34,9 @@ from attncem.training.engine import limited_threads
 Image = str | Path
 """A picture file, or `test:17`: the test image of that index."""
 _BATCH = 250
+FORMATS = ("packed", "safetensors", "npy")
+"""Files of a release: the bytes that leave the device (for channels that end with `quantise`), or a tensor."""
+_NOT_PACKED = "only the releases of a channel that ends with quantise have a packed form"
 _SEEN = ".seen.png"
 """Suffix of the file with the picture as the encoder sees it."""
 
@@ -44,31 +49,32 @@ def predict(
     weights: str = "best",
     device: str | None = None,
     save: str | Path | None = None,
-    save_as: str = "safetensors",
+    save_as: str | None = None,
     modules: Modules | None = None,
 ) -> PredictionResult:
     """Label images through the run's own client, channel and server.
 
-    An image is a file of any size, or `test:17`. ``save`` names a folder for the released tensors, as
-    ``save_as`` safetensors or npy, and for the picture that the encoder sees behind a front end; no file is ever
-    replaced. Noise that leaves the device comes from the system, 256 bits for every release, or with `noise: keyed`
-    from the run's key, so that nobody else can repeat it.
+    An image is a file of any size, or `test:17`. ``save`` names a folder for the releases, as ``save_as`` packed,
+    safetensors or npy (default: packed where the channel ends with `quantise`, else safetensors), and for the picture
+    that the encoder sees behind a front end; no file is ever replaced. Noise that leaves the device comes from the
+    system, 256 bits for every release, or with `noise: keyed` from the run's key, so that nobody else can repeat it.
+    Each image is released alone, on one thread: its release depends neither on the others nor on the number of threads.
     """
     wanted = [images] if isinstance(images, str | Path) else list(images)
     if not wanted or top < 1:
         raise ConfigError("predict needs at least one image" if not wanted else f"top={top}: must be at least 1")
-    known("save_as", save_as, ("safetensors", "npy"))
-    opened = open_run(run, weights=weights, device=device, modules=modules)
+    opened = open_run(run, weights=weights, device=device, modules=modules, threads=1)
     if opened.no_release:
         raise RunError(opened.no_release)
+    kind = _format_of(opened, save_as)
     with limited_threads(opened.config.threads):
         inputs = [read_image(opened, image) for image in wanted]
-        files = _new_files(Path(save), inputs, save_as) if save is not None else []
+        files = _new_files(Path(save), inputs, kind) if save is not None else []
         released, logits = ask(opened, torch.stack([given.x for given in inputs]), SYSTEM)
         rows = zip(inputs, released, logits, strict=True)
         predictions = [describe(opened, *row, top=top) for row in rows]
     for position, file in enumerate(files):
-        write_new(file, _file_of(released[position], save_as))
+        write_new(file, _file_of(opened, released[position], kind))
         predictions[position] = _with_files(predictions[position], file)
     return PredictionResult(
         run=opened.name,
@@ -111,8 +117,9 @@ def _test_image(opened: OpenRun, source: str) -> Input:
 
 @torch.no_grad()
 def ask(opened: OpenRun, x: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
-    """The release of images x, and the server's logits."""
-    released = torch.cat([opened.model.release(part, generator=noise) for part in x.split(_BATCH)])
+    """The releases of images x, each computed alone on one thread, and the server's logits."""
+    with limited_threads(1):
+        released = torch.cat([opened.model.release(image, generator=noise) for image in x.split(1)])
     return released, torch.cat([opened.model.predict(part).float() for part in released.split(_BATCH)])
 
 
@@ -143,17 +150,29 @@ def _with_files(row: Prediction, file: Path) -> Prediction:
 
 def _describe_release(opened: OpenRun, given: Input, released: Tensor) -> Release:
     kinds = sorted({stage.noise for stage in opened.config.channel if isinstance(stage, RandomOptions)})
+    channel = opened.model.channel
+    packing = packing_of(channel)
     return Release(
         shape=list(released.shape),
         dtype=str(released.dtype).removeprefix("torch."),
-        bytes=released.numel() * released.element_size(),
+        bytes=released.numel() * released.element_size() if packing is None else len(pack(released, packing)),
         minimum=float(released.min()),
         maximum=float(released.max()),
         noise=" and ".join(kinds) or "none",
         noise_std=opened.config.noise_std,
         image_bytes=given.x.numel(),
         file_bytes=given.file_bytes,
+        bits=None if packing is None else packing.bits,
+        repeats=isinstance(channel, Channel) and channel.repeats,
     )
+
+
+def unpack_release(opened: OpenRun, data: bytes) -> Tensor:
+    """A release that this run's client sent packed, as the server takes it; DataError where the bytes do not fit."""
+    packing = packing_of(opened.model.channel)
+    if packing is None:
+        raise ConfigError(_NOT_PACKED)
+    return unpack(data, feature_shape(opened.model.encoder, opened.spec.shape), packing).to(opened.device)
 
 
 def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
@@ -166,8 +185,21 @@ def _new_files(folder: Path, inputs: Sequence[Input], kind: str) -> list[Path]:
     return files
 
 
-def _file_of(released: Tensor, kind: str) -> bytes:
-    """The content of a file with the tensor."""
+def _format_of(opened: OpenRun, wanted: str | None) -> str:
+    """The format of files of releases; ConfigError where it is unknown, or the channel's releases cannot be packed."""
+    packing = packing_of(opened.model.channel)
+    if wanted is None:
+        return "safetensors" if packing is None else "packed"
+    if wanted == "packed" and packing is None:
+        raise ConfigError(f"save_as=packed: {_NOT_PACKED}")
+    return known("save_as", wanted, FORMATS)
+
+
+def _file_of(opened: OpenRun, released: Tensor, kind: str) -> bytes:
+    """The content of a file with the release."""
+    packing = packing_of(opened.model.channel)
+    if kind == "packed" and packing is not None:
+        return pack(released, packing)
     tensor = released.cpu().contiguous()
     if kind == "safetensors":
         return to_safetensors({"released": tensor})

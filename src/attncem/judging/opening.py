@@ -35,6 +35,7 @@ from attncem.records.fingerprints import fingerprint
 from attncem.records.runs import KEY_FILE, RunDirectory
 from attncem.records.seals import key_problem, open_mode
 from attncem.training.build import Modules, RunData, build_model, data_of, read_data, spec_of
+from attncem.training.client_time import ClientTime
 from attncem.training.engine import resolve_device
 
 UNKNOWN = "unknown"
@@ -128,10 +129,11 @@ class OpenRun:
         )
 
     def _cost(self) -> Cost:
-        """The cost of one query; for halves from ONNX files, the cost counted when they were trained."""
+        """The cost of one query with the measured times; for halves from ONNX files, as counted at their training."""
         counted = count_cost(self.model, self.spec.shape)
-        known = {name: self.facts[name] for name in asdict(counted) if isinstance(self.facts.get(name), int)}
-        return counted if self.differentiable else replace(counted, **known)
+        names = ClientTime._fields if self.differentiable else asdict(counted)
+        known = {name: self.facts[name] for name in names if self.facts.get(name) is not None}
+        return replace(counted, **known)
 
 
 class _OneState(RunDirectory):
@@ -159,19 +161,25 @@ def open_run(
     weights: str = "best",
     device: str | None = None,
     modules: Modules | None = None,
+    threads: int | None = None,
 ) -> OpenRun:
     """Open a run folder: the model with the weights of its `best` or `last` checkpoint, or of one by name.
 
     `modules` are your own (encoder, server), if the run was trained with them; without these, the halves that were
-    saved as ONNX are used.
+    saved as ONNX are used, on `threads` CPU threads (default: as many as the run).
     """
     directory = _OneState(RunDirectory.open(run).path)
     changed = directory.require_plugins()
     config, manifest = directory.config, directory.manifest
+    if config.on_device:
+        raise RunError(
+            f"{directory.path} runs on the client alone: nothing is released, so there is nothing to attack, bound or "
+            "predict from; attncem report and compare show its accuracy"
+        )
     spec, place = spec_of(directory, config), resolve_device(device or config.device)
     checkpoint, stored = directory.load(weights), modules is None and bool(manifest.get("custom_network"))
     noise = check_noise(directory, checkpoint.name, checkpoint.facts, onnx=stored)
-    kept = kept_halves(directory, checkpoint, config.threads) if stored else None
+    kept = kept_halves(directory, checkpoint, threads or config.threads) if stored else None
     model = build_model(config, spec, modules or kept)
     _require_finite(directory, checkpoint, model)
     if kept is None:
@@ -283,11 +291,17 @@ def _around(
     if config.keyed:
         _channel_of(model).bind(key or _stand_in(mark), mark)
     notes = [finding("key_missing")] if missing else []
-    notes += [] if config.noise_std else [finding("no_noise")]
+    if not config.noise_std and _channel_bits(model) is None:
+        notes.append(finding("no_noise"))
     known = {"noise_scheme": SCHEME, **facts}
     return OpenRun(
         config, read.spec, model, place, mark, lambda: read, facts=known, findings=notes, key_missing=missing
     )
+
+
+def _channel_bits(model: SplitModel) -> int | None:
+    """Bits per feature of a release, which bound it without noise; None: unbounded."""
+    return _channel_of(model).bits_per_feature
 
 
 def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:

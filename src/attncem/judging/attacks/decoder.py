@@ -25,10 +25,13 @@ from attncem.judging.oracle import Oracle
 from attncem.models.decoders import DECODERS
 from attncem.models.split import count_parameters
 from attncem.records.metrics import mse, ssim
-from attncem.training.capture import TOLERANCE, Function, Step, compile_function, forget_compiled, worth_compiling
+from attncem.training.capture import Function, Step, compile_function, forget_compiled, worth_compiling
 from attncem.training.engine import Average, Engine, Trainable, adamw, seeded, set_rate
 
 _SSIM_SHARE = 0.1
+_AT_ONCE = 2**26
+"""Limit in bytes for the batches that are released at once on a GPU."""
+_MOST_AT_ONCE = 16
 
 
 class ConvergingDecoder(DecodingAttack):
@@ -136,6 +139,8 @@ class Material:
         self.standardise = self._standardiser(released[self.train])
         self.held_x, self.held_z = self.x[held], self.standardise(released[held])
         self._batches = self._endless_batches()
+        self.at_once = self._batches_at_once()
+        self._ready: list[tuple[Tensor, Tensor]] = []
 
     def _divided(self) -> tuple[Tensor, Tensor]:
         """Indices of the training images and of the held-out images."""
@@ -148,7 +153,21 @@ class Material:
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """Fresh releases of the next images, and the images."""
-        index = next(self._batches)
+        if not self._ready:
+            drawn = self._drawn(torch.cat([next(self._batches) for _ in range(self.at_once)]))
+            self._ready = list(zip(*(part.chunk(self.at_once) for part in drawn), strict=True))
+        return self._ready.pop(0)
+
+    def _batches_at_once(self) -> int:
+        """Number of batches that are released together: on a GPU, starting the small operations takes the time."""
+        if self.device.type != "cuda":
+            return 1
+        numbers = self.held_z.shape[1:].numel() + self.held_x.shape[1:].numel()
+        each = 4 * numbers * _batch_size(self.options, len(self.train))
+        return max(1, min(_MOST_AT_ONCE, _AT_ONCE // each))
+
+    def _drawn(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Fresh releases of the images at `index`, and the images; half of them mirrored."""
         released, x = self.own.release(index, self._noise), self.x[index]
         if self._mirrored is not None:
             coin = torch.rand(len(index), generator=self._order, device=self.device) < 0.5
@@ -195,7 +214,7 @@ class DecoderTraining:
             state=Trainable(modules, {"decoder": self.optimizer}).tensors,
             watched=list(self.decoder.parameters()),
             record=self.engine.device.type == "cuda",
-            tolerance=TOLERANCE[precision],
+            in_32_bits=self.engine.lower_precision,
         )
 
     def _new_decoder(self) -> nn.Module:

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from attncem.config.threats import ThreatModel
-from attncem.models.channels import Channel, GaussianChannel
+from attncem.models.channels import (
+    Channel,
+    ChannelChain,
+    DropoutChannel,
+    GaussianChannel,
+    LaplaceChannel,
+    Secrets,
+    Source,
+)
 from attncem.models.split import SplitModel
 
 Combine = Callable[[Iterable[Tensor]], Tensor]
@@ -30,7 +38,8 @@ class Sight:
     """Draws as many releases of each image as the threat model says, one after the other, and combines them.
 
     Two short cuts keep the distribution. Releases that repeat, as with keyed noise, are drawn once. The mean of k
-    releases through a channel that ends in fresh Gaussian noise and draws nothing before is one release with σ/√k.
+    releases through a channel that draws nothing before its last stage is drawn at once where its law is known: fresh
+    Gaussian noise has σ/√k, Laplace noise is the difference of two gamma draws, a mean mask is binomial.
     """
 
     def __init__(self, model: SplitModel, threat: ThreatModel, combine: Combine = mean_of) -> None:
@@ -73,10 +82,52 @@ def quieter(channel: nn.Module, count: int) -> Channel | None:
     """A channel whose one release is distributed like the mean of `count`; None: all releases must be drawn."""
     if count == 1 or not isinstance(channel, Channel):
         return None
-    own = copy.deepcopy(channel)
-    *before, last = own.single_stages()
-    gaussian = isinstance(last, GaussianChannel) and not last.repeats
-    if not gaussian or not all(stage.repeats for stage in before):
+    *before, last = copy.deepcopy(channel).single_stages()
+    if last.repeats or not all(stage.repeats for stage in before):
         return None
-    last.noise_std /= count**0.5
-    return own
+    mean = _mean_of_draws(last, count)
+    return mean if mean is None or not before else ChannelChain([*before, mean])
+
+
+def _mean_of_draws(stage: Channel, count: int) -> Channel | None:
+    """The mean of several draws of one stage, as a channel that draws once; None where no such law is known."""
+    if isinstance(stage, GaussianChannel):
+        stage.noise_std /= count**0.5
+        return stage
+    if type(stage) is LaplaceChannel:
+        return MeanOfLaplace(stage.noise_std / 2**0.5, count)
+    if type(stage) is DropoutChannel:
+        return MeanOfDropout(stage.options.rate, count, rescaled=stage.options.rescale)
+    return None
+
+
+class MeanOfLaplace(Channel):
+    """z plus the mean of `count` Laplace draws: the difference of two gamma draws, each a sum of exponentials."""
+
+    def __init__(self, scale: float, count: int) -> None:
+        super().__init__()
+        self.scale, self.count = scale, count
+        self.noise_std = scale * (2 / count) ** 0.5
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z with the mean of the noises."""
+        assert not isinstance(generator, Secrets)
+        shape = torch.full_like(z, self.count, dtype=torch.float32)
+        one, other = (torch._standard_gamma(shape, generator=generator) for _ in range(2))
+        return z + (self.scale / self.count * (one - other)).to(z.dtype)
+
+
+class MeanOfDropout(Channel):
+    """z times the part of `count` masks that keep each feature: a binomial draw."""
+
+    def __init__(self, rate: float, count: int, *, rescaled: bool) -> None:
+        super().__init__()
+        self.rate, self.count = rate, count
+        self.each = 1 / count / (1 - rate if rescaled else 1)
+
+    def forward(self, z: Tensor, *, x: Tensor | None = None, generator: Source = None) -> Tensor:
+        """Release z with the mean of the masks."""
+        assert not isinstance(generator, Secrets)
+        tries = torch.full_like(z, self.count, dtype=torch.float32)
+        kept = torch.binomial(tries, torch.full_like(tries, 1 - self.rate), generator=generator)
+        return z * (self.each * kept).to(z.dtype)

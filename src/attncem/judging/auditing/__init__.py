@@ -31,7 +31,7 @@ from attncem.judging.auditing.forecasting import Schedule, foretell
 from attncem.judging.auditing.guards import overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.kept import strongest_kept
-from attncem.judging.auditing.measuring import Measured, measure, summarise
+from attncem.judging.auditing.measuring import Measured, measure
 from attncem.judging.auditing.units import human_units
 from attncem.judging.auditing.workers import Brief, measured_beside
 from attncem.judging.case import Case
@@ -39,6 +39,7 @@ from attncem.judging.opening import OpenRun, open_run
 from attncem.models.trial import TRIED, try_encoder
 from attncem.records.audit import AuditPlan, AuditResult, Score
 from attncem.records.findings import Finding, finding
+from attncem.records.image_scores import summarise
 from attncem.records.ledger import Ledger, plan_id
 from attncem.records.runs import RunDirectory
 from attncem.training.build import Modules

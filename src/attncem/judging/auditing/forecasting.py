@@ -19,8 +19,9 @@ from attncem.config.options.base import Options
 from attncem.judging.attacks.base import Attack
 from attncem.judging.attacks.forecast import Seconds, timed
 from attncem.judging.auditing.judges import build_judge
-from attncem.judging.auditing.measuring import image_values, summarise
+from attncem.judging.auditing.measuring import image_values
 from attncem.judging.case import BATCH, Case
+from attncem.records.image_scores import summarise
 
 RowSeconds = Mapping[str, Seconds | None]
 """The time of rows by name; None where it is unknown."""

@@ -28,10 +28,9 @@ from attncem.judging.judges import Certificate, Probe
 from attncem.records.audit import Kind, Row, Score
 from attncem.records.checkpoints import pack_tensors
 from attncem.records.findings import Finding, finding
-from attncem.records.image_scores import ImageScores
+from attncem.records.image_scores import ImageScores, summarise
 from attncem.records.ledger import RowFiles
 from attncem.records.metrics import METRICS
-from attncem.records.statistics import bootstrap_mean
 
 Values = Mapping[str, NDArray[np.float64]]
 
@@ -189,13 +188,3 @@ def image_values(images: Tensor, x: Tensor) -> tuple[dict[str, NDArray[np.float6
 def _scores(values: Values, case: Case, index: NDArray[np.int64]) -> dict[str, Score]:
     labels = case.y.cpu().numpy()[index]
     return {name: summarise(found, labels, case.subject.spec.num_classes) for name, found in values.items()}
-
-
-def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
-    """Mean with its interval, both ends and the median, and the mean and lower end of each class."""
-    interval = bootstrap_mean(values)
-    low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
-    members = [values[labels == label] for label in range(num_classes)]
-    per_class = [float(own.mean()) if own.size else None for own in members]
-    exposed = [float(np.quantile(own, 0.05)) if own.size else None for own in members]
-    return Score(interval.mean, interval.low, interval.high, low, high, per_class, middle, exposed)

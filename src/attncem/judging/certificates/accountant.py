@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncem.config.options.certificates import AccountantOptions
-from attncem.judging.certificates.leakage import Ground, ground_of
+from attncem.judging.certificates.leakage import ground_of
 from attncem.judging.certificates.making import certain
+from attncem.judging.certificates.passage import noise_of
 from attncem.judging.judges import Certificate
 from attncem.records.bounds import Bound
 
@@ -22,7 +23,10 @@ MOST_RELEASES = 2**20
 class Accountant(Certificate):
     """I_k ≤ H(J) + Σ_j p_j ½ Σ_i log(1 + k v_ij/σ²): with fresh noise the mean of k releases has σ/√k.
 
+    For each number of releases it is the bound `leakage` of an adversary that sees so many.
+
     Keyed noise: k releases of the same pixels leak as much as one. Laplace noise: the part inside cells counts k times.
+    Fresh draws before the noise: the leakage of one release counts k times.
     """
 
     options_type = AccountantOptions
@@ -30,22 +34,24 @@ class Accountant(Certificate):
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
         """`leakage@K` for each number of releases, and `releases`, the number that the budget allows."""
-        ground = ground_of(case.seeing(1))
-        flat = ground.noise.repeats
-        found = {
-            f"leakage@{count}": ground.bound(case, 1 if flat else count) for count in sorted(set(self.options.releases))
-        }
-        return found if flat else {**found, "releases": self._allowed(case, ground)}
+        made = {f"leakage@{count}": _leakage(case, count) for count in sorted(set(self.options.releases))}
+        return made if noise_of(case.model.channel).repeats else {**made, "releases": self._allowed(case)}
 
-    def _allowed(self, case: Case, ground: Ground) -> Bound:
+    def _allowed(self, case: Case) -> Bound:
         """The largest number of releases whose leakage stays within the budget."""
-        once = ground.bound(case, 1)
+        once = _leakage(case, 1)
         budget = self.options.budget or 2 * once.claim
-        count = most_within(lambda releases: ground.bound(case, releases).claim <= budget, MOST_RELEASES)
+        count = most_within(lambda releases: _leakage(case, releases).claim <= budget, MOST_RELEASES)
         made = certain(count, "releases", "releases", once.assumptions)
         return replace(
             made, limit=float(count), vacuous=count == 0, ceiling=float(MOST_RELEASES), by=f"{budget:.4g} nats"
         )
+
+
+def _leakage(case: Case, releases: int) -> Bound:
+    """The leakage of this many releases of one image."""
+    seen = case.seeing(releases)
+    return ground_of(seen).bound(seen)
 
 
 def most_within(holds: Callable[[int], bool], most: int) -> int:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _STILL = 1e-6
 """Smallest change that a channel is assumed to make, as a share of the variance of z."""
 
+_SCORES = 2**24
+"""Limit on the scores that are in memory at once."""
+
 
 class LeakageEvidence(Certificate):
     """Lower bounds on I(x; released), none of which proves safety: InfoNCE, at most ln N, and a decoder's.
@@ -51,7 +54,7 @@ class LeakageEvidence(Certificate):
 
     def _told_apart(self, case: Case) -> Bound:
         noise, releases = known_noise(case)
-        count = min(self.options.candidates, len(case.x))
+        count = min(self.options.candidates or len(case.x), len(case.x))
         if count < 2:
             raise NotApplicable(written("reason.one_image"))
         features = evaluation_features(case, noise)[:count]
@@ -80,12 +83,15 @@ def known_noise(case: Case) -> tuple[Noise, int]:
 
 def contrast(seen: Tensor, features: Tensor, noise: Noise, releases: int) -> Numbers:
     """Ln N + log of the share of each image's own feature in the likelihood of its release."""
-    if noise.law == "laplace" and releases == 1:
-        scores = -torch.cdist(seen.double(), features.double(), p=1) / (noise.std / 2**0.5)
-    else:
-        scores = -torch.cdist(seen.double(), features.double()).square() * releases / (2 * noise.std**2)
-    shares = scores.log_softmax(1).diagonal()
-    return np.asarray((shares + math.log(len(seen))).cpu().numpy())
+    shares, wide = [], features.double()
+    for rows in torch.arange(len(seen), device=seen.device).split(max(1, _SCORES // len(seen))):
+        part = seen[rows].double()
+        if noise.law == "laplace" and releases == 1:
+            scores = -torch.cdist(part, wide, p=1) / (noise.std / 2**0.5)
+        else:
+            scores = -torch.cdist(part, wide).square() * releases / (2 * noise.std**2)
+        shares.append(scores.log_softmax(1)[torch.arange(len(rows), device=rows.device), rows])
+    return np.asarray((torch.cat(shares) + math.log(len(seen))).cpu().numpy())
 
 
 def recovered_nats(components: Components, x: Tensor, images: Tensor) -> Bound:

@@ -1,87 +1,73 @@
-"""The leakage bound: the most nats that the releases of one image can leak about it."""
+"""The leakage bounds: the most nats that the releases of one image tell about it, all or beyond the label."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
 
+from attncem.base.seeding import derive_seed
 from attncem.base.texts import written
 from attncem.base.types import NotApplicable
-from attncem.config.options.certificates import LeakageOptions
-from attncem.judging.certificates.making import largest_entropy, measured
+from attncem.config.options.certificates import BeyondLabelOptions, LeakageOptions
+from attncem.judging.certificates.bits import nats_of_codes, roundings
+from attncem.judging.certificates.choosing import CHOOSING, AnyOptions, Choice, Facts, candidates
+from attncem.judging.certificates.code_entropy import entropy_of, nats_of_code
+from attncem.judging.certificates.coding import Coding, Learner, Sample, Wanted
+from attncem.judging.certificates.kernels import KernelJudged
+from attncem.judging.certificates.making import Numbers, largest_entropy, measured, require_images
 from attncem.judging.certificates.mixture import Judged
 from attncem.judging.certificates.passage import (
     Noise,
+    answers_of,
     assumptions_of,
     evaluation_features,
+    learned_from,
     noise_of,
     releases_of,
-    training_features,
-    unknown_stage,
 )
 from attncem.judging.judges import Certificate
-from attncem.models.channels import Channel
-from attncem.records.bounds import Bound
-from attncem.training.surrogates import clusters
+from attncem.records.bounds import About, Bound
 
 if TYPE_CHECKING:
     from attncem.judging.case import Case
 
-MOST_AXES = 2048
-"""Principal axes are computed up to this many features."""
-_ITERATIONS = 50
-
 
 class Leakage(Certificate):
-    """H(J) + the capacity of the channel inside the cells J, on images that nothing was fitted to."""
+    """The entropy of the cells and the capacity of the channel inside them, on images that nothing was fitted to."""
 
-    options_type = LeakageOptions
-    options: LeakageOptions
+    options_type: ClassVar[type[AnyOptions]] = LeakageOptions
+    options: AnyOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
-        """`leakage` of all releases that the adversary sees of one image."""
-        ground = ground_of(case, self.options)
-        self.images = {"leakage": ground.judged.values(ground.noise.std, ground.releases)}
-        return {"leakage": ground.bound(case)}
+        """The bound of this name, for all releases that the adversary sees of one image."""
+        ground, name = ground_of(case, self.options), self.options.name
+        self.images = {name: ground.values}
+        return {name: ground.bound(case)}
 
 
-@dataclass(frozen=True)
-class Coding:
-    """A partition of the features, and the axes along which their spread is measured, learned from training images."""
+class BeyondLabel(Leakage):
+    """I(x; z | y) ≤ −E log q(z | y) − h(noise): what the releases tell to those who know the label already.
 
-    cells: str
-    num_classes: int
-    centres: Tensor | None = None
-    axes: Tensor | None = None
+    All cells lie inside the classes, and the label costs nothing. It is a bound of its own, no difference of two. A
+    code without noise has H(code | y) ≤ −E log q(code | y).
+    """
 
-    @property
-    def axes_named(self) -> str:
-        """The name of the axes in the options."""
-        return "features" if self.axes is None else "principal"
+    options_type = BeyondLabelOptions
 
-    @property
-    def num_cells(self) -> int:
-        """Number of cells."""
-        if self.cells == "one":
-            return 1
-        return self.num_classes * (1 if self.centres is None else self.centres.shape[1])
-
-    def cell_of(self, features: Tensor, labels: Tensor) -> Tensor:
-        """The cell of each image, from its clean feature and its label."""
-        if self.cells == "one":
-            return torch.zeros_like(labels)
-        return labels if self.centres is None else nearest_cells(features, labels, self.centres)
-
-    def judged(self, law: str, features: Tensor, labels: Tensor, seed: int) -> Judged:
-        """Images that are judged by each other in these cells and axes."""
-        cells = self.cell_of(features, labels)
-        turned = features if self.axes is None else features @ self.axes
-        return Judged(law, turned, cells, self.num_cells, seed)
+    def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
+        """The bound of this name, by noise, or by the code where there is no noise."""
+        channel = case.model.channel
+        if not roundings(channel) or channel.noise_std:
+            return super().bound(case, seed=seed)
+        if not case.subject.spec.num_classes:
+            raise NotApplicable(written("reason.nothing_beyond"))
+        bound = entropy_of(case, inside=True)
+        self.images = {self.options.name: nats_of_code(case, inside=True)}
+        return {self.options.name: bound}
 
 
 @dataclass(frozen=True)
@@ -91,91 +77,74 @@ class Ground:
     noise: Noise
     releases: int
     coding: Coding
-    judged: Judged
+    values: Numbers
 
-    def bound(self, case: Case, releases: int | None = None) -> Bound:
-        """The leakage of `releases` releases; by default, of those that the adversary sees."""
-        values = self.judged.values(self.noise.std, releases or self.releases)
-        found = measured(values, "nats", "leakage", assumptions_of(self.noise))
-        vacuous = found.claim >= largest_entropy(case.x.shape[1:])
-        return replace(found, vacuous=vacuous, by=f"{self.coding.cells}, {self.coding.axes_named}")
+    def bound(self, case: Case) -> Bound:
+        """The leakage of all draws, or its part beyond the label."""
+        about: About = "beyond_label" if self.coding.wanted.inside else "leakage"
+        made = measured(self.values, "nats", about, assumptions_of(self.noise))
+        assumed = [*made.assumptions, *(["noise_drawn"] if self.coding.wanted.pull is not None else [])]
+        vacuous = made.claim >= largest_entropy(case.x.shape[1:])
+        return replace(made, vacuous=vacuous, assumptions=assumed, by=self.coding.wanted.by)
 
 
-def ground_of(case: Case, options: LeakageOptions | None = None) -> Ground:
-    """The basis of the bounds by noise, computed once for all certificates of a case."""
+def ground_of(case: Case, options: AnyOptions | None = None) -> Ground:
+    """The basis of the bounds by noise, computed once for all certificates of a case.
+
+    The coding is chosen for the power of 16 at or below the number of draws on one input of the noise.
+    """
     chosen = options or LeakageOptions()
     noise = noise_of(case.model.channel)
     releases = releases_of(case, noise)
-    key = "ground", chosen.cells, chosen.axes, chosen.clusters, releases
+    require_images(len(case.x))
+    key = "ground", chosen.name, chosen.cells, chosen.axes, chosen.clusters
+    if (*key, releases) not in case.remembered:
+        draws = 1 if noise.fresh_before else releases
+        wanted = _choice(case, noise, chosen, key).best(noise.std, 16 ** ((draws.bit_length() - 1) // 4))
+        coding, judged = _judged(case, noise, wanted)
+        values = noise.together(releases, lambda count: judged.values(noise.std, count))
+        case.remembered[*key, releases] = Ground(noise, releases, coding, values)
+    ground: Ground = case.remembered[*key, releases]
+    return ground
+
+
+def _choice(case: Case, noise: Noise, options: AnyOptions, key: tuple[Any, ...]) -> Choice:
+    """The candidates of the options, and the training images that decide between them."""
     if key not in case.remembered:
-        coding = choose_coding(case, noise, chosen, releases)
-        features = evaluation_features(case, noise)
-        case.remembered[key] = Ground(noise, releases, coding, coding.judged(noise.law, features, case.y, case.seed))
-    found: Ground = case.remembered[key]
-    return found
+        whole = learned_from(case, noise)
+        classes, answers = case.subject.spec.num_classes, answers_of(case, whole.images(slice(0, 1)))
+        named = candidates(options, Facts(noise.law, whole.features.shape[1], classes, answers is not None))
+        rows = torch.arange(1, len(whole.labels), 2, device=case.x.device)
+        rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), CHOOSING), device=rows.device).round().long()]
+        needed = any(one.cells == "answer" for one in named) and len(named) > 1
+        their_answers = answers_of(case, whole.images(rows)) if needed else None
+        others = Sample(whole.features[rows], whole.labels[rows], their_answers)
+        learner = _learner(case, noise, every=2)
+        case.remembered[key] = Choice(named, learner, others, noise.law, derive_seed(case.seed, "choosing"))
+    choice: Choice = case.remembered[key]
+    return choice
 
 
-def choose_coding(case: Case, noise: Noise, options: LeakageOptions, releases: int) -> Coding:
-    """Learn cells and axes from every second training image, and choose the best of them on the others."""
-    features, labels = training_features(case, noise)
-    if options.axes == "principal" and noise.law != "gaussian":
-        raise NotApplicable(written("reason.axes_normal"))
-    if options.axes == "principal" and features.shape[1] > MOST_AXES:
-        raise NotApplicable(written("reason.axes_many", count=MOST_AXES))
-    classes = case.subject.spec.num_classes
-    if options.cells == "class" and not classes:
-        raise NotApplicable(written("reason.cells_by_class"))
-    # Images without labels form one class.
-    found = list(_codings(features[::2], labels[::2], max(1, classes), noise, options))
-    if len(found) == 1:
-        return found[0]
-
-    def nats(coding: Coding) -> float:
-        judged = coding.judged(noise.law, features[1::2], labels[1::2], case.seed)
-        return float(judged.values(noise.std, releases).mean())
-
-    return min(found, key=nats)
+def _learner(case: Case, noise: Noise, every: int = 1) -> Learner:
+    """Learns from all training images, or from some, for all bounds of the case."""
+    key = "learner", every
+    if key not in case.remembered:
+        whole = learned_from(case, noise)
+        case.remembered[key] = Learner(Sample(whole.features[::every], whole.labels[::every]))
+    learner: Learner = case.remembered[key]
+    return learner
 
 
-def _codings(
-    features: Tensor, labels: Tensor, num_classes: int, noise: Noise, options: LeakageOptions
-) -> Iterator[Coding]:
-    kinds = ("one", "class", "cluster") if options.cells == "best" else (options.cells,)
-    turned = noise.law == "gaussian" and features.shape[1] <= MOST_AXES
-    named = ("features", *(["principal"] if turned else [])) if options.axes == "best" else (options.axes,)
-    axes = {"features": None, "principal": principal_axes(features, labels) if "principal" in named else None}
-    for kind in kinds:
-        centres = class_clusters(features, labels, num_classes, options.clusters) if kind == "cluster" else None
-        yield from (Coding(kind, num_classes, centres, axes[name]) for name in named)
-
-
-def principal_axes(features: Tensor, labels: Tensor) -> Tensor:
-    """Orthonormal axes [m, m] in which the spread inside classes is uncorrelated."""
-    away = features.double()
-    for label in labels.unique():
-        away[labels == label] -= away[labels == label].mean(0)
-    axes: Tensor = torch.linalg.eigh(away.T @ away / max(1, len(away))).eigenvectors
-    return axes.to(features.dtype)
-
-
-def class_clusters(features: Tensor, labels: Tensor, num_classes: int, count: int) -> Tensor:
-    """Centres [C, count, m] of clusters of each class, by Lloyd's iterations."""
-    centres = features.new_zeros(num_classes, count, features.shape[1])
-    counts = torch.bincount(labels, minlength=num_classes)
-    for rows, padded, mask in clusters.padded_classes(features, labels, counts):
-        x, mean = clusters.centred(padded, mask)
-        found, _ = clusters.lloyd(x, mask, clusters.seed_centres(x, mask, count), _ITERATIONS)
-        centres[rows] = found + mean
-    return centres
-
-
-def nearest_cells(features: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
-    """Class times K plus the index of the nearest of the label's K centres."""
-    cells = torch.zeros_like(labels)
-    for label in labels.unique():
-        own = labels == label
-        cells[own] = label * centres.shape[1] + torch.cdist(features[own], centres[label]).argmin(1)
-    return cells
+def _judged(case: Case, noise: Noise, wanted: Wanted) -> tuple[Coding, Judged | KernelJudged]:
+    """The evaluation images in a coding that is learned from all training images."""
+    key = "judged", wanted
+    if key not in case.remembered:
+        coding = _learner(case, noise).coding(wanted)
+        answers = answers_of(case, case.x) if wanted.cells == "answer" else None
+        sample = Sample(evaluation_features(case, noise), case.y, answers)
+        case.remembered[key] = coding, coding.judged(noise.law, sample, case.seed)
+    judged: tuple[Coding, Judged | KernelJudged] = case.remembered[key]
+    return judged
 
 
 @dataclass(frozen=True)
@@ -188,24 +157,23 @@ class Upper:
 
 
 def upper_leakage(case: Case) -> Upper:
-    """The bound by the noise at 95 % confidence, or by the bits of a release if lower; NotApplicable: neither."""
-    bits = bits_of_releases(case)
+    """The smallest bound at 95 % confidence: by noise, bits or the entropy of the code; NotApplicable: none."""
+    uppers = list(_by_codes(case))
     try:
         ground = ground_of(case)
     except NotApplicable:
-        if bits is None:
+        if not uppers:
             raise
-        return Upper(bits, bits, [])
-    found = ground.bound(case)
-    if bits is not None and bits <= found.claim:
-        return Upper(bits, bits, [])
-    return Upper(found.value, found.claim, found.assumptions)
+    else:
+        made = ground.bound(case)
+        uppers.append(Upper(made.value, made.claim, made.assumptions))
+    return min(uppers, key=lambda upper: upper.claim)
 
 
-def bits_of_releases(case: Case) -> float | None:
-    """Nats that the bits of all seen releases can hold; None: the number of bits is unknown."""
-    channel: nn.Module = case.model.channel
-    if not isinstance(channel, Channel) or channel.bits_per_feature is None or unknown_stage(channel):
-        return None
-    many = 1 if channel.repeats and not case.threat.jitter else case.threat.releases_per_input  # jittered pixels differ
-    return many * case.released[0].numel() * channel.bits_per_feature * math.log(2)
+def _by_codes(case: Case) -> Iterator[Upper]:
+    bits = nats_of_codes(case)
+    if bits is not None:
+        yield Upper(bits.nats, bits.nats, bits.assumptions)
+    with suppress(NotApplicable):
+        made = entropy_of(case)
+        yield Upper(made.value, made.claim, made.assumptions)

@@ -35,7 +35,7 @@ class LocalPrivacy(Certificate):
             raise NotApplicable(written("reason.not_clipped"))
         own, releases = noise.stage.options, releases_of(case, noise)
         epsilon = own.epsilon if releases == 1 else smallest_epsilon(own.delta, noise.std / (2 * own.clip), releases)
-        assumed = ["as_drawn", *(["key_secret"] if noise.repeats else [])]
+        assumed = ["as_drawn", *(["key_secret"] if noise.keyed else [])]
         made = certain(epsilon, f"nats at δ = {own.delta:g}", "epsilon", assumed)
         return {"epsilon": replace(made, vacuous=epsilon >= TOLD_APART)}
 

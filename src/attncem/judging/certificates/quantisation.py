@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attncem.base.texts import written
-from attncem.base.types import NotApplicable
 from attncem.config.options.certificates import QuantisationOptions
-from attncem.judging.certificates.leakage import bits_of_releases
+from attncem.judging.certificates.bits import nats_of_codes, no_code
 from attncem.judging.certificates.making import certain, largest_entropy
 from attncem.judging.judges import Certificate
 from attncem.records.bounds import Bound
@@ -19,15 +17,19 @@ if TYPE_CHECKING:
 
 
 class Quantisation(Certificate):
-    """I(x; released) ≤ H(released) ≤ m · b · ln 2, and k times that for k different releases."""
+    """I(x; releases) ≤ H(codes) ≤ m · b · ln 2, and k times that where k releases may have different codes.
+
+    Each of several runtimes may compute another code of the same pixels: R runtimes count R times.
+    """
 
     options_type = QuantisationOptions
     options: QuantisationOptions
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
         """`leakage` of all releases that the adversary sees of one image."""
-        nats = bits_of_releases(case)
-        if nats is None:
-            raise NotApplicable(written("reason.not_quantised"))
-        found = certain(nats, "nats", "leakage")
-        return {"leakage": replace(found, vacuous=nats >= largest_entropy(case.x.shape[1:]))}
+        bits = nats_of_codes(case, self.options.runtimes)
+        if bits is None:
+            raise no_code(case.model.channel)
+        made = certain(bits.nats, "nats", "leakage", bits.assumptions)
+        vacuous = bits.nats >= largest_entropy(case.x.shape[1:])
+        return {"leakage": replace(made, vacuous=vacuous, any_number=bits.any_number)}

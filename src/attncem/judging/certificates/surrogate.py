@@ -13,8 +13,8 @@ from torch import Tensor
 from attncem.base.texts import written
 from attncem.base.types import NotApplicable
 from attncem.config.options.certificates import SurrogateLeakageOptions
-from attncem.judging.certificates.leakage import nearest_cells
-from attncem.judging.certificates.making import largest_entropy, measured
+from attncem.judging.certificates.coding import nearest_cells
+from attncem.judging.certificates.making import Numbers, largest_entropy, measured
 from attncem.judging.certificates.mixture import fit_cells, image_nats
 from attncem.judging.certificates.passage import (
     assumptions_of,
@@ -64,10 +64,15 @@ class SurrogateLeakage(Certificate):
         judged = nearest_cells(clean_features(case, case.x, "evaluation").flatten(1).float(), case.y, centres)
         fit = fit_cells(noise.law, features, own, centres.shape[0] * centres.shape[1])
         pairs = {"evaluation": (evaluation_features(case, noise), judged), "training": (features, own)}
-        nats = {
-            name: np.asarray(image_nats(noise.law, fit, *pair, noise.std, releases).cpu().numpy())
-            for name, pair in pairs.items()
-        }
+
+        def nats_of(entering: Tensor, cells: Tensor) -> Numbers:
+            def nats(count: int) -> Numbers:
+                each = image_nats(noise.law, fit, entering, cells, noise.std, count)
+                return np.asarray(each.cpu().numpy())
+
+            return noise.together(releases, nats)
+
+        nats = {name: nats_of(*pair) for name, pair in pairs.items()}
         self.images = {"leakage": nats["evaluation"]}
         made = {name: measured(each, "nats", "leakage", assumptions_of(noise)) for name, each in nats.items()}
         self._compare(made)
