@@ -265,6 +265,20 @@ def test_fast_steps_train_as_plain_ones(config: str, fast: str, tmp_path: Path) 
     assert quick[-1] == pytest.approx(plain[-1], rel=0.2), "rounding drifts apart slowly"
 
 
+@pytest.mark.parametrize("fast", ["capture", "compile"])
+@pytest.mark.parametrize(("precision", "near"), [("32-true", 1e-3), ("bf16-mixed", 0.05)])
+def test_fast_steps_of_a_lean_client_train_as_plain_ones(
+    precision: str, near: float, fast: str, tmp_path: Path
+) -> None:
+    lean = ("model.name=lean", "model.macs=1.2e6", f"training.precision={precision}")
+    plain, _ = losses(tmp_path / "plain", *lean, "training.fast=off")
+    quick, run = losses(tmp_path / "fast", *lean, f"training.fast={fast}")
+    modes = ("captured",) if fast == "capture" else ("compiled", "captured")  # compiled steps may round too differently
+    assert run.manifest["steps"] in modes, run.manifest["step_problems"]
+    assert quick[:6] == pytest.approx(plain[:6], rel=near)
+    assert quick[-1] == pytest.approx(plain[-1], rel=0.2)
+
+
 @pytest.mark.parametrize("fast", ["capture", "compile_surrogate"])
 @pytest.mark.parametrize("name", ["gated", "slot", "hybrid"])
 def test_a_surrogate_beside_the_networks_learns_as_one_before_them(name: str, fast: str, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ TINY: dict[str, Any] = {
     "portraits": False,
 }
 """Two cells, of which one fails in a second: there is no such data."""
+SMALL = {"model.width": 4, "data.held_out_fraction": 0.8, "training.batch_size": 32}
+"""A run whose epochs take a tenth of a second."""
 NONE, BROKEN = "none-s0", "broken-s0"
 
 
@@ -273,7 +275,7 @@ def test_a_campaign_runs_goes_on_after_a_kill_and_a_failing_cell_is_isolated(
 ) -> None:
     """With submitit's local executor, and with a Ray instance of this machine."""
     monkeypatch.setattr(SlurmEngine, "cluster", "local")
-    folder = made(tmp_path / "campaign", set={"training.epochs": 12})
+    folder = made(tmp_path / "campaign", set={**SMALL, "training.epochs": 12})
     first, log = started(engine, folder.path, tmp_path / "first.log"), tmp_path / "first.log"
     until(lambda: is_training(folder), first, log)
     first.kill()
@@ -312,7 +314,7 @@ def test_ray_on_one_machine_is_reachable_from_that_machine_alone(tmp_path: Path)
 @pytest.mark.slow
 def test_stopping_an_engine_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmEngine, "cluster", "local")
-    folder = made(tmp_path / "campaign", set={"training.epochs": 600})
+    folder = made(tmp_path / "campaign", set={**SMALL, "training.epochs": 6000})
     with SlurmEngine(folder, EngineOptions(workers=1)) as engine:
         engine.submit(NONE)
         deadline = time.monotonic() + 150
@@ -328,6 +330,6 @@ def test_stopping_an_engine_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_a_cell_may_be_trained_by_several_processes(tmp_path: Path) -> None:
     """What `processes` starts, torchrun's way, works inside a worker of a campaign too."""
-    asked = {**TINY, "arms": {"none": {"set": {"processes": 2, "device": "cpu"}}}}
+    asked = {**TINY, "arms": {"none": {"set": {**SMALL, "processes": 2, "device": "cpu"}}}}
     result = run_campaign(asked, out=tmp_path / "campaign", options=EngineOptions(workers=1), progress=silent)
     assert [(view.cell.id, view.state) for view in result.cells] == [(NONE, "done")], result.failed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from attncem.base.progress import silent
 from attncem.base.types import RunError
 from attncem.records.runs import RunDirectory
 from attncem.training.train import train
+from forking import Forking, is_alive
 
 KILLED_AT_EVERY_CALL = """
 import os, signal, sys
@@ -156,33 +157,42 @@ def reference(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]
 
 
 TRAINING = """
-import json, sys
 from pathlib import Path
 from attncem.base.progress import silent
-from attncem.records.runs import RunDirectory
 from attncem.training.train import train
-out = Path(sys.argv[1])
-print("begin", flush=True)
-if (out / "manifest.json").exists():
-    train(resume=out, progress=silent)
-else:
-    train("demo-kmeans", json.loads(sys.argv[2]), out=out, progress=silent)
+
+def work(out, settings):
+    if (Path(out) / "manifest.json").exists():
+        train(resume=out, progress=silent)
+    else:
+        train("demo-kmeans", settings, out=out, progress=silent)
 """
 
 
-def kill_after(out: Path, settings: dict[str, Any], seconds: float) -> bool:
-    """Begin or go on in a process of its own; kill it so long after its folder has changed. Whether it was in time."""
-    command = [sys.executable, "-c", TRAINING, str(out), json.dumps(settings)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        before, deadline = changed(out), time.monotonic() + 120
-        while changed(out) == before and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
-        return process.wait() == -signal.SIGKILL
+@pytest.fixture(scope="module")
+def trainings() -> Iterator[Forking]:
+    with Forking(TRAINING) as forking:
+        yield forking
+
+
+def kill_after(trainings: Forking, out: Path, settings: dict[str, Any], seconds: float, lines: int = 0) -> bool:
+    """Begin or resume in a process of its own; kill it so long after its folder has changed and its log has `lines`.
+
+    Returns whether it was killed before its end.
+    """
+    before, deadline = changed(out), time.monotonic() + 120
+    child = trainings.begin(str(out), settings)
+    while (changed(out) == before or logged(out) < lines) and is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+    time.sleep(seconds)
+    return trainings.kill(child) == -signal.SIGKILL
+
+
+def logged(out: Path) -> int:
+    """The lines of its log."""
+    log = out / "metrics.jsonl"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def changed(out: Path) -> int:
@@ -200,9 +210,9 @@ def go_on(out: Path, settings: dict[str, Any]) -> RunDirectory:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.3])
 def test_killed_in_the_first_moments_of_its_folder(
-    tmp_path: Path, settings: dict[str, Any], reference: dict[str, bytes], seconds: float
+    tmp_path: Path, trainings: Forking, settings: dict[str, Any], reference: dict[str, bytes], seconds: float
 ) -> None:
-    assert kill_after(tmp_path / "run", settings, seconds)
+    assert kill_after(trainings, tmp_path / "run", settings, seconds)
     run = go_on(tmp_path / "run", settings)
     assert run.manifest["status"] == "finished"
     assert fingerprint(run) == reference
@@ -212,12 +222,16 @@ def test_killed_in_the_first_moments_of_its_folder(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_moments_again_and_again(
-    tmp_path: Path, settings: dict[str, Any], reference: dict[str, bytes], seed: int
+    tmp_path: Path, trainings: Forking, settings: dict[str, Any], reference: dict[str, bytes], seed: int
 ) -> None:
     chance = random.Random(seed)
     out = tmp_path / "run"
-    kills = [kill_after(out, settings, chance.uniform(0, longest)) for longest in (0.005, 0.3, 0.6, 0.6, 1.0)]
-    assert sum(kills) >= 3, "most were killed before their end"
+    steps = reference["metrics"].count(b"\n")
+    kills = [kill_after(trainings, out, settings, chance.uniform(0, 0.005))]
+    for start in (0.0, 0.2, 0.4, 0.6):  # by progress, not by time: a quick machine would be done
+        lines = round(steps * chance.uniform(start, start + 0.2))
+        kills.append(kill_after(trainings, out, settings, chance.uniform(0, 0.01), lines))
+    assert sum(kills) >= 4, "nearly all were killed before their end"
     run = go_on(out, settings)
     assert fingerprint(run) == reference
     assert not list(run.path.rglob(".partial-*"))

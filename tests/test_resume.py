@@ -19,6 +19,7 @@ from attncem.base.types import RunError
 from attncem.records.listing import describe_runs
 from attncem.records.runs import RunDirectory
 from attncem.training.train import train
+from forking import Forking, is_alive
 
 EPOCHS = 6
 STEPS = 15
@@ -55,6 +56,15 @@ def fingerprint(run: RunDirectory) -> dict[str, bytes]:
     return {"metrics": (run.path / "metrics.jsonl").read_bytes(), **facts, **weights}
 
 
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Forking]:
+    """The command, begun in milliseconds."""
+    with Forking(
+        "import attncem.training.train\nfrom attncem.cli.main import main\ndef work(*words): main(words)"
+    ) as made:
+        yield made
+
+
 @contextmanager
 def attncem(*words: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process that does not outlive the test."""
@@ -74,9 +84,13 @@ def begin(config: str, out: Path, settings: dict[str, Any]) -> tuple[str, ...]:
 
 def wait_for_lines(process: subprocess.Popen[str], out: Path, lines: int) -> None:
     """Until metrics.jsonl has so many lines; the process must still be at work then."""
+    until_lines(out, lines, lambda: process.poll() is None)
+
+
+def until_lines(out: Path, lines: int, works: Callable[[], bool]) -> None:
     metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
-        assert process.poll() is None, process.communicate()[1]
+        assert works(), "it ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
@@ -128,15 +142,19 @@ def test_interrupted_by_the_keyboard(
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["demo-none", "demo-kmeans", "demo"])
 def test_killed_again_and_again(
-    tmp_path: Path, settings: dict[str, Any], reference: Callable[[str], dict[str, bytes]], config: str
+    tmp_path: Path,
+    commands: Forking,
+    settings: dict[str, Any],
+    reference: Callable[[str], dict[str, bytes]],
+    config: str,
 ) -> None:
     out = tmp_path / "run"
     chance = random.Random(config)
     words = begin(config, out, settings)
     for lines in (3, 2 * (STEPS + 1) + 7, chance.randrange(3 * STEPS, 5 * STEPS)):
-        with attncem(*words) as process:
-            wait_for_lines(process, out, lines)
-            time.sleep(0.05 * chance.random())
-            kill(process)
+        child = commands.begin(*words)
+        until_lines(out, lines, lambda child=child: is_alive(child))
+        time.sleep(0.05 * chance.random())
+        assert commands.kill(child) == -signal.SIGKILL, "it was over before it could be killed"
         words = ("train", "--resume", str(out))
     assert fingerprint(train(resume=out, progress=silent)) == reference(config)

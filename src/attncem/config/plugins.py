@@ -141,6 +141,8 @@ def _placed(config: RunConfig) -> Iterator[tuple[str, Any]]:
     yield from (("penalty", penalty) for penalty in config.penalties)
     yield "front_end", config.model.front_end
     yield "network", config.model.name
+    if config.model.server is not None:
+        yield "network", config.model.server
 
 
 def uses(placed: Iterable[tuple[str, Any]]) -> list[PluginUse]:

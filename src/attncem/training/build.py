@@ -22,7 +22,7 @@ from attncem.data.sources import locate
 from attncem.data.splits import Split, split_data
 from attncem.models.channels import build_channel
 from attncem.models.front_ends import build_front_end
-from attncem.models.networks import build_halves, check_network
+from attncem.models.networks import build_halves, build_on_device, check_network, only_ours
 from attncem.models.split import SplitModel, feature_shape, passes_gradients
 from attncem.models.trial import check_pair, try_halves
 from attncem.records.checkpoints import Checkpoint
@@ -90,12 +90,12 @@ def _check_image_size(config: RunConfig, spec: DatasetSpec) -> None:
 
 def _takes(config: RunConfig, spec: DatasetSpec) -> bool:
     """Whether the network takes images of this size; tried on the meta device for our own networks."""
-    ours = "/" not in config.model.name
+    ours = only_ours(config.model)
     if not ours and min(spec.shape[1:]) >= 32:
         return True
     with torch.device("meta" if ours else "cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
-            encoder, server = build_halves(spec, config.model)
+            encoder, server = _networks(config, spec)
             server.eval()(encoder.eval()(torch.zeros(2, *spec.shape)))
         except RuntimeError as error:
             return not any(word in str(error) for word in ("too small", "greater than actual input size"))
@@ -181,12 +181,19 @@ def _fits(raw: RawData, device: torch.device) -> bool:
 
 def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = None) -> SplitModel:
     """Client, channel and server; `modules` replaces both networks by the user's, behind the front end."""
-    encoder, server = build_halves(spec, config.model) if modules is None else check_pair(modules)
+    if modules is not None and config.on_device:
+        raise ConfigError("on_device=true trains a network of this package: it takes no modules of your own")
+    encoder, server = _networks(config, spec) if modules is None else check_pair(modules)
     if modules is not None and config.model.front_end.name != "none":
         encoder = nn.Sequential(build_front_end(config.model.front_end, spec), encoder)
     if modules is not None and passes_gradients(encoder):  # ONNX halves of a trained run are not tried again
         try_halves(encoder, server, spec)
-    return SplitModel(encoder, build_channel(config.channel), server)
+    return SplitModel(encoder, build_channel(config.channel), server, on_device=config.on_device)
+
+
+def _networks(config: RunConfig, spec: DatasetSpec) -> Modules:
+    """Both halves of the network; on the device, the trunk and its head."""
+    return build_on_device(spec, config.model) if config.on_device else build_halves(spec, config.model)
 
 
 def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec) -> Surrogate:

@@ -13,14 +13,13 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -63,13 +62,31 @@ class Engine:
 
     def __init__(self, device: torch.device, precision: Precision = "32-true", world: World | None = None) -> None:
         self.device = device
+        from lightning_fabric import Fabric  # imports torch's compiler, half a second that only training needs
+
         self.world = world or World()
         own = [torch.cuda.current_device()] if device.type == "cuda" else 1
         self.fabric = Fabric(accelerator=device.type, devices=own, precision=precision)
+        self.precision = precision
+        self._exact = False
 
     def autocast(self) -> Any:
         """Context in which the networks run in the chosen precision."""
-        return self.fabric.autocast()
+        return nullcontext() if self._exact else self.fabric.autocast()
+
+    @property
+    def lower_precision(self) -> Callable[[], AbstractContextManager[None]] | None:
+        """The context in which steps are taken in 32 bits; None if they are anyway."""
+        return None if self.precision == "32-true" else self.in_32_bits
+
+    @contextmanager
+    def in_32_bits(self) -> Iterator[None]:
+        """The networks run in 32 bits, whatever precision was chosen."""
+        self._exact = True
+        try:
+            yield
+        finally:
+            self._exact = False
 
     def place(self, module: nn.Module) -> nn.Module:
         """Move a module to the device, convolutions in the memory layout that is fastest there."""

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 import attncem
 from attncem.base.courses import format_duration
 from attncem.base.texts import text
-from attncem.base.types import ConfigError, RunError
+from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.loading.load import dump_config
 from attncem.config.options.model import ModelOptions
 from attncem.config.options.run import RunConfig
 from attncem.config.plugins import uses_of
+from attncem.models.lean import described, plan_of
 from attncem.models.noise import SCHEME, new_key
 from attncem.models.split import SplitModel
 from attncem.records.checkpoints import fitting, read_tensors
@@ -55,7 +56,9 @@ def new_run(
         "name": config.name,
         "custom_network": modules is not None,
         "architecture": config.model.name if modules is None else " + ".join(map(_name_of, modules)),
-        "cut": str(config.model.cut) if modules is None else "own modules",
+        "cut": _cut(config) if modules is None else "own modules",
+        **_plan_facts(config, data, modules),
+        **({"on_device": True} if config.on_device else {}),
         "data": data,
         "noise_scheme": SCHEME,
         **({"init_from": initial} if initial is not None else {}),
@@ -66,6 +69,19 @@ def new_run(
     return RunDirectory.create(path, config_yaml=dump_config(config), manifest=manifest, key=key)
 
 
+def _cut(config: RunConfig) -> str:
+    return "on device" if config.on_device else str(config.model.cut)
+
+
+def _plan_facts(config: RunConfig, data: Mapping[str, Any], modules: object | None) -> dict[str, Any]:
+    """The plan of a lean client, or of a lean network for the client alone."""
+    if config.model.name != "lean" or modules is not None:
+        return {}
+    spec = DatasetSpec(**data)
+    classes = spec.num_classes if config.on_device else 0
+    return {"plan": plan_of(spec, config.model, classes=classes).facts()}
+
+
 def _name_of(module: nn.Module) -> str:
     return type(module).__qualname__
 
@@ -73,8 +89,10 @@ def _name_of(module: nn.Module) -> str:
 def start_line(run: RunDirectory, config: RunConfig, done: int) -> str:
     """Summary of the training from the manifest: data, network, device; ``done`` epochs are finished."""
     facts, split, unknown = run.manifest, run.manifest["split"], text("command.start.unknown")
+    plan = f"\n  {described(facts['plan'])}" if "plan" in facts else ""
     return text(
         "command.start.train",
+        plan=plan,
         run=config.name,
         data=config.data.name if config.data.root is None else f"{config.data.name} {config.data.root}",
         train=split["train"],

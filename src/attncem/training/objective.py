@@ -18,7 +18,7 @@ from attncem.config.options.run import RunConfig
 from attncem.data.batches import as_floats, draw_moves, move
 from attncem.models.split import SplitModel
 from attncem.records.metrics import accuracy
-from attncem.training.capture import TOLERANCE, SideStream, Step, compile_function, forget_compiled, worth_compiling
+from attncem.training.capture import SideStream, Step, compile_function, forget_compiled, worth_compiling
 from attncem.training.engine import Engine, Monitor, Trainable, adam, set_rate, sgd
 from attncem.training.monitoring import GradientRatio, Latch
 from attncem.training.penalties import Penalty
@@ -127,7 +127,7 @@ class Objective:
             generators=(self.order, self.noise),
             record=record,
             faster={name: partial(self._step, functions) for name, functions in faster.items()},
-            tolerance=TOLERANCE[options.precision],
+            in_32_bits=self.engine.lower_precision,
         )
         if fast and obstacle:
             step.problems.append(f"steps are not captured: {obstacle}")

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,7 @@ from attncem.base.types import ConfigError, RunError, TrainingError
 from attncem.config.loading.load import load_config
 from attncem.config.options.run import RunConfig
 from attncem.data.batches import augment
-from attncem.models.cost import count_cost
+from attncem.models.cost import count_cost, sides
 from attncem.models.halves import keep_halves
 from attncem.models.pruning import channel_importance, prune
 from attncem.models.releasing import check_checkpoints, key_cautions
@@ -52,6 +53,7 @@ from attncem.training.build import (
     data_notes,
     load_data,
 )
+from attncem.training.client_time import ONNX_FROM, time_client
 from attncem.training.engine import (
     Engine,
     describe_device,
@@ -75,6 +77,7 @@ from attncem.training.initial import (
     time_left,
 )
 from attncem.training.objective import Objective
+from attncem.training.on_device import budget_of, train_on_device
 from attncem.training.processes import World, joined, launched_processes
 from attncem.training.surrogates import Surrogate
 from attncem.training.tracking import check_tracker, tracked
@@ -92,6 +95,7 @@ def train(
     resume: str | Path | RunDirectory | None = None,
     init_from: str | Path | RunDirectory | None = None,
     modules: Modules | None = None,
+    on_device: bool = False,
     progress: Progress | None = None,
 ) -> RunDirectory:
     """Train a split model and return its run folder.
@@ -99,26 +103,26 @@ def train(
     `config` is a packaged name (`attncem config --list`), a YAML file, a mapping or a RunConfig; `overrides` are
     dotted, e.g. ``["training.epochs=3"]``. `out` must be a new folder; the default is runs/NAME-001, -002 … `resume`
     continues an interrupted run instead. `init_from` (a run or a .safetensors file) sets model.init_from. `modules`
-    replaces the network by your own (encoder, server).
+    replaces the network by your own (encoder, server). `on_device` trains what the client of this configuration, or of
+    a run folder, could do alone: networks of its cost, of which the best on validation is returned; `out` is then the
+    folder of their runs.
     """
     refuse_empty(out=out, resume=resume, init_from=init_from)
+    if on_device:
+        if resume is not None or init_from is not None or modules is not None:
+            raise ConfigError("on_device takes a configuration or a run folder: no resume, init_from or modules")
+        return train_on_device(budget_of(config, overrides, out), partial(_candidate, progress=progress), progress)
     if resume is not None:
         if config is not None or overrides or out is not None or init_from is not None:
             raise RunError(
                 "resume takes everything from the run folder: give no configuration, override, out or init_from"
             )
-        run = RunDirectory.open(resume)
+        run = _begun(resume, modules)
         if run.is_finished:
             return run
-        run.require_plugins(same=True)
-        check_modules(run, given=modules is not None)
-        check_checkpoints(run)
         resolved, notes = run.config, list[str]()
     else:
-        loaded = load_config(config, overrides)
-        run, resolved, notes = None, loaded.config, loaded.notes
-        if init_from is not None:
-            resolved = load_config(resolved, {"model.init_from": os.fspath(init_from)}).config
+        run, (resolved, notes) = None, _asked(config, overrides, init_from)
     resolved = _for_launch(resolved, begun=run is not None)
     check(resolved, custom_network=modules is not None)
     check_tracker(resolved)
@@ -142,6 +146,35 @@ def train(
             if modules is not None:
                 _keep_modules(trainer, run, progress)
         del trainer
+    return run
+
+
+def _candidate(
+    config: RunConfig, out: Path | None, there: RunDirectory | None, progress: Progress | None
+) -> RunDirectory:
+    """Train a network for the client alone, or resume the run that is there."""
+    return train(config if there is None else None, out=out, resume=there, progress=progress)
+
+
+def _asked(
+    config: str | Path | RunConfig | Mapping[str, Any] | None,
+    overrides: Sequence[str] | Mapping[str, Any],
+    init_from: str | Path | RunDirectory | None,
+) -> tuple[RunConfig, list[str]]:
+    """The configuration of a new run, and notes on how it was made."""
+    loaded = load_config(config, overrides)
+    if init_from is None:
+        return loaded.config, loaded.notes
+    return load_config(loaded.config, {"model.init_from": os.fspath(init_from)}).config, loaded.notes
+
+
+def _begun(resume: str | Path | RunDirectory, modules: Modules | None) -> RunDirectory:
+    """The run to resume; RunError unless its plugins, modules and checkpoints allow it."""
+    run = RunDirectory.open(resume)
+    if not run.is_finished:
+        run.require_plugins(same=True)
+        check_modules(run, given=modules is not None)
+        check_checkpoints(run)
     return run
 
 
@@ -236,6 +269,7 @@ class _Trainer:
         self.steps_per_epoch = len(self.data.train) // config.training.batch_size
         num_steps = self.steps_per_epoch * config.training.epochs
         self.objective = Objective(config, self.model, self.surrogate, penalties, engine, num_steps=num_steps)
+        self.objective.step.penalty_weight = self.objective.weight
         self.trainable = self.objective.trainable
         self.endless = endless_buffers(self.trainable.modules)
 
@@ -271,8 +305,11 @@ class _Trainer:
         seconds = sum(record["seconds"] for record in self.run.records("timing.jsonl"))
         # A run killed between its last checkpoint and this write has an older file.
         run.write("best.json", {"checkpoint": progress.best["checkpoint"]})
-        cost = asdict(count_cost(self.model, self.data.spec.shape))  # after pruning less than at the start
         took = {"training_seconds": seconds, **peak_memory(self.device)}
+        cost = asdict(count_cost(self.model, self.data.spec.shape))  # after pruning less than at the start
+        if self.world.first:
+            client, _ = sides(self.model)
+            cost |= time_client(client, self.data.spec.shape, onnx=seconds >= ONNX_FROM)._asdict()
         self.run.update_manifest(status="finished", best=progress.best, **took, **cost)
         self.run.path = self.world.from_first(self.run.path)  # no process leaves before the run is complete
 
@@ -280,7 +317,7 @@ class _Trainer:
         """Record the kind of step in the manifest, once it is known or has changed."""
         step = self.objective.step
         if self.run.manifest.get("steps") != step.mode:
-            self.run.update_manifest(steps=step.mode, step_problems=step.problems)
+            self.run.update_manifest(steps=step.mode, step_problems=step.problems, step_differences=step.differences)
             for problem in step.problems:
                 tell(self.told, f"{self.config.name}: {problem}")
 

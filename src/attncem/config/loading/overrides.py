@@ -7,7 +7,7 @@ children. A mapping as a value counts as one override for each of its keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -17,6 +17,7 @@ from attncem.config.loading.flat import dotted, plain, show
 from attncem.config.loading.suggest import did_you_mean, fail, nearest_key
 from attncem.config.loading.tree import BOOLEAN, Node, Root, known_keys, option_tree
 from attncem.config.loading.yaml_text import parse_yaml
+from attncem.config.options.model import ModelOptions, given_up
 from attncem.config.options.run import RunConfig
 
 Path = tuple[str | int, ...]
@@ -24,6 +25,7 @@ Path = tuple[str | int, ...]
 _EXPECTED = "expected key=value, --key=value or --key value"
 _NUMBER = re.compile(r"-[0-9.]")
 _BOOLEAN = re.compile(r"true|false|yes|no|on|off|[01]", re.IGNORECASE)
+_NETWORK = ("model", "name")
 _POSITION = re.compile(r"[0-9]{1,9}")
 
 
@@ -183,8 +185,20 @@ def _assign(holder: Any, node: Node, override: Override, notes: list[str]) -> No
         if dropped:
             notes.append(f"{_key(override.path)}: {show(holder['name'])} → {show(value)} drops {dropped}")
         holder.clear()
+    if override.path == _NETWORK:
+        notes.extend(_set_back(holder, str(value)))
     if value != {} or not isinstance(holder.get(part), dict):
         holder[part] = value
+
+
+def _set_back(model: dict[str, Any], name: str) -> Iterator[str]:
+    """Remove the options that the new network sets itself; a note where that changes one."""
+    before = model.get("name", ModelOptions().name)
+    usual = plain(ModelOptions())
+    dropped = {key: model.pop(key) for key in given_up(str(before), name) if key in model}
+    changed = ", ".join(f"{key}={show(item)}" for key, item in dropped.items() if item != usual[key])
+    if changed:
+        yield f"model.name: {show(before)} → {show(name)} drops {changed}"
 
 
 def parse_cli_overrides(tokens: Sequence[str], root: Root = RunConfig) -> list[str]:

@@ -58,11 +58,14 @@ MEANT = {
 
 
 def nearest_key(key: str, tree: Node) -> str | None:
-    """The known dotted key nearest to this one: by alias, by the full key, or by its last part."""
+    """The known dotted key nearest to this one: by alias, by both ends, by the full key, or by its last part."""
     keys = known_keys(tree)
     if (meant := MEANT.get(key)) in keys:
         return meant
     parts = [part for part in key.split(".") if not part.isdecimal()]
+    deeper = [it for it in keys if it.startswith(f"{parts[0]}.") and it.endswith(f".{parts[-1]}")] if parts else []
+    if len(deeper) == 1:
+        return deeper[0]
     whole = nearest(".".join(parts), keys, 0.75)
     if whole is not None or not parts:
         return whole

@@ -7,8 +7,10 @@ only the tags of plain data (``!!int``) are accepted, on a value of their kind.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import yaml
@@ -112,17 +114,22 @@ def parse_yaml(text: str, where: str) -> Any:
     """Plain data of one YAML document; ``where`` names it in errors."""
     if len(text) > LONGEST:
         raise ConfigError(f"{where}: longer than {LONGEST} characters")
-    loader: _Loader | None = None
     try:
-        loader = _Loader(text)
-        return loader.get_single_data()
+        return copy.deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}{_position(error)}: {_problem(error)}") from None
     except (ValueError, OverflowError) as error:  # numbers of thousands of digits, invalid characters
         raise ConfigError(f"{where}: {str(error).partition(';')[0]}") from None
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """The data of a text; a run, its audits and a campaign read the same files again and again."""
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
     finally:
-        if loader is not None:
-            loader.dispose()
+        loader.dispose()
 
 
 def dump_yaml(data: Any, *, plain: bool = False) -> str:

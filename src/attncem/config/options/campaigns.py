@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import dotted, plain
@@ -111,6 +120,8 @@ class Campaign(Options):
     """Number of seeds (from 0), or a list of them."""
     audits: list[CampaignAudit] = Field([CampaignAudit()])
     """Audits of every run; an empty list: only training."""
+    on_device: bool = False
+    """Whether to add, for every cost of the arms' clients, what the client could do alone: trained, not audited."""
     equal_time_to: str | None = None
     """An arm whose training time all others get: their epochs are scaled once, by measured seconds per epoch."""
     portraits: bool = True
@@ -141,6 +152,12 @@ class Campaign(Options):
         if len(set(keys)) < len(keys):
             raise ValueError("audits: the same audit is listed twice")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_new_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The campaign as data; one without `on_device` is the same file as before the option was there."""
+        data: dict[str, Any] = write(self)
+        return data if self.on_device else {key: value for key, value in data.items() if key != "on_device"}
 
     @property
     def seed_list(self) -> list[int]:

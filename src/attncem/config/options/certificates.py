@@ -19,10 +19,25 @@ class LeakageOptions(Options):
 
     name: Literal["leakage"] = "leakage"
     bounds: ClassVar[Mapping[str, str]] = {"leakage": ">"}
-    cells: Literal["best", "one", "class", "cluster"] = "best"
-    """Partition of the features: none, classes, clusters of each class; `best` is chosen beforehand."""
-    axes: Literal["best", "features", "principal"] = "best"
-    """Axes of the spread: the features, or principal axes of the spread inside classes (Gaussian noise)."""
+    cells: Literal["best", "one", "class", "cluster", "answer"] = "best"
+    """Partition of the features: none, classes, clusters of each class, the server's answers; `best` is chosen before.
+    """
+    axes: Literal["best", "features", "principal", "shared", "full", "kernel"] = "best"
+    """Density in each cell: normal along the features; along principal axes inside classes, with variances of each
+    cell or `shared` ones; with axes of each cell (`full` covariance); a `kernel` mixture. Most need Gaussian noise."""
+    clusters: int = Field(4, ge=1)
+    """Clusters of each class."""
+
+
+class BeyondLabelOptions(Options):
+    """Most nats that the releases of one image reveal about it beyond its label, which is taken as known."""
+
+    name: Literal["beyond_label"] = "beyond_label"
+    bounds: ClassVar[Mapping[str, str]] = {"beyond_label": ">"}
+    cells: Literal["best", "class", "cluster", "answer"] = "best"
+    """Partition inside each class: none, clusters, right and wrong answers of the server; `best` is chosen before."""
+    axes: Literal["best", "features", "principal", "shared", "full", "kernel"] = "best"
+    """Density in each cell, as in `leakage`."""
     clusters: int = Field(4, ge=1)
     """Clusters of each class."""
 
@@ -39,8 +54,8 @@ class EvidenceOptions(Options):
 
     name: Literal["leakage_evidence"] = "leakage_evidence"
     bounds: ClassVar[Mapping[str, str]] = {"infonce": "", "decoder": ""}
-    candidates: int = Field(1000, ge=2)
-    """Evaluation images that each is distinguished from; the log of their number is the largest possible value."""
+    candidates: int | None = Field(1000, ge=2)
+    """Evaluation images that each is distinguished from (null: all); the log of their number is the largest value."""
 
 
 class ShannonOptions(Options):
@@ -79,6 +94,15 @@ class QuantisationOptions(Options):
 
     name: Literal["quantisation"] = "quantisation"
     bounds: ClassVar[Mapping[str, str]] = {"leakage": ">"}
+    runtimes: int = Field(1, ge=1)
+    """Programs (library, version, device) that compute releases of one image: each may give another code."""
+
+
+class CodeEntropyOptions(Options):
+    """Entropy of the codes of a channel that rounds: most nats of any number of releases, learned on other images."""
+
+    name: Literal["code_entropy"] = "code_entropy"
+    bounds: ClassVar[Mapping[str, str]] = {"entropy": ">", "entropy_plugin": ""}
 
 
 class LocalPrivacyOptions(Options):
@@ -101,12 +125,14 @@ class AccountantOptions(Options):
 
 CertificateOptions = (
     LeakageOptions
+    | BeyondLabelOptions
     | SurrogateLeakageOptions
     | EvidenceOptions
     | ShannonOptions
     | FisherOptions
     | FanoOptions
     | QuantisationOptions
+    | CodeEntropyOptions
     | LocalPrivacyOptions
     | AccountantOptions
 )

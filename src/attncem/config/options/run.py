@@ -44,6 +44,10 @@ class RunConfig(Options):
     training: TrainingOptions = TrainingOptions()
     """Optimiser, schedules, penalty weight."""
 
+    on_device: bool = False
+    """Whether the whole network runs on the client: its trunk with a head of its own, nothing is released. `attncem
+    train --on-device` sets this and what follows from it."""
+
     @field_validator("channel", "penalties", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, value: Any) -> Any:
@@ -68,7 +72,25 @@ class RunConfig(Options):
         self._check_penalties()
         self._check_pruning()
         self._check_processes()
+        self._check_on_device()
         return self
+
+    def _check_on_device(self) -> None:
+        """Nothing is released, so nothing may be asked for that changes or protects a release."""
+        if not self.on_device:
+            return
+        defences: dict[str, bool] = {
+            "surrogate={name: none}": self.surrogate.name == "none",
+            "penalties=[]": not self.penalties,
+            "channel={name: identity}": [stage.name for stage in self.channel] == ["identity"],
+            "model.sparse_coding=null": self.model.sparse_coding is None,
+            "model.pruning=null": self.model.pruning is None,
+        }
+        if missing := [wanted for wanted, there in defences.items() if not there]:
+            raise ValueError(
+                f"on_device=true releases nothing, so a defence has no effect: it needs {', '.join(missing)} "
+                "(attncem train --on-device sets all of these)"
+            )
 
     def _check_processes(self) -> None:
         if self.training.batch_size % self.processes or self.training.batch_size < 2 * self.processes:

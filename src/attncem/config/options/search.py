@@ -16,9 +16,12 @@ from attncem.config.loading.flat import plain
 from attncem.config.loading.load import load, packaged_folder, packaged_names
 from attncem.config.options.base import Options
 from attncem.config.options.campaigns import Campaign, CampaignAudit, Settings, located, split_overrides
+from attncem.config.options.suites import load_suite
 
 UNDEFENDED = "undefended"
 """The reference arm of every accuracy."""
+Rule = Literal["error", "nats"]
+"""What a selection wants: the largest error of the strongest attack, or the smallest limit on the leak."""
 _LEVEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _BUDGET = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(m|min|h)|(\d{1,9})")
 
@@ -73,6 +76,12 @@ class SearchAudit(CampaignAudit):
     """Evaluation images of trials: always validation."""
 
 
+def _has_limit(audit: SearchAudit) -> bool:
+    """Whether a row of the audit gives a limit on the leak in nats."""
+    rows = load_suite(audit.suite, audit.set).suite.rows
+    return any("leakage" in getattr(rows[name], "bounds", ()) for name in audit.rows())
+
+
 class Search(Options):
     """Maximises accuracy and the error of attacks for each method, on validation images."""
 
@@ -101,6 +110,8 @@ class Search(Options):
     """Whether every method gets the same share of the budget; otherwise the search spends it where it gains most."""
     levels: dict[str, float] = Field({"light": 0.005, "balanced": 0.015, "strong": 0.03}, min_length=1)
     """Largest loss of accuracy, compared with the undefended model, of each level."""
+    choose: Rule = "error"
+    """Rule among settings that are accurate enough: the largest error of the strongest attack, or the least nats."""
     seed: int = Field(0, ge=0)
     """Seed of every run and of the suggestions."""
 
@@ -131,6 +142,8 @@ class Search(Options):
                     f"methods.{name}: neither it nor the search has a space, so there is nothing to search"
                 )
         parse_budget(self.budget)
+        if self.choose == "nats" and not _has_limit(self.audit):
+            raise ValueError("choose=nats: no row of the audit limits the leak; its suite needs a row of leakage")
         return self
 
     def space_of(self, method: str) -> Space:

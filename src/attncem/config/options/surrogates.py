@@ -64,6 +64,8 @@ class KMeansOptions(SurrogateOptions):
     """Added inside both logs (the baseline: 0.01)."""
     log_entropy: bool = True
     """relu of the log ratio; false: the plain variance + 0.001 (the baseline's log_entropy=0)."""
+    per_dimension: bool = False
+    """A variance and its log of each dimension (ours); false: the baseline's one variance of all dimensions."""
     max_iterations: int = Field(50, ge=1)
     """Largest number of Lloyd iterations of a refit."""
     small_sample_correction: bool = True

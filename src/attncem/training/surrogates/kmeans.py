@@ -30,7 +30,8 @@ class KMeansCEM(Surrogate):
     / n_j to v, which the baseline does not do. rob_loss = mean over the classes present of Σ_j π_j r; single samples
     are kept. N_c is the number of features of the class in the last ``refresh``. Classes that were never fitted are
     skipped; before the first ``refresh`` the loss is 0. ``index_defect``: every class reads class 0's π and v_j, a
-    mistake of the baseline.
+    mistake of the baseline. ``per_dimension`` (ours) keeps a variance of each dimension, and r is the mean of its
+    dimensions' values: d below is D, else 1.
     """
 
     options_type = KMeansOptions
@@ -51,12 +52,13 @@ class KMeansCEM(Surrogate):
         relative = options.var_threshold * noise_std**2
         self.floor = VarianceFloor(options.variance_floor, default=relative, noise_std=noise_std)
         sizes = (num_classes, options.num_clusters)
+        spread = (self.num_features,) if options.per_dimension else ()
         self.register_buffer("centres", torch.zeros(*sizes, self.num_features))
-        self.register_buffer("variances", torch.zeros(sizes))
+        self.register_buffer("variances", torch.zeros(*sizes, *spread))
         self.register_buffer("weights", torch.zeros(sizes))
         self.register_buffer("class_counts", torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer("fitted", torch.tensor(False))
-        self.register_buffer("pooled", torch.zeros(num_classes))
+        self.register_buffer("pooled", torch.zeros(num_classes, *spread))
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
         x = z.flatten(1)
@@ -65,11 +67,12 @@ class KMeansCEM(Surrogate):
         hits, spread = self._batch_variances(x, y, groups)
         prior_row = torch.zeros_like(row) if self.options.index_defect else row
         share = self.weights[prior_row].to(x.dtype)
-        prior = self.variances[prior_row].to(x.dtype)
+        prior, pooled = (self._wide(stored[prior_row]).to(x.dtype) for stored in (self.variances, self.pooled))
         shrinkage = clusters.shrinkage(hits, share, self.class_counts[row])
         fitted_to = clusters.fitted_samples(share, self.class_counts[prior_row])
-        missing = self.pooled[prior_row].to(x.dtype).unsqueeze(1) / fitted_to.clamp_min(1)
-        entropy = self._entropy(shrinkage * spread + (1 - shrinkage) * prior + missing)
+        missing = pooled.unsqueeze(1) / fitted_to.clamp_min(1).unsqueeze(2)
+        variance = shrinkage.unsqueeze(2) * spread + (1 - shrinkage).unsqueeze(2) * prior + missing
+        entropy = self._entropy(variance).mean(2)
         hit = hits > 0
         per_group = torch.where(hit, share * entropy, 0).sum(1)
         keep = (groups.counts > 0) & (self.class_counts[row] > 0)
@@ -83,7 +86,9 @@ class KMeansCEM(Surrogate):
             "fitted": self.fitted.to(x.dtype),
             "shrinkage": torch.where(counted, shrinkage, 0).sum() / num_counted,
             "cluster_samples": torch.where(counted, fitted_to, 0).sum() / num_counted,
-            "plain_loss": moments.share_weighted_sum(self._entropy(plain_variance.mean(1)), keep, groups),
+            "plain_loss": moments.share_weighted_sum(
+                self._entropy(self._dimensions(plain_variance)).mean(1), keep, groups
+            ),
         }
         return self._report(loss, per_group, keep, groups, plain_variance, extra=extra)
 
@@ -93,15 +98,24 @@ class KMeansCEM(Surrogate):
         nearest = self._nearest(z.flatten(1), y.clamp(0, self.num_classes - 1))
         return {"shares": torch.nn.functional.one_hot(nearest, self.options.num_clusters).to(z.dtype)}
 
+    def _dimensions(self, squares: Tensor) -> Tensor:
+        """Squares […, D] as [..., d]: of each dimension, or their mean."""
+        return squares if self.options.per_dimension else squares.mean(-1, keepdim=True)
+
+    def _wide(self, stored: Tensor) -> Tensor:
+        """A stored variance with its last axis d; a scalar one has none."""
+        return stored if self.options.per_dimension else stored.unsqueeze(-1)
+
     def _batch_variances(self, x: Tensor, y: Tensor, groups: moments.Groups) -> tuple[Tensor, Tensor]:
-        """Number of samples n and mean squared distance vb of each (group, cluster), both [G, K]."""
+        """Number of samples n [G, K] and mean squared distance vb [G, K, d] of each (group, cluster)."""
         label = y.clamp(0, self.num_classes - 1)
         nearest = self._nearest(x.detach(), label)
-        distance = (x - self.centres[label, nearest].to(x.dtype)).square().mean(1)
+        distance = self._dimensions((x - self.centres[label, nearest].to(x.dtype)).square())
         chosen = nearest.unsqueeze(1) == torch.arange(self.options.num_clusters, device=x.device)
         hits = groups.one_hot.T @ chosen.to(x.dtype)
-        spread = groups.one_hot.T @ torch.where(chosen, distance.unsqueeze(1), 0)
-        return hits, spread / hits.clamp_min(1)
+        parts = torch.where(chosen.unsqueeze(2), distance.unsqueeze(1), 0)
+        spread = (groups.one_hot.T @ parts.flatten(1)).unflatten(1, parts.shape[1:])
+        return hits, spread / hits.clamp_min(1).unsqueeze(2)
 
     def _nearest(self, x: Tensor, label: Tensor) -> Tensor:
         """Index [B] of the nearest centre of the sample's own class."""
@@ -147,13 +161,20 @@ class KMeansCEM(Surrogate):
         chosen = clusters.one_hot(labels, mask, centres)
         hits = chosen.sum(1)
         own = centres.gather(1, labels.unsqueeze(2).expand_as(x))
-        distance = (x - own).square().mean(2, keepdim=True)
         counts = mask.sum(1, keepdim=True).to(x.dtype)
         present = mask.any(1)
-        squares = (chosen * distance).sum(1)
+        squares = self._squares(chosen, x - own)
         if self.options.small_sample_correction:
-            around_mean = x.square().mean(2).sum(1)
-            clusters.store(self.pooled, rows, present, clusters.pooled_variance(squares.sum(1), around_mean, hits))
+            around_mean = self._dimensions(x.square()).sum(1)
+            pooled = clusters.pooled_variance(squares.sum(1), around_mean, hits)
+            clusters.store(self.pooled, rows, present, pooled.view_as(self.pooled[rows]))
         clusters.store(self.centres, rows, present, centres + mean)
-        clusters.store(self.variances, rows, present, squares / hits.clamp_min(1))
+        variances = squares / hits.clamp_min(1).unsqueeze(2)
+        clusters.store(self.variances, rows, present, variances.view_as(self.variances[rows]))
         clusters.store(self.weights, rows, present, hits / counts.clamp_min(1))
+
+    def _squares(self, chosen: Tensor, away: Tensor) -> Tensor:
+        """Sum of squared distances of each cluster, [R, K, d], of samples [R, M, D] in clusters chosen [R, M, K]."""
+        if self.options.per_dimension:
+            return chosen.transpose(1, 2) @ away.square()
+        return (chosen * away.square().mean(2, keepdim=True)).sum(1).unsqueeze(2)

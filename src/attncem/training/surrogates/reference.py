@@ -411,10 +411,11 @@ def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
         expected = share * int(surrogate.class_counts[label])
         shrinkage = 10 * len(rows) / expected if expected > 0 else math.inf
         shrinkage = 0.99 if shrinkage > 0.99999 else shrinkage  # 1, up to the rounding of the share
-        batch_variance = ((torch.stack(rows) - surrogate.centres[label, cluster]) ** 2).mean()
+        squares = (torch.stack(rows) - surrogate.centres[label, cluster]) ** 2
+        batch_variance = squares.mean(0) if options.per_dimension else squares.mean()
         variance = shrinkage * batch_variance + (1 - shrinkage) * surrogate.variances[read, cluster]
         variance = variance + surrogate.pooled[read] / max(share * int(surrogate.class_counts[read]), 1)
-        total = total + share * _baseline_entropy(surrogate, variance)
+        total = total + share * _baseline_entropy(surrogate, variance).mean()
     return total
 
 
