@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import made_runs
 from attncem.base.progress import silent
 from attncem.base.types import RunError
 from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImageOptions, RidgeOptions
@@ -26,8 +26,10 @@ from attncem.config.options.suites import Suite
 from attncem.judging.auditing import audit
 from attncem.records import ledger as ledger_module
 from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit_seals import sealed
 from attncem.records.image_scores import ImageScores
 from attncem.records.ledger import Ledger, RowFiles, joined, ledgers
+from forking import Forking
 
 ROWS = {
     "grey": GreyOptions(),
@@ -61,25 +63,14 @@ def numbers(result: AuditResult) -> list[Row]:
     return [replace(row, seconds=0) for row in result.rows]
 
 
-KILLED = """
-import sys
-from attncem.judging.auditing import audit
+AUDIT = """
+from attncem.base.progress import silent
 from attncem.config.options.suites import Suite
-suite = Suite.model_validate_json(sys.argv[3])
-print("begin", flush=True)
-audit(sys.argv[1], suite, out=sys.argv[2], progress=lambda *_: None)
+from attncem.judging.auditing import audit
+
+def work(run, out, suite):
+    audit(run, Suite.model_validate_json(suite), out=out, progress=silent)
 """
-
-
-def kill_after(run: Path, out: Path, seconds: float) -> int:
-    """Audit in a process of its own and kill it after so many seconds of work; its exit code."""
-    command = [sys.executable, "-c", KILLED, str(run), str(out), SUITE.model_dump_json()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
-        return process.wait()
 
 
 @pytest.mark.slow
@@ -87,16 +78,23 @@ def test_an_audit_killed_at_five_random_moments_ends_with_the_rows_of_an_undistu
     run: Path, whole: AuditResult, tmp_path: Path
 ) -> None:
     moments = random.Random(7)
-    killed = 0
-    for _ in range(5):
-        killed += kill_after(run, tmp_path, moments.uniform(0.2, 1.2 * whole.seconds)) == -signal.SIGKILL
+    killed, out = 0, tmp_path / "out"
+    with Forking(AUDIT) as audits:
+        audits.begin(str(run), str(tmp_path / "calm"), SUITE.model_dump_json())
+        started = time.monotonic()  # not before: the first fork waits for all imports
+        assert audits.wait() == 0
+        seconds = time.monotonic() - started
+        for _ in range(5):
+            child = audits.begin(str(run), str(out), SUITE.model_dump_json())
+            time.sleep(moments.uniform(0.1 * seconds, 0.8 * seconds))
+            killed += audits.kill(child) == -signal.SIGKILL
     assert killed >= 3, "most were killed before their end"
-    result = audit(run, SUITE, out=tmp_path, progress=silent)
+    result = audit(run, SUITE, out=out, progress=silent)
     assert numbers(result) == numbers(whole)
     one, other = (Ledger.open(Path(found.folder)) for found in (result, whole))
     for row in whole.rows:
         assert np.array_equal(one.scores(row.name).values["mse"], other.scores(row.name).values["mse"])
-    assert not list(tmp_path.rglob(".partial-*")), "what the kills left was cleared away"
+    assert not list(out.rglob(".partial-*")), "what the kills left was cleared away"
     assert one.state_file(whole.strongest) is not None
 
 
@@ -110,6 +108,26 @@ def test_the_join_is_kept_and_read_without_scores_of_images(whole: AuditResult, 
     assert next(row for row in joined(folder).rows if row.name == "grey").seconds == 7.0, "joined anew"
     (folder / "grey.json").unlink()
     assert [row.name for row in joined(folder).rows] == list(ROWS)[1:]
+
+
+def test_a_join_of_an_older_version_gets_the_rivals_that_it_lacks(tmp_path: Path) -> None:
+    learned = made_runs.row("decoder small", 0.03, method="decoder", must_beat=["ridge"])
+    rows = [made_runs.row("ridge", 0.03), learned]
+    ledger = Ledger.begin(tmp_path, made_runs.make_plan("gated", rows=[item.name for item in rows]))
+    errors = np.random.default_rng(1).gamma(2.0, 0.015, 200)
+    for item, values in zip(rows, (errors, errors[::-1] + 3e-5), strict=True):
+        mean = replace(item.mse, mean=float(values.mean()))
+        scores = ImageScores(np.arange(200), {"mse": values})
+        ledger.write(replace(item, num_images=200, scores={"mse": mean}), RowFiles(scores))
+    now = ledger.conclude()
+    assert [(rival.row, rival.other) for rival in now.rivals] == [("decoder small", "ridge")]
+    file = ledger.path / "joined.json"
+    data = json.loads(file.read_text())
+    files = data.pop("seal")["files"]
+    kept = {key: value for key, value in data.items() if key not in ("rivals", "schema_version")}
+    file.write_text(json.dumps({"schema_version": data["schema_version"], **sealed(kept, now.plan.id, files)}))
+    again = Ledger.open(ledger.path).result()
+    assert (again.rivals, again.findings) == (now.rivals, now.findings)
 
 
 def test_an_audit_stopped_between_rows_goes_on_at_the_row_it_was_in(

@@ -80,5 +80,6 @@ def test_collapsed_and_unreliable_runs_and_balanced_accuracies() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_committed_file_is_a_study(name: str) -> None:
     study = study_of_results(read_results(RESULTS / name))
-    assert study.arms and all(cell.score(ACCURACY) for cell in study.cells)
+    chosen = [cell for cell in study.cells if not cell.on_device or cell.alone]  # other candidates were not tested
+    assert study.arms and chosen and all(cell.score(ACCURACY) for cell in chosen)
     assert all(audit.state in get_args(State) for arm in study.arms for audit in arm.audits())

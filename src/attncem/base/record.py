@@ -74,9 +74,13 @@ def read(kind: type[T], data: Any, where: object) -> T:
 
 
 def _read(kind: Any, value: Any, where: str, key: str) -> Any:
-    origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
+    if kind in _SCALARS:
+        word, classes = _SCALARS[kind]
+        fits = isinstance(value, classes) and (kind is bool or not isinstance(value, bool))
+        return _checked(value, fits, where, key, word)
+    origin, parts = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _record(kind, value, where, key)
     if origin in (Union, types.UnionType):  # `X | None`, the only union in results
@@ -89,9 +93,7 @@ def _read(kind: Any, value: Any, where: str, key: str) -> Any:
     if origin in (dict, Mapping):
         _checked(value, isinstance(value, dict), where, key, "a mapping")
         return {name: _read(parts[1], item, where, f"{key}.{name}") for name, item in value.items()}
-    word, classes = _SCALARS[kind]
-    fits = isinstance(value, classes) and (kind is bool or not isinstance(value, bool))
-    return _checked(value, fits, where, key, word)
+    raise TypeError(f"{key}: records hold no {kind}")
 
 
 def _record(kind: Any, value: Any, where: str, key: str) -> Any:

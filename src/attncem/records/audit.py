@@ -13,11 +13,13 @@ from attncem.base.types import RunError
 from attncem.config.threats import ThreatModel
 from attncem.records.averaging import Averaging
 from attncem.records.bounds import Bound
+from attncem.records.client_costs import ClientCosts
 from attncem.records.findings import Finding
 from attncem.records.frames import frame, html_table, table_of
 from attncem.records.judgement import Judgement, State
 from attncem.records.metrics import ACCURACY
 from attncem.records.remaining import Remaining, remaining
+from attncem.records.rivals import Rival
 from attncem.records.units import Units
 
 Outcome = Literal["ok", "not_applicable", "failed", "damaged"]
@@ -181,7 +183,7 @@ class Risk:
     p05: float
 
 
-class Subject(Record):
+class Subject(ClientCosts):
     """The judged model: facts of the run, or of a foreign encoder with its channel and data.
 
     ``fingerprint`` covers the front end's options, the encoder's weights and the channel's options. Without a server
@@ -270,9 +272,9 @@ class AuditResult(Record):
     """One audit: the join of the rows on disk. ``strongest`` is empty where no attack has a result.
 
     ``strongest`` is chosen among the attacks that saw what the threat model grants; ``leaders`` are the strongest for
-    each number of releases and jitter, and ``averaging`` is the gain from more releases. ``parts`` are the audits that
-    were joined, where there are several (`records/study/suites.py`). ``judgement`` says what it can tell and what leaks
-    (`records/judge.py`).
+    each number of releases and jitter, ``averaging`` is the gain from more releases, ``rivals`` are attacks that may
+    lose. ``parts`` are the audits that were joined, where there are several (`records/study/suites.py`).
+    ``judgement`` says what it can tell and what leaks (`records/judge.py`).
     """
 
     plan: AuditPlan
@@ -284,6 +286,7 @@ class AuditResult(Record):
     averaging: list[Averaging] = field(default_factory=list)
     parts: list[AuditPart] = field(default_factory=list)
     judgement: Judgement = Judgement()
+    rivals: list[Rival] = field(default_factory=list)
 
     def __repr__(self) -> str:
         accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy.mean:.4f}"

@@ -7,8 +7,11 @@ from typing import Literal
 
 from attncem.base.record import Record
 
-About = Literal["leakage", "mse", "rank_1", "epsilon", "releases", "other"]
-"""The bounded quantity: nats about the image, its error, rank-1 probability among candidates, (ε, δ), a count."""
+About = Literal["leakage", "beyond_label", "mse", "rank_1", "epsilon", "releases", "other"]
+"""The bounded quantity: nats about the image, nats beyond its label, its error, rank-1 probability among candidates,
+(ε, δ), a count."""
+NEAR_CEILING = 0.7
+"""Evidence within so many nats of its ceiling, about ln 2, is at the ceiling: the method cannot show more."""
 
 
 class Bound(Record):
@@ -18,7 +21,7 @@ class Bound(Record):
     measured). ``assumptions`` are codes, whose sentences have the keys `assumption.CODE`. ``about`` names the bounded
     quantity, ``direction`` the side. ``vacuous``: it says nothing that was not known before. ``ceiling`` is the largest
     value that the method can give (None: there is no largest), ``by`` how it was obtained: cells and axes, an attack, a
-    budget.
+    budget. ``any_number``: it holds for any number of releases of the same pixels.
     """
 
     value: float
@@ -33,8 +36,15 @@ class Bound(Record):
     vacuous: bool = False
     ceiling: float | None = None
     by: str = ""
+    any_number: bool = False
 
     @property
     def claim(self) -> float:
         """The number that a claim may use."""
         return self.value if self.limit is None else self.limit
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether the method could not show much more leakage than it does."""
+        is_evidence = self.about in ("leakage", "beyond_label") and self.direction == "at_least"
+        return is_evidence and self.ceiling is not None and self.value >= self.ceiling - NEAR_CEILING

@@ -14,12 +14,16 @@ State = Literal["planned", "running", "interrupted", "trained", "done", "failed"
 
 
 class Cell(Record):
-    """One run of a campaign: an arm at one point of the grid with one seed. ``id`` is the name of its run folder."""
+    """One run of a campaign: an arm at one point of the grid with one seed. ``id`` is the name of its run folder.
+
+    ``budget``: it is a candidate of the client alone, with at most this many multiply-accumulates.
+    """
 
     id: str
     arm: str
     seed: int
     point: dict[str, Any] = field(default_factory=dict)
+    budget: int | None = None
 
 
 class CampaignPlan(Record):

@@ -51,6 +51,7 @@ from attncem.records.files import (
     write_record,
 )
 from attncem.records.ledger import PLAN, joined, ledgers
+from attncem.records.on_device import best_of, candidate_of, read_choice
 from attncem.records.runs import RunDirectory, nearest_folder
 
 ASKED, PLANNED, LOG, STOP, LOCK = "campaign.yaml", "campaign.json", "log.jsonl", "stop", ".lock"
@@ -157,18 +158,36 @@ class CampaignFolder:
             return "planned", ""
         if not RunDirectory.open(self.run_path(cell.id)).is_finished:
             return "interrupted", ""
-        return "trained" if self.missing_audits(cell.id) or self.lacks_portrait(cell) else "done", ""
+        lacks = self.missing_audits(cell.id) or self.lacks_portrait(cell) or self.lacks_choice(cell)
+        return "trained" if lacks else "done", ""
 
     def missing_audits(self, cell_id: str) -> list[str]:
         """The keys of the campaign's audits that are not complete for this cell."""
+        if self.cell(cell_id).budget is not None:  # nothing is released
+            return []
         there, audits = self.finished(cell_id).audits, self.run_path(cell_id) / "audits"
         keys = [audit.key for audit in self.campaign.audits]
         return [key for key in keys if key not in there or not (audits / there[key] / PLAN).is_file()]
 
     def lacks_portrait(self, cell: Cell) -> bool:
         """Whether the report needs this cell's portrait and it is missing."""
-        wanted = self.campaign.portraits and cell.seed == self.campaign.seed_list[0]
+        wanted = self.campaign.portraits and cell.seed == self.campaign.seed_list[0] and cell.budget is None
         return wanted and not (self.run_path(cell.id) / PORTRAIT).exists()
+
+    def candidates(self, cell: Cell) -> list[RunDirectory]:
+        """The runs of the candidates among which this client alone is chosen: the same budget and seed."""
+        alike = (other for other in self.plan.cells if other.budget is not None)
+        return [RunDirectory(self.run_path(it.id)) for it in alike if (it.arm, it.seed) == (cell.arm, cell.seed)]
+
+    def lacks_choice(self, cell: Cell) -> bool:
+        """Whether all candidates are trained, this one is the best, and it lacks the record of the choice."""
+        if cell.budget is None:
+            return False
+        runs = self.candidates(cell)
+        if not all((run.path / "manifest.json").exists() and run.is_finished for run in runs):
+            return False
+        own = RunDirectory(self.run_path(cell.id))
+        return best_of(map(candidate_of, runs)).run == own.path.name and read_choice(own) is None
 
     def cell(self, cell_id: str) -> Cell:
         """The cell of this name; RunError where it does not exist."""

@@ -6,7 +6,10 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from attncem.base.record import Record
+from attncem.records.client_costs import ClientCosts
 from attncem.records.judgement import State
+from attncem.records.leak import Leak
+from attncem.records.leaks import from_kept
 
 Interval = list[float]
 """Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
@@ -38,7 +41,8 @@ class CellAudit(Record):
 
     ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
     ``balanced_accuracy`` gives every class the same weight; ``row_seconds`` is the time of each row. ``judged`` is the
-    audit's state; files of older versions lack it, and only say whether the attack had converged.
+    audit's state; files of older versions lack it, and only say whether the attack had converged. ``leaks`` are the
+    numbers of the leak by name (`records/leaks.py`), as `kept` writes them.
     """
 
     accuracy: Interval | None
@@ -49,6 +53,7 @@ class CellAudit(Record):
     balanced_accuracy: float | None = None
     row_seconds: dict[str, float] | None = None
     judged: State | None = None
+    leaks: dict[str, dict[str, Any]] | None = None
 
     @property
     def state(self) -> State:
@@ -64,12 +69,21 @@ class CellAudit(Record):
             return None
         return Ends(*values) if len(values) > 1 else Ends(*3 * values)
 
+    def leak(self, measure: str) -> Leak | None:
+        """A number of the leak; None where it is absent."""
+        data = (self.leaks or {}).get(measure)
+        return from_kept(measure, data) if data else None
+
     def _scores(self, row: str = "") -> dict[str, Any]:
         return (self.attacks or {}).get(row or self.strongest or "", {})
 
 
-class CellResult(Record):
-    """One run of a campaign with its audits, in the campaign's order; ``config`` is a hash of its options."""
+class CellResult(ClientCosts):
+    """One run of a campaign with its audits, in the campaign's order; ``config`` is a hash of its options.
+
+    ``alone`` marks a candidate of the client alone: its accuracies by the images (`test`, `validation`) where it was
+    chosen, else empty.
+    """
 
     arm: str
     point: dict[str, Any]
@@ -82,6 +96,8 @@ class CellResult(Record):
     validation_accuracy: float | None = None
     steps: str | None = None
     config: str | None = None
+    alone: dict[str, Interval] | None = None
+    client_parameters: int | None = None
 
 
 class CampaignTable(Record):

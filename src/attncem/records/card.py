@@ -64,8 +64,8 @@ class PrivacyCard(Record):
     ``absent`` are the certificates that do not apply, by row; ``caveats`` are findings of the audits that a reader must
     know, ``not_said`` are the limits of any such card. For a person who decides: ``purpose`` and ``data`` in words, the
     adversaries that it was ``tested`` against, ``answers``, the ``judgement`` of the audit that decides, proven limits
-    in words, ``cautions``, the caveats without which the answers mislead, what was ``not_tested``, and what the card is
-    ``not_for``.
+    in words, the ``leak`` in nats, ``cautions``, the caveats without which the answers mislead, what was
+    ``not_tested``, and what the card is ``not_for``.
     """
 
     generator: str
@@ -89,3 +89,4 @@ class PrivacyCard(Record):
     cautions: list[str] = field(default_factory=list)
     not_tested: list[str] = field(default_factory=list)
     not_for: str = ""
+    leak: str = ""

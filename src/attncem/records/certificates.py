@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from attncem.records.audit import AuditResult, Row
@@ -54,13 +55,15 @@ def _by_rank(result: AuditResult, row: Row, name: str, bound: Bound) -> tuple[st
 
 
 def _by_evidence(result: AuditResult, row: Row, bound: Bound) -> tuple[str, float] | None:
-    """Proven evidence of more leakage than the bound allows."""
-    if not _bounds_leakage(bound):
+    """Proven evidence of more leakage than the bound allows; for one beyond the label, less all that a label tells."""
+    beyond = (bound.about, bound.direction, bound.kind) == ("beyond_label", "at_most", "bound")
+    if not (_bounds_leakage(bound) or beyond):
         return None
+    free = math.log(max(1, result.subject.num_classes)) if beyond else 0.0  # the label tells at most this
     seen = [other for other in result.rows if other.sight == row.sight]
     proofs = [(other.name, proof) for other in seen for proof in other.bounds.values()]
     for name, proof in proofs:
         proven = (proof.about, proof.direction, proof.kind) == ("leakage", "at_least", "bound")
-        if proven and proof.claim > bound.claim:
-            return name, proof.claim
+        if proven and proof.claim - free > bound.claim:
+            return name, proof.claim - free
     return None

@@ -13,7 +13,14 @@ from attncem.base.texts.titles import row_title
 
 _ROWS = ("base", "floor", "leaders", "other", "rows")
 """Values that name rows: one, several separated by commas, or RUN: ROW; RUN: ROW."""
-_ABOUT_RUNS = ("run_status", "compare_unaudited", "compare_same_result", "compare_mixed", "compare_not_paired")
+_ABOUT_RUNS = (
+    "run_status",
+    "compare_unaudited",
+    "compare_same_result",
+    "compare_mixed",
+    "compare_not_paired",
+    "server_not_worth_it",
+)
 """Codes of findings that name no row."""
 
 

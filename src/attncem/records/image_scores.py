@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.records.audit import Row
+from attncem.records.audit import Row, Score
+from attncem.records.statistics import bootstrap_mean
 
 NEAR = 1e-9
 """Largest relative difference between equal means that were added up in another order."""
@@ -59,3 +60,13 @@ def agrees(raw: bytes, row: Row) -> bool:
     except Exception:  # a damaged archive can fail in any way
         return True
     return abs(mean - row.scores[name].mean) <= NEAR * max(1.0, abs(mean))
+
+
+def summarise(values: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> Score:
+    """Mean with its interval, both ends and the median, and the mean and lower end of each class."""
+    interval = bootstrap_mean(values)
+    low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
+    members = [values[labels == label] for label in range(num_classes)]
+    per_class = [float(own.mean()) if own.size else None for own in members]
+    exposed = [float(np.quantile(own, 0.05)) if own.size else None for own in members]
+    return Score(interval.mean, interval.low, interval.high, low, high, per_class, middle, exposed)

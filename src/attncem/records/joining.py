@@ -10,6 +10,7 @@ from attncem.records.averaging import Averaging
 from attncem.records.certificates import certificate_findings
 from attncem.records.findings import Finding, finding, unique
 from attncem.records.judge import judge
+from attncem.records.rivals import Rival, are_level
 
 NEAR_CHANCE = 1.5
 """An accuracy below this multiple of chance means that nothing was learned."""
@@ -46,12 +47,14 @@ def join(
     errors: Mapping[str, float],
     folder: str = "",
     averaging: Sequence[Averaging] = (),
+    rivals: Sequence[Rival] = (),
 ) -> AuditResult:
     """The rows as one result; ``errors`` are mean errors on the images that all rows share, by row."""
     ordered = [row for name in plan.rows for row in rows if row.name == name]
     leads = {sight: strongest(ordered, errors, sight) for sight in sorted({row.sight for row in ordered}, key=_calm)}
     own = leads.get((plan.threat.releases_per_input, plan.threat.jitter), "")
-    found = AuditResult(plan, ordered, own, [], folder, [name for name in leads.values() if name], list(averaging))
+    leaders = [name for name in leads.values() if name]
+    found = AuditResult(plan, ordered, own, [], folder, leaders, list(averaging), rivals=list(rivals))
     return replace(found, findings=unique(_findings(found)), judgement=judge(found))
 
 
@@ -75,9 +78,20 @@ def bases(plan: AuditPlan, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
     return [(row, own[row.question]) for row in others if row.question in own]
 
 
+def losing(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Attacks with a larger mean error than one that they must beat and that saw as much, with that one."""
+    judged = [row for row in rows if row.ok and row.kind in ("floor", "attack")]
+    return [
+        (row, other)
+        for row in judged
+        for other in judged
+        if other.method in row.must_beat and other.sight == row.sight and other.mse.mean < row.mse.mean
+    ]
+
+
 def _findings(result: AuditResult) -> list[Finding]:
     plan = result.plan
-    found = [item for row in result.rows for item in (*row.findings, *_of_row(row, result.attacks))]
+    found = [item for row in result.rows for item in (*row.findings, *_of_row(row, result))]
     found += [item for row in result.rows for item in _of_images(row, plan)]
     found += certificate_findings(result)
     if result.strongest and result.strongest_attack.kind == "floor" and _has_attacks(result):
@@ -143,15 +157,16 @@ def is_far_below(accuracy: Score, subject: Subject) -> bool:
     return known is not None and accuracy.mean < FAR_BELOW * known.accuracy
 
 
-def _of_row(row: Row, judged: Sequence[Row]) -> list[Finding]:
+def _of_row(row: Row, result: AuditResult) -> list[Finding]:
     """Findings from the outcome of a row and from its rank among the others."""
     if row.kind == "certificate" and row.outcome == "not_applicable":  # shown with the certificates
         return []
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.why)]
-    rivals = [other for other in judged if other.method in row.must_beat and other.sight == row.sight]
-    beaten_by = [other for other in rivals if other.mse.mean < row.mse.mean]
-    return [*(finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]), *_of_aim(row, judged)]
+    ahead = [other for one, other in losing(result.attacks) if one is row]
+    beaten_by = [other for other in ahead if not are_level(result.rivals, row.name, other.name)]
+    lost = [finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]]
+    return [*lost, *_of_aim(row, result.attacks)]
 
 
 def _of_images(row: Row, plan: AuditPlan) -> list[Finding]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from attncem.records.audit import AuditPlan, AuditResult, Row
 from attncem.records.findings import Finding, finding
 from attncem.records.judgement import Answer, Judgement, Question, State, Status
+from attncem.records.rivals import are_level
 
 LEAST_OWNED = 1000
 """An attacker with fewer images cannot show that a stronger one would fail."""
@@ -56,7 +57,7 @@ def _doubts(audit: AuditResult) -> Iterator[Finding]:
     best = audit.strongest_attack
     yield from _of_numbers(audit.plan, best)
     yield from _of_width(audit)
-    yield from _of_rivals(best, [row for row in audit.attacks if row.sight == best.sight])
+    yield from _of_rivals(audit, best, [row for row in audit.attacks if row.sight == best.sight])
 
 
 def _failed(audit: AuditResult) -> Iterator[Finding]:
@@ -80,13 +81,17 @@ def _of_width(audit: AuditResult) -> Iterator[Finding]:
             yield finding("doubt_wide", low=100 * low, high=100 * high)
 
 
-def _of_rivals(best: Row, rows: Sequence[Row]) -> Iterator[Finding]:
-    """Doubts from the other attacks: none that must beat a simpler one, one that should lead, one that might lead."""
+def _of_rivals(audit: AuditResult, best: Row, rows: Sequence[Row]) -> Iterator[Finding]:
+    """Doubts from the other attacks: none that must beat a simpler one, one that should lead, one that might lead.
+
+    None should lead where one of them is level with the best: then a learned and a simple attack agree.
+    """
     learned = [row for row in rows if row.must_beat]
     if not learned:
         yield finding("doubt_no_learned")
+    agreed = any(are_level(audit.rivals, row.name, best.name) for row in learned)
     for row in learned:
-        if best.method in row.must_beat:
+        if best.method in row.must_beat and not agreed:
             yield finding("doubt_should_lead", row.name, other=best.name)
     for row in rows:
         gain = row.verdict.gain_of_doubling

@@ -44,9 +44,9 @@ from attncem.records.files import (
 )
 from attncem.records.findings import finding
 from attncem.records.image_scores import ImageScores, agrees, packed_scores, read_scores
-from attncem.records.joining import bases, join
+from attncem.records.joining import bases, join, losing
 from attncem.records.repeating import damaged, repeat_command
-from attncem.records.shared_scores import Scores, Shared, shared_errors, with_averaging
+from attncem.records.shared_scores import Scores, Shared, shared_errors, with_averaging, with_rivals
 from attncem.records.sizes import LARGEST, check_unpacked
 
 PLAN = "audit.json"
@@ -191,8 +191,8 @@ class Ledger:
         """The join, its numbers that need per-image scores, and the hashes of the rows by file name."""
         stored = self._stored()
         rows, marks = [row for row, _ in stored.values()], {name: mark for name, (_, mark) in stored.items()}
-        shared = self._kept(marks) or self._derived(rows, self.errors, averaging=True)
-        result = join(self.plan, rows, shared.errors, str(self.path), shared.averaging)
+        shared = self._kept(rows, marks) or self._derived(rows, self.errors, pairs=True)
+        result = join(self.plan, rows, shared.errors, str(self.path), shared.averaging, shared.rivals)
         if shared.missing:
             lacking = finding("images_missing", rows=", ".join(shared.missing))
             result = replace(result, findings=[*result.findings, lacking])
@@ -224,12 +224,18 @@ class Ledger:
 
     # numbers that need per-image scores
 
-    def _kept(self, marks: Mapping[str, str]) -> Shared | None:
-        """The numbers in joined.json, if it fits its seal and joined exactly these rows; otherwise None."""
+    def _kept(self, rows: Sequence[Row], marks: Mapping[str, str]) -> Shared | None:
+        """The numbers in joined.json, if it fits its seal and joined exactly these rows; otherwise None.
+
+        Files of older versions lack the rivals, which are derived.
+        """
         kept = self._cache()
         if kept is None or kept.seal is None or not kept.fits(kept.mark(self.plan.id)):
             return None
-        return _numbers(kept) if kept.files == {PLAN: self._plan_mark(), **marks} and all(marks.values()) else None
+        if kept.files != {PLAN: self._plan_mark(), **marks} or not all(marks.values()):
+            return None
+        shared = _numbers(kept)
+        return shared if "rivals" in kept.data else with_rivals(shared, losing(rows), self.errors)
 
     def _cache(self) -> Sealed | None:
         """The contents of joined.json; None where it is missing or cannot be read: it can be derived again."""
@@ -238,8 +244,8 @@ class Ledger:
         except RunError:
             return None
 
-    def _derived(self, rows: Sequence[Row], scores: Scores, *, averaging: bool = False) -> Shared:
-        """The same numbers from the rows and their per-image scores; gains only with ``averaging``."""
+    def _derived(self, rows: Sequence[Row], scores: Scores, *, pairs: bool = False) -> Shared:
+        """The same numbers from the rows and their per-image scores; gains and rivals only with ``pairs``."""
         judged = [row for row in rows if row.ok and row.kind in ("floor", "attack")]
         if bare := next((row for row in judged if "mse" not in row.scores), None):
             raise RunError(f"{self._file(bare.name, 'json')} is damaged: scores.mse is missing")
@@ -247,7 +253,10 @@ class Ledger:
         if judged and not shared.errors:
             file = self._file(judged[0].name, "npz")
             raise RunError(f"{file} is damaged: it has no mse of the images that all rows share")
-        return with_averaging(shared, bases(self.plan, rows), scores, self._gains_without_seal) if averaging else shared
+        if not pairs:
+            return shared
+        shared = with_rivals(shared, losing(rows), scores)
+        return with_averaging(shared, bases(self.plan, rows), scores, self._gains_without_seal)
 
     def _gains_without_seal(self) -> list[Averaging]:
         """The gains in a joined.json of version 0.2."""
@@ -307,9 +316,8 @@ class Ledger:
 def _numbers(kept: Sealed) -> Shared:
     """The numbers in joined.json that need per-image scores; none where they are of the wrong kind."""
     try:
-        return read(
-            Shared, {key: kept.data.get(key, empty) for key, empty in (("errors", {}), ("averaging", []))}, JOINED
-        )
+        empty: dict[str, Any] = {"errors": {}, "averaging": [], "rivals": []}
+        return read(Shared, {key: kept.data.get(key, none) for key, none in empty.items()}, JOINED)
     except RunError:
         return Shared()
 

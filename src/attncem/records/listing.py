@@ -11,6 +11,7 @@ from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
 from attncem.records.fingerprints import fingerprint
 from attncem.records.ledger import count_audits, ledgers
+from attncem.records.on_device import read_choice
 from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
 from attncem.records.study.keys import AuditKey, newest
@@ -23,6 +24,8 @@ _PARTS = ("config.yaml", "checkpoints")
 _DAMAGED = (RunError, OSError, LookupError, TypeError, ValueError)
 """Exceptions from reading the files of a run."""
 UNKNOWN = "?"
+ON_DEVICE = "on device"
+"""In the place of the surrogate of a run that releases nothing."""
 
 
 class RunLine(NamedTuple):
@@ -115,12 +118,16 @@ def _describe(run: RunDirectory, name: str) -> RunLine:
     line = RunLine(
         name,
         status,
-        config.surrogate.name,
-        f"{config.training.penalty_weight:g}",
+        ON_DEVICE if config.on_device else config.surrogate.name,
+        "" if config.on_device else f"{config.training.penalty_weight:g}",
         f"{UNKNOWN if lost else epoch}/{config.training.epochs}",
         UNKNOWN if lost else f"{100 * last['accuracy']:.1f}" if last else "",
-        audits=count_audits(run.path / "audits"),
+        audits="" if config.on_device else count_audits(run.path / "audits"),
     )
+    if config.on_device:
+        choice = read_choice(run)
+        known = None if choice is None else choice.accuracy
+        return line if known is None else line._replace(accuracy=f"{100 * known.mean:.1f}", audited=True)
     return line if line.audits == "0" else _with_audit(line, run)
 
 

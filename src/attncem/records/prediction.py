@@ -9,7 +9,11 @@ from attncem.records.findings import Finding
 
 
 class Release(Record):
-    """The data that left the client for one image, and the image's size; ``noise`` is fresh, keyed or none."""
+    """The data that left the client for one image, and the image's size; ``noise`` is fresh, keyed or none.
+
+    ``bits`` are those of each value of a release that is sent packed (None: it is not), ``bytes`` then its packed size.
+    ``repeats``: the same pixels give the same release.
+    """
 
     shape: list[int]
     dtype: str
@@ -20,6 +24,8 @@ class Release(Record):
     noise_std: float
     image_bytes: int
     file_bytes: int | None
+    bits: int | None = None
+    repeats: bool = False
 
 
 class Candidate(Record):

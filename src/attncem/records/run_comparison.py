@@ -14,7 +14,9 @@ class ComparedRun(Record):
     """One run: the name of its folder, its group, the outcome of its training, and its numbers by quantity.
 
     ``along`` is the validation accuracy after a quarter, half, three quarters and all of the training (None: not
-    reached); ``audit`` is the name of the folder of the audit with these numbers, empty without one.
+    reached); ``audit`` is the name of the folder of the audit with these numbers, empty without one. ``vacuous`` and
+    ``at_ceiling`` are the keys of numbers of the leak that say nothing, or could hardly be larger.
+    ``costs`` are those of the client that are known, by their names in the manifest.
     """
 
     label: str
@@ -28,6 +30,9 @@ class ComparedRun(Record):
     audit: str = ""
     strongest: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
+    vacuous: list[str] = field(default_factory=list)
+    at_ceiling: list[str] = field(default_factory=list)
+    costs: dict[str, Any] = field(default_factory=dict)
 
 
 class Group(Record):
@@ -69,7 +74,11 @@ class Quantity(Record):
 
 
 class RunsComparison(Record):
-    """Runs side by side. ``by`` are the options that group them; empty: all options but the seed."""
+    """Runs side by side. ``by`` are the options that group them; empty: all options but the seed.
+
+    ``unmeasured`` are runs of which no limit on the leak is known, ``measure_leak`` the command for the first of them.
+    ``alone`` are sentences about what the clients could do alone.
+    """
 
     runs: list[ComparedRun]
     groups: list[Group]
@@ -79,3 +88,6 @@ class RunsComparison(Record):
     quantities: list[Quantity]
     comparisons: list[Comparison]
     findings: list[Finding]
+    unmeasured: list[str] = field(default_factory=list)
+    measure_leak: str = ""
+    alone: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ from typing import Any
 
 from attncem.base.plugins import PluginUse
 from attncem.base.record import Record
+from attncem.records.client_costs import ClientCosts
 
 LEFT_BEHIND = "encoder_sha256"
 """Manifest entry of a run that was exported as results only: the hash of its best encoder, which was not exported."""
@@ -44,13 +45,14 @@ class SplitFacts(Record):
     sha256: str | None = None
 
 
-class Manifest(Record):
+class Manifest(ClientCosts):
     """Contents of manifest.json; all but the status may be missing in older or unfinished runs."""
 
     status: str
     config_sha256: str | None = None
     name: str = ""
     custom_network: bool = False
+    on_device: bool = False
     architecture: str = ""
     cut: str = ""
     data: Any = None

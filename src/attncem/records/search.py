@@ -6,13 +6,15 @@ from dataclasses import field
 from typing import Any, Literal
 
 from attncem.base.record import Record
+from attncem.records.findings import Finding
 
 TrialState = Literal["done", "failed", "unfinished"]
 
 
 class SearchTrial(Record):
     """One trial: its cell, the searched values, and on validation images its accuracy and the error of its strongest
-    attack, the geometric mean of MSE and structure error.
+    attack, the geometric mean of MSE and structure error. ``nats`` is the limit on its leak, if the audit has one;
+    ``beside`` are the numbers that may contradict it, as files of results keep them (`records/leaks.py`).
     """
 
     cell: str
@@ -23,6 +25,8 @@ class SearchTrial(Record):
     error: float | None = None
     seconds: float = 0.0
     reason: str = ""
+    nats: float | None = None
+    beside: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class MethodFound(Record):
@@ -42,8 +46,9 @@ class SearchResult(Record):
     """A search. ``undefended`` is the reference accuracy of the levels, ``levels`` the distance of each below it.
 
     ``budget`` is the requested budget, ``complete`` says whether it is spent; with ``equal_budget`` every method had
-    the same share. ``files`` are configurations by method and level, ready for training. All numbers are from
-    validation images.
+    the same share. ``choose`` is the rule among settings that are accurate enough: `error` or `nats`. ``files`` are
+    configurations by method and level, ready for training. ``findings`` are the pairs of chosen trials that a ranking
+    by the limit alone would mislead about. All numbers are from validation images.
     """
 
     name: str
@@ -56,6 +61,8 @@ class SearchResult(Record):
     files: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     folder: str = ""
+    choose: str = "error"
+    findings: list[Finding] = field(default_factory=list)
 
     def trial(self, cell: str) -> SearchTrial:
         """The trial of a cell."""

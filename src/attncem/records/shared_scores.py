@@ -1,4 +1,4 @@
-"""The numbers of an audit that compare rows image by image: errors on shared images, and gains of repeated releases."""
+"""The numbers of an audit that compare rows image by image: shared errors, gains of repeated releases, rivals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attncem.base.record import Record
 from attncem.base.types import RunError
 from attncem.records.audit import Row
 from attncem.records.averaging import Averaging
 from attncem.records.image_scores import NEAR, ImageScores
-from attncem.records.statistics import bootstrap_mean
+from attncem.records.rivals import Rival
+from attncem.records.statistics import bootstrap_mean, bootstrap_ratio
 
+Errors = NDArray[np.float64]
 Scores = Callable[[str], ImageScores | None]
 """The per-image scores of a row, with its MSE; None where they were not kept."""
 
 
 class Shared(Record):
-    """Errors on the images that all rows share, by row, and the gains of repeated releases.
+    """Errors on the images that all rows share, by row, the gains of repeated releases, and attacks that may lose.
 
     ``missing`` are rows whose per-image scores were not kept: the errors are then those on all images of each row, and
     gains that need them are left out.
@@ -27,6 +30,7 @@ class Shared(Record):
 
     errors: dict[str, float] = field(default_factory=dict)
     averaging: list[Averaging] = field(default_factory=list)
+    rivals: list[Rival] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
@@ -65,15 +69,37 @@ def with_averaging(
     return replace(shared, averaging=gains, missing=list(dict.fromkeys(missing)))
 
 
+def with_rivals(shared: Shared, pairs: Sequence[tuple[Row, Row]], scores: Scores) -> Shared:
+    """The shared numbers with each attack beside the one that it loses to by its mean; none without scores."""
+    compared = ((row, other, _paired(row, other, scores)) for row, other in pairs)
+    rivals = [_rival(row, other, *errors) for row, other, errors in compared if errors is not None]
+    return replace(shared, rivals=[rival for rival in rivals if rival is not None])
+
+
+def _rival(row: Row, other: Row, own: Errors, others: Errors) -> Rival | None:
+    ratio = bootstrap_ratio(own, others)
+    if ratio is None:
+        return None
+    return Rival(row.name, other.name, ratio.mean - 1, ratio.low - 1, ratio.high - 1)
+
+
+def _paired(row: Row, other: Row, scores: Scores) -> tuple[Errors, Errors] | None:
+    """The errors of two rows on the images of both; None without scores."""
+    first, second = scores(row.name), scores(other.name)
+    if first is None or second is None:
+        return None
+    _, places, others = np.intersect1d(first.index, second.index, return_indices=True)
+    if not len(places):
+        raise RunError(f"the rows {row.name} and {other.name} share no image: one of their .npz files is damaged")
+    return first.values["mse"][places], second.values["mse"][others]
+
+
 def _gain(row: Row, base: Row, scores: Scores) -> Averaging | None:
     """How much lower the error of a row is than that of its base, on the images of both; None without scores."""
-    one, other = scores(row.name), scores(base.name)
-    if one is None or other is None:
+    errors = _paired(row, base, scores)
+    if errors is None:
         return None
-    _, places, others = np.intersect1d(one.index, other.index, return_indices=True)
-    if not len(places):
-        raise RunError(f"the rows {row.name} and {base.name} share no image: one of their .npz files is damaged")
-    before, after = other.values["mse"][others], one.values["mse"][places]
+    after, before = errors
     lower, whole = bootstrap_mean(before - after), max(float(before.mean()), 1e-12)
     gain, low, high = (part / whole for part in (lower.mean, lower.low, lower.high))
     return Averaging(row.name, base.name, row.releases, row.jitter, gain, low, high)

@@ -14,6 +14,8 @@ from attncem.config.options.run import RunConfig
 from attncem.records.campaign import State
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
 from attncem.records.judgement import State as AuditState
+from attncem.records.leak import Leak
+from attncem.records.leaks import INFONCE, LEAKS, leak_of, private_of
 from attncem.records.metrics import ACCURACY, METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
@@ -79,7 +81,8 @@ class Cell(Generic[A]):
     """A run and its audits. ``run`` is empty where there is no folder.
 
     ``state`` and ``reason`` are the state of a campaign's cell; ``collapsed``: it ended near chance. ``unfinished`` is
-    the number of audits that lack rows, which are not among its audits.
+    the number of audits that lack rows, which are not among its audits. A run ``on_device`` has no audit; its
+    accuracies are in ``alone``, by the images (`test`, `validation`): only where it was chosen among its candidates.
     """
 
     id: str
@@ -90,6 +93,8 @@ class Cell(Generic[A]):
     reason: str = ""
     collapsed: bool = False
     unfinished: int = 0
+    on_device: bool = False
+    alone: Mapping[str, Estimate] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -111,9 +116,33 @@ class Cell(Generic[A]):
         return self.audits.get(kind) if kind else next(iter(self.audits.values()), None)
 
     def score(self, measure: str, kind: AuditKind | None = None, row: str = "") -> Estimate | None:
-        """The accuracy, or a measure of the strongest attack or of the named row."""
+        """The accuracy, a number of the leak, or a measure of the strongest attack or of the named row."""
+        if measure in LEAKS:
+            return self.leak(measure, kind)
         audit = self.audit(kind)
+        if audit is None and measure == ACCURACY:
+            wanted = ("test", "validation") if kind is None else (kind.evaluation or "test",)
+            return next((self.alone[images] for images in wanted if images in self.alone), None)
         return audit.score(measure, row) if audit else None
+
+    def leak(self, measure: str, kind: AuditKind | None = None) -> Leak | None:
+        """A number of the leak, of the audit of a kind, else of another one of the same model (`alike`)."""
+        leaks = (leak_of(audit, measure) for audit in self.alike(kind))
+        return next((leak for leak in leaks if leak is not None), None)
+
+    def alike(self, kind: AuditKind | None = None) -> list[A]:
+        """The audit of a kind, then those of the same weights under its adversary, on its images."""
+        first = kind or next(iter(self.audits), None)
+        if first is None or first not in self.audits:
+            return []
+        same = [other for other in self.audits if self._judged(other) == self._judged(first)]
+        return [self.audits[other] for other in sorted(same, key=lambda other: other != first)]
+
+    def _judged(self, kind: AuditKind) -> tuple[object, ...]:
+        """The model, the adversary and the images of an audit; a file of results has its weights in the kind."""
+        subject = getattr(self.audits[kind], "subject", None)
+        model = None if subject is None else (subject.fingerprint, subject.weights)
+        return model, kind.weights, kind.threat, kind.evaluation
 
     @property
     def training_seconds(self) -> float | None:
@@ -170,13 +199,22 @@ def spread_of(scores: Sequence[Estimate]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Arm(Generic[A]):
-    """Cells that differ only by their seed: a method at one point of its grid. ``color`` is the method's index."""
+    """Cells that differ only by their seed: a method at one point of its grid. ``color`` is the method's index.
+
+    ``others`` are candidates of the client alone that were not chosen; its cells are those that were.
+    """
 
     name: str
     label: str
     color: int
     cells: Sequence[Cell[A]]
     point: Mapping[str, Any] = field(default_factory=dict)
+    others: Sequence[Cell[A]] = ()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it is the client alone."""
+        return any(cell.on_device for cell in self.cells)
 
     @property
     def seeds(self) -> list[int]:
@@ -203,6 +241,10 @@ class Arm(Generic[A]):
     def values(self, measure: str, kind: AuditKind | None = None, row: str = "") -> list[float]:
         """The same scores as numbers."""
         return [score.mean for score in self.scores(measure, kind, row)]
+
+    def leaks(self, measure: str, kind: AuditKind | None = None) -> list[Leak]:
+        """A number of the leak for every seed that has it."""
+        return [leak for cell in self.cells if (leak := cell.leak(measure, kind)) is not None]
 
     def summary(self, measure: str, kind: AuditKind | None = None) -> Spread | None:
         """A measure over seeds and over images; None where no seed has it."""
@@ -235,6 +277,22 @@ class Arm(Generic[A]):
         return all(repr(self.point[key]) == repr(other.point[key]) for key in shared)
 
 
+def are_comparable(a: Arm[Any], b: Arm[Any], measure: str, kind: AuditKind | None = None) -> bool:
+    """Whether a difference of two arms means anything: no bound is vacuous, no evidence is at its ceiling, and numbers
+    of releases and candidates are equal.
+    """
+    if measure not in LEAKS:
+        return True
+    leaks = [*a.leaks(measure, kind), *b.leaks(measure, kind)]
+    return have_equal_scale(leaks, measure) and not any(leak.vacuous or leak.at_ceiling for leak in leaks)
+
+
+def have_equal_scale(leaks: Sequence[Leak], measure: str) -> bool:
+    """Whether numbers of the leak are of as many releases or candidates; those of InfoNCE are in its ceiling."""
+    ceilings = {leak.ceiling and round(leak.ceiling, 6) for leak in leaks if measure == INFONCE}
+    return len({leak.count for leak in leaks}) <= 1 and len(ceilings) <= 1
+
+
 @dataclass(frozen=True)
 class Effect:
     """One method at one value of an option: a measure over seeds, with other options averaged within each seed."""
@@ -253,7 +311,7 @@ class Study(Generic[A]):
     @cached_property
     def cells(self) -> list[Cell[A]]:
         """All cells, arm by arm."""
-        return [cell for arm in self.arms for cell in arm.cells]
+        return [cell for arm in self.arms for cell in (*arm.cells, *arm.others)]
 
     @cached_property
     def names(self) -> list[str]:
@@ -288,7 +346,7 @@ class Study(Generic[A]):
     def against(self, reference: str, kind: AuditKind, measures: Sequence[str]) -> dict[tuple[str, str], Comparison]:
         """Every arm against the reference method at the same point, by label and measure.
 
-        False discoveries are controlled over all of these tests.
+        False discoveries are controlled over all of these tests. Numbers of the leak that cannot be compared have none.
         """
         tests = []
         for arm in self.arms:
@@ -297,13 +355,17 @@ class Study(Generic[A]):
                 continue
             for measure in measures:
                 values, others = arm.values(measure, kind), other.values(measure, kind)
-                if values and others:
+                if values and others and are_comparable(arm, other, measure, kind):
                     tests.append(compare_arms(values, others, a=arm.label, b=other.label, measure=measure))
         return {(test.a, test.measure): test for test in adjust(tests)}
 
+    def leaks(self, kind: AuditKind | None = None) -> list[str]:
+        """The numbers of the leak that any cell has, in their usual order."""
+        return [name for name in LEAKS if any(arm.leaks(name, kind) for arm in self.arms)]
+
     def front(self, measure: str, kind: AuditKind | None = None) -> dict[str, FrontPoint]:
         """The standing of each arm between accuracy and this error, by label; seeds that have both count."""
-        sign = 1.0 if METRICS[measure].private == "higher" else -1.0
+        sign = 1.0 if private_of(measure) == "higher" else -1.0
         points = {}
         for arm in self.arms:
             both = [(cell.score(ACCURACY, kind), cell.score(measure, kind)) for cell in arm.cells]

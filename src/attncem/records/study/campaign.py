@@ -8,8 +8,9 @@ from typing import Any
 
 from attncem.base.texts import text
 from attncem.base.types import AttncemError
-from attncem.records.audit import AuditResult
+from attncem.records.audit import AuditResult, Score
 from attncem.records.campaign_folder import CampaignFolder, CellView
+from attncem.records.on_device import read_choice
 from attncem.records.runs import RunDirectory
 from attncem.records.study.arms import A, Arm, Cell, RunFacts, Study
 from attncem.records.study.keys import newest
@@ -23,16 +24,31 @@ def study_of_campaign(folder: CampaignFolder) -> Study[AuditResult]:
 
 
 def grouped(cells: Iterable[tuple[str, Mapping[str, Any], Cell[A]]]) -> list[Arm[A]]:
-    """Cells with the names and points of their arms, grouped into arms in the order of their first cells."""
+    """Cells with the names and points of their arms, grouped into arms in the order of their first cells.
+
+    Of the candidates of a client alone with one seed, the chosen one is the arm's cell; until then it is the first.
+    """
     methods: dict[str, dict[str, list[tuple[Mapping[str, Any], Cell[A]]]]] = {}
+    candidates: dict[str, dict[int, list[Cell[A]]]] = {}
     for name, point, cell in cells:
-        methods.setdefault(name, {}).setdefault(repr(point), []).append((point, cell))
+        if cell.on_device:
+            candidates.setdefault(name, {}).setdefault(cell.seed, []).append(cell)
+        place: Mapping[str, Any] = {} if cell.on_device else point
+        methods.setdefault(name, {}).setdefault(repr(place), []).append((place, cell))
     arms = []
     for color, (name, groups) in enumerate(methods.items()):
         points = [group[0][0] for group in groups.values()]
         for point, label, group in zip(points, labels(name, points), groups.values(), strict=True):
-            arms.append(Arm(name, label, color, [cell for _, cell in group], point))
+            members = [cell for _, cell in group]
+            chosen = [_chosen(of_seed) for of_seed in candidates[name].values()] if name in candidates else members
+            others = [cell for cell in members if not any(cell is one for one in chosen)]
+            arms.append(Arm(name, label, color, chosen, point, others))
     return arms
+
+
+def _chosen(candidates: Sequence[Cell[A]]) -> Cell[A]:
+    """The chosen one of the candidates with one seed, which alone has accuracies."""
+    return next((cell for cell in candidates if cell.alone), candidates[0])
 
 
 def _cell(folder: CampaignFolder, view: CellView, problems: list[str]) -> Cell[AuditResult]:
@@ -40,9 +56,11 @@ def _cell(folder: CampaignFolder, view: CellView, problems: list[str]) -> Cell[A
     manifest: Mapping[str, Any] = {}
     audits: list[AuditResult] = []
     whole: list[AuditResult] = []
+    alone: Mapping[str, Score] = {}
     try:
         if (view.path / "manifest.json").exists():
             manifest = RunDirectory.open(view.path).manifest
+            alone = choice.scores if (choice := read_choice(RunDirectory.open(view.path))) else {}
             recorded = set(folder.finished(view.cell.id).audits.values())
             audits = view.audits()
             whole = [audit for audit in audits if Path(audit.folder).name in recorded or _has_all_rows(audit)]
@@ -51,7 +69,8 @@ def _cell(folder: CampaignFolder, view: CellView, problems: list[str]) -> Cell[A
     kinds = newest(whole, lambda audit: audit.plan)
     run = RunFacts(view.path, view.cell.id, manifest)
     unfinished = len(audits) - len(whole)
-    return Cell(view.cell.id, view.cell.seed, kinds, run, view.state, view.reason, unfinished=unfinished)
+    kind: dict[str, Any] = {"on_device": view.cell.budget is not None, "alone": alone}
+    return Cell(view.cell.id, view.cell.seed, kinds, run, view.state, view.reason, unfinished=unfinished, **kind)
 
 
 def _has_all_rows(audit: AuditResult) -> bool:

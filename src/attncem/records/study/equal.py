@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from attncem.records.campaign_table import CellAudit
 from attncem.records.comparison import Comparison
+from attncem.records.leaks import private_of
 from attncem.records.metrics import ACCURACY, METRICS, PERFECT
 from attncem.records.statistics import adjust, common_slope, compare_arms, ratio_interval
 from attncem.records.study.arms import Arm, Cell
@@ -93,8 +94,11 @@ def _effect(test: Comparison) -> PairEffect:
 
 
 def is_better(comparison: Comparison) -> bool | None:
-    """Whether the first arm is better (more accurate, or less recovered); None where the test shows no difference."""
-    if comparison.verdict not in ("a_higher", "b_higher"):
+    """Whether the first arm is better (more accurate, or less recovered).
+
+    None where the test shows no difference, and for evidence: little evidence is not privacy.
+    """
+    wanted = "higher" if comparison.measure == ACCURACY else private_of(comparison.measure)
+    if comparison.verdict not in ("a_higher", "b_higher") or not wanted:
         return None
-    wanted = "higher" if comparison.measure == ACCURACY else METRICS[comparison.measure].private
     return (comparison.verdict == "a_higher") == (wanted == "higher")

@@ -41,7 +41,7 @@ class AuditKind:
     """The same audit of several runs: shared by the seeds of an arm, and one column of a page.
 
     ``number`` counts audits of one run that differ only in the attacks' seed. ``suite`` is empty where an old file of
-    results does not name it.
+    results does not name it; ``weights`` are named only in a file of results, where they are not the best.
     """
 
     suite: str
@@ -50,6 +50,7 @@ class AuditKind:
     evaluation: str
     threat: ThreatModel = field(hash=False)
     number: int = 1
+    weights: str = ""
 
     @classmethod
     def of(cls, plan: AuditPlan) -> AuditKind:

@@ -8,7 +8,7 @@ from typing import Any
 
 from attncem.base.types import RunError
 from attncem.config.threats import THREATS
-from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Ends
 from attncem.records.study.arms import Cell, Study
 from attncem.records.study.campaign import grouped
 from attncem.records.study.keys import AuditKind, numbered
@@ -24,12 +24,15 @@ def study_of_results(table: CampaignTable, *, balanced: bool = False) -> Study[C
 
 
 def _cells(table: CampaignTable, *, balanced: bool) -> Iterator[tuple[str, Mapping[str, Any], Cell[CellAudit]]]:
-    kinds = numbered(_kind(table, asked) for asked in table.audits)
+    alike = numbered(_kind(table, asked) for asked in table.audits)
+    kinds = [replace(kind, weights=_weights(asked)) for kind, asked in zip(alike, table.audits, strict=True)]
     for cell in table.cells:
         audits = [_balanced(table, cell, audit) for audit in cell.audits] if balanced else cell.audits
         by_kind = dict(zip(kinds, audits, strict=False))
         collapsed = "near_chance" in (cell.warnings or ())
-        yield cell.arm, cell.point, Cell(_name(table, cell), cell.seed, by_kind, collapsed=collapsed)
+        name, alone = _name(table, cell), {images: Ends(*value) for images, value in (cell.alone or {}).items()}
+        kind: dict[str, Any] = {"on_device": cell.alone is not None, "alone": alone}
+        yield cell.arm, cell.point, Cell(name, cell.seed, by_kind, collapsed=collapsed, **kind)
 
 
 def _name(table: CampaignTable, cell: CellResult) -> str:
@@ -43,6 +46,11 @@ def _kind(table: CampaignTable, asked: AskedAudit) -> AuditKind:
     if threat is None:
         raise RunError(f"{table.campaign}: the adversary {asked.threat} is unknown; known are {', '.join(THREATS)}")
     return AuditKind(suite, int(version) if version else None, (), asked.evaluation or "", threat)
+
+
+def _weights(asked: AskedAudit) -> str:
+    """The weights of an audit where they are not the best ones."""
+    return "" if asked.weights in (None, "best") else str(asked.weights)
 
 
 def _balanced(table: CampaignTable, cell: CellResult, audit: CellAudit) -> CellAudit:

@@ -18,6 +18,7 @@ from attncem.config.threats import THREATS
 from attncem.records.audit import AuditPlan, AuditResult
 from attncem.records.ledger import PLAN, Ledger, joined, ledgers, old_audits
 from attncem.records.listing import client_mark, list_runs
+from attncem.records.on_device import left_behind, read_choice
 from attncem.records.runs import RunDirectory
 from attncem.records.study.arms import Cell, RunFacts
 from attncem.records.study.keys import AuditKind, newest
@@ -49,11 +50,15 @@ def _labelled(cell: JudgedRun, label: str) -> JudgedRun:
 
 
 def _cells(path: Path) -> list[JudgedRun]:
-    """The run in a folder, the runs in it and its sub-folders, or one cell for each subject of the audits in it."""
+    """The run in a folder, the runs in it and its sub-folders, or one cell for each subject of the audits in it.
+
+    Of the candidates for the client alone only the chosen one is taken.
+    """
     if (path / "manifest.json").exists():
         return [load_run(path)]
     if runs := list_runs(path):
-        return [load_run(run.path) for run in runs]
+        losers = left_behind(runs)
+        return [load_run(run.path) for run in runs if run.path not in losers]
     audits = [Ledger.open(path)] if (path / PLAN).is_file() else ledgers(path)
     if not audits:
         return [load_run(path)]  # raises an error that names the missing file
@@ -84,7 +89,8 @@ def load_run(path: Path) -> JudgedRun:
     label = str(manifest.get("name") or config.name)
     text_of_config, metrics = directory.config_yaml, directory.records()
     run = RunFacts(directory.path, label, manifest, config, text_of_config, metrics, left_out)
-    return Cell(label, config.seed, audits, run)
+    choice = read_choice(directory) if config.on_device else None
+    return Cell(label, config.seed, audits, run, on_device=config.on_device, alone=choice.scores if choice else {})
 
 
 def _audits(directory: RunDirectory, name: str) -> tuple[dict[AuditKind, AuditResult], list[str]]:

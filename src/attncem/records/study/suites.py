@@ -13,6 +13,7 @@ from attncem.records.findings import Finding, finding, unique
 from attncem.records.image_scores import ImageScores
 from attncem.records.joining import join
 from attncem.records.ledger import Ledger, ledgers
+from attncem.records.rivals import Rival
 from attncem.records.shared_scores import shared_errors
 from attncem.records.study.keys import AuditKey, newest
 
@@ -70,7 +71,8 @@ def join_suites(audits: Sequence[AuditResult]) -> AuditResult:
     shared = shared_errors(list(rows.values()), lambda name: _scores(name, parts))
     errors = shared.errors or {name: row.mse.mean for name, row in rows.items() if "mse" in row.scores}
     gains = [it for audit, renamed in zip(ordered, names, strict=True) for it in _gains(audit, renamed)]
-    result = join(plan, list(rows.values()), errors, ordered[0].folder, _once(gains))
+    rivals = [it for audit, renamed in zip(ordered, names, strict=True) for it in _rivals(audit, renamed)]
+    result = join(plan, list(rows.values()), errors, ordered[0].folder, _once(gains), rivals)
     lacking = [finding("images_missing", rows=", ".join(shared.missing))] if shared.missing else []
     replaced = [it for audit, part in zip(ordered, parts, strict=True) for it in _replaced(audit, part)]
     return replace(result, findings=unique([*result.findings, *replaced, *lacking]), parts=parts)
@@ -160,6 +162,10 @@ def _scores(name: str, parts: Sequence[AuditPart]) -> ImageScores | None:
 
 def _gains(audit: AuditResult, names: Names) -> list[Averaging]:
     return [replace(item, row=names[item.row], base=names[item.base]) for item in audit.averaging]
+
+
+def _rivals(audit: AuditResult, names: Names) -> list[Rival]:
+    return [replace(item, row=names[item.row], other=names[item.other]) for item in audit.rivals]
 
 
 def _once(gains: Iterable[Averaging]) -> list[Averaging]:
