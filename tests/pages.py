@@ -47,9 +47,9 @@ def insert(file: Path, anchor: str, code: str, *, after: bool) -> None:
 
 
 def copy_project(to: Path) -> Path:
-    """A copy of what the pages touch."""
+    """A copy of what the pages touch, with the bytecode of what stays as it is."""
     for folder in ("src", "tests", "docs", "scripts"):
-        shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("*.pyc.*"))  # half written
     for name in ("pyproject.toml", "dev.py", "README.md", "README.zh-CN.md"):
         shutil.copy(ROOT / name, to / name)
     return to

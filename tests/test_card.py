@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,7 @@ from attncem.records.findings import finding
 from attncem.reporting import privacy_card, report
 from attncem.reporting.answers import lines
 from attncem.reporting.card import NAMES, audits_of, make_card
-from attncem.reporting.runs.certificates import describe, leakage
+from attncem.reporting.runs.certificates import describe, leakage, nats_of_any_number
 from made_runs import NOW, make_audit, make_run, row, rows, score
 from probing import LEAKY
 
@@ -59,7 +60,11 @@ def certified(small_run: Callable[..., Path]) -> tuple[Path, AuditResult]:
 def test_every_row_of_the_suite_has_an_answer(certified: tuple[Path, AuditResult]) -> None:
     _, result = certified
     outcomes = {row.name: row.outcome for row in result.rows}
-    assert {name for name, outcome in outcomes.items() if outcome != "ok"} == {"quantisation", "local privacy"}
+    assert {name for name, outcome in outcomes.items() if outcome != "ok"} == {
+        "quantisation",
+        "entropy of the code",
+        "local privacy",
+    }
     assert "failed" not in outcomes.values()
     assert not [item for item in result.findings if item.code in ("bound_violated", "no_certificate")]
     assert not [item for item in result.findings if item.code == "row_not_applicable"], "their section tells it"
@@ -130,6 +135,7 @@ def test_the_documents_table_is_that_of_the_result_file() -> None:
         limits = {(item["row"], item["bound"]): item["limit"] for item in run["bounds"]}
         rows = [
             *(("leakage evidence", "infonce"), ("leakage evidence", "decoder"), ("leakage", "leakage")),
+            ("leakage beyond the label", "beyond_label"),
             *(("leakage by the surrogate", name) for name in ("leakage", "leakage_training")),
             ("accountant", "leakage@16"),
         ]
@@ -207,6 +213,53 @@ def test_a_report_without_certificates_has_no_section(small_run: Callable[..., P
     assert "certificates-title" not in report(run, tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+# codes
+
+
+@pytest.fixture(scope="module")
+def coded(small_run: Callable[..., Path]) -> tuple[Path, AuditResult]:
+    """A run that sends 128 bits, with the certificates of its codes; nothing may change it."""
+    run = small_run("demo-none", channel=[{"name": "quantise", "bits": 1}])
+    return run, audit(run, "certificates", only=["leakage", "quantisation", "entropy of the code"], progress=silent)
+
+
+def test_the_codes_of_a_run_are_bounded_for_any_number_of_queries(coded: tuple[Path, AuditResult]) -> None:
+    _, result = coded
+    bits, code = (result.row(name).bounds for name in ("quantisation", "entropy of the code"))
+    assert bits["leakage"].claim == pytest.approx(128 * math.log(2)) and bits["leakage"].any_number
+    assert 0 < code["entropy_plugin"].claim < code["entropy"].claim < 128 * math.log(2)
+    assert result.row("leakage").reason == text("reason.only_bits")
+    known = leakage(result)
+    assert (known.high, known.estimates) == (code["entropy"].claim, [])
+
+
+@pytest.mark.parametrize(
+    ("lang", "card", "page"),
+    [
+        ("en", "16 bytes, at most 88.7 nats, any number of queries", "16 bytes and reveals at most 88.7 nats"),
+        ("zh", "16 字节，至多 88.7 nats，查询次数不限", "16 字节，无论查询多少次，至多透露图像的 88.7 nats"),
+    ],
+)
+def test_card_and_report_name_bytes_nats_and_any_number(
+    coded: tuple[Path, AuditResult], tmp_path: Path, lang: str, card: str, page: str
+) -> None:
+    run, _ = coded
+    privacy_card(run, tmp_path, pictures=False, lang=lang)
+    assert card in (tmp_path / "card.md").read_text(encoding="utf-8")
+    written = report(run, tmp_path / "report.html", lang=lang).read_text(encoding="utf-8")
+    rests_on = {"en": "a cropped or re-encoded picture is another query", "zh": "裁剪过或重新编码的图像算另一次查询"}
+    assert page in written and rests_on[lang] in written
+
+
+def test_no_words_on_bits_where_none_hold_for_any_number(certified: tuple[Path, AuditResult]) -> None:
+    _, result = certified
+    noisy = Bound(9.0, "nats", 9, 9, "bound", [], "leakage", any_number=False)
+    for bound in (noisy, replace(noisy, any_number=True, vacuous=True), replace(noisy, any_number=True, limit=9.0)):
+        assert nats_of_any_number([bound]) is None
+    assert "any number of queries" not in describe(with_bound(result, "leakage", leakage=noisy))
+    assert nats_of_any_number([replace(noisy, any_number=True, value=8.0), replace(noisy, any_number=True)]) == 8.0
+
+
 # cards
 
 
@@ -217,7 +270,7 @@ def test_a_card_says_the_same_in_three_files(certified: tuple[Path, AuditResult]
     assert read_record(PrivacyCard, files[0]) == card
     assert len(card.bounds) == sum(len(row.bounds) for row in result.rows)
     assert card.attacks[0].attack == result.strongest and card.accuracy == result.accuracy
-    assert set(card.absent) == {"quantisation", "local privacy"}
+    assert set(card.absent) == {"quantisation", "entropy of the code", "local privacy"}
     for file in files[1:]:
         words = file.read_text(encoding="utf-8").replace("&#39;", "'").replace("&#34;", '"')
         for said in (card.leakage, *card.not_said, *(item.said for item in card.bounds), card.attacks[0].against):

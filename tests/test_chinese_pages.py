@@ -52,7 +52,7 @@ NAMES = (
     *("van Trees", "Student", "Fisher", "Noto Sans CJK", "Benjamini–Hochberg"),
 )
 """What may stand on a page in English and in more than one word: classes, an error, a user's own sentence."""
-TYPED = re.compile(r"attncem \w+( (RUN|--?\w+|[\w./-]+))*|[\w.]+=\S+|--\w+")
+TYPED = re.compile(r"attncem \w+( (RUN|--?[\w-]+|[\w./-]+))*|[\w.]+=\S+|--\w+")
 """Commands and options."""
 
 

@@ -22,7 +22,7 @@ from attncem.records.runs import RunDirectory
 from attncem.records.study import newest
 from attncem.records.study.runs import load_run
 from attncem.records.study.suites import joined_suites
-from attncem.reporting import answers, card_words, html, wording
+from attncem.reporting import answers, card_words, client_costs, html, on_device, wording
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs.gallery import Cell, Pictures
 
@@ -81,6 +81,11 @@ def audits_of(source: Path) -> list[AuditResult]:
         found = list(load_run(source).results)
     if not found:
         run = RunDirectory.open(source).path  # an error that names the runs below it, or a similar folder
+        if RunDirectory(run).manifest.get("on_device"):
+            raise RunError(
+                f"{source} runs on the client alone: nothing is released, so a privacy card has nothing to say; "
+                "attncem report shows its accuracy, and the cards of other models compare with it"
+            )
         again = f"attncem audit {shlex.quote(str(run))} --suite certificates"
         raise RunError(f"{source}: no audit to make a card from; run {again}")
     if len({audit.subject.fingerprint for audit in found}) > 1:
@@ -102,6 +107,8 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
     }
     main, bounds = card_words.deciding(audits), [bound for audit in certified for bound in _bounds(audit)]
     missing = [] if certified else [text("card.uncertified")]
+    alone = on_device.of_audits(audits)
+    warned = [item.text for item in alone.findings] if alone else []
     return PrivacyCard(
         f"{GENERATOR} {__version__}",
         now.isoformat(timespec="seconds"),
@@ -112,19 +119,24 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         bounds,
         joined(dict.fromkeys(map(certificates.describe, certified))),
         absent,
-        list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings)])),
+        list(dict.fromkeys([*missing, *(item.text for audit in audits for item in audit.findings), *warned])),
         [text(f"card.not_said.{name}") for name in NOT_SAID],
         dict(audits[0].plan.versions),
-        purpose=card_words.purpose(subject, audits),
+        purpose=[*card_words.purpose(subject, audits), *([_sentence(alone.sentence)] if alone else [])],
         data=card_words.data_words(audits[0]),
         tested=card_words.tested(audits, main),
         answers=card_words.card_answers(audits, main),
         judgement=main.judgement,
-        proven=card_words.proven(bounds),
-        cautions=card_words.cautions(audits),
+        proven=card_words.proven(subject, bounds),
+        leak=card_words.leak_words(audits, main),
+        cautions=[*card_words.cautions(audits), *warned],
         not_tested=card_words.not_tested(audits, bounds),
         not_for=text("card.not_for"),
     )
+
+
+def _sentence(said: str) -> str:
+    return text("said.sentence", said=said[:1].upper() + said[1:])
 
 
 def _picture(audit: AuditResult) -> Cell | None:
@@ -186,7 +198,19 @@ def facts(subject: Subject) -> list[tuple[str, str]]:
         (text("card.fact.weights"), f"{subject.weights or wording.MISSING} {subject.fingerprint[:12]}"),
         (text("card.fact.bytes"), wording.count(subject.bytes_per_query)),
         (text("card.fact.client"), wording.count(subject.client_parameters)),
+        *_costs(subject),
     ]
+
+
+def _costs(subject: Subject) -> list[tuple[str, str]]:
+    """The work, memory and time of one image on the client, where they are known."""
+    counted = [
+        (text("card.fact.macs"), subject.client_macs),
+        (text("card.fact.activations"), subject.client_activation_bytes),
+    ]
+    facts = [(title, wording.count(value)) for title, value in counted if value is not None]
+    timed = client_costs.described(subject.to_dict())
+    return [*facts, *([(text("card.fact.time"), timed)] if timed else [])]
 
 
 def _codes(card: PrivacyCard) -> list[tuple[str, str]]:
@@ -197,12 +221,12 @@ def _codes(card: PrivacyCard) -> list[tuple[str, str]]:
 
 
 def _lines(card: PrivacyCard) -> list[str]:
-    """Accuracy and each audit's strongest attack, in words."""
+    """Accuracy, each audit's strongest attack and the leak in nats, in words."""
     said = []
     if card.accuracy is not None:
         low, high = (wording.percent(end, unit="") for end in (card.accuracy.low, card.accuracy.high))
         said.append(text("card.accuracy", accuracy=wording.percent(card.accuracy.mean), low=low, high=high))
-    return [*said, *(_attack_said(item) for item in card.attacks)]
+    return [*said, *(_attack_said(item) for item in card.attacks), card.leak]
 
 
 def _attack_said(item: CardAttack) -> str:

@@ -11,6 +11,7 @@ from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAnswer, CardBound
 from attncem.records.judgement import Answer, State, Status
 from attncem.reporting import answers, wording
+from attncem.reporting.runs import certificates, leaks
 
 _NAMED = 6
 """Largest number of classes that a card names."""
@@ -119,15 +120,25 @@ def _shown_first(answer: Answer, is_main: bool) -> tuple[bool, bool, int]:
     return answer.status != "leaks", not is_main, _SHOWN.index(answer.status)
 
 
-def proven(bounds: Sequence[CardBound]) -> list[str]:
-    """The proven limit on recognising a picture among the fewest candidates; empty where there is none."""
+def leak_words(audits: Sequence[AuditResult], main: AuditResult) -> str:
+    """The leak in nats under the adversary of the deciding audit: its limit, or the command that measures it."""
+    alike = [audit for audit in audits if audit.plan.threat == main.plan.threat]
+    return text("card.leak", said=leaks.describe(alike, main.subject.run))
+
+
+def proven(subject: Subject, bounds: Sequence[CardBound]) -> list[str]:
+    """The proven limits on what the bits hold, and on recognising a picture among the fewest candidates."""
+    nats = certificates.nats_of_any_number(item.bound for item in bounds)
+    held = [] if nats is None else [text("card.bits", bytes=subject.bytes_per_query, nats=nats)]
     limits = {
         int(number): item.bound.claim
         for item in bounds
         if (number := item.name.partition("@")[2]) and item.bound.about == "rank_1" and _says_something(item)
     }
     least = min(limits, default=None)
-    return [] if least is None else [text("card.proven", number=least, share=wording.percent(limits[least]))]
+    if least is None:
+        return held
+    return [*held, text("card.proven", number=least, share=wording.percent(limits[least]))]
 
 
 def cautions(audits: Sequence[AuditResult]) -> list[str]:

@@ -19,11 +19,13 @@ from attncem.base.texts.titles import row_title, threat_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
 from attncem.records.files import write_atomic
+from attncem.records.study import ACCURACY
 from attncem.records.study.runs import JudgedRun, load_runs
-from attncem.reporting import figures, wording
+from attncem.reporting import client_costs, figures, on_device, wording
 from attncem.reporting.runs import (
     certificates,
     commands,
+    families,
     first_screen,
     gallery,
     health,
@@ -70,7 +72,8 @@ def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
     audited = [entry for method in methods for entry in method.entries]
     audits = [entry.audit for entry in audited]
     best = health.best_accuracy(audits)
-    warnings = _warnings(runs, best)
+    alone = _alone(methods)
+    warnings = _warnings(runs, best, methods, alone)
     context = {
         "version": __version__,
         "generator": f"attncem {__version__}",
@@ -97,15 +100,47 @@ def page_context(runs: Sequence[JudgedRun], now: datetime) -> dict[str, Any]:
         "strips": strips.strips(methods),
         "formats": ("csv",),
     }
-    shown = _pictures(methods, best, {label: len(texts) for label, texts in warnings})
+    sentences = {label: item.sentence for label, item in alone.items() if item.known}
+    shown = _pictures(methods, best, {label: len(texts) for label, texts in warnings}, sentences)
+    context["gaps"] = _gaps(shown["first"], alone)
     return context | shown | _figures(runs, methods, audited) | _tables(runs, methods, audited)
 
 
-def _pictures(methods: Sequence[Method], best: Mapping[str, float], warned: Mapping[str, int]) -> dict[str, Any]:
+def _alone(methods: Sequence[Method]) -> dict[str, on_device.Alone]:
+    """What is known about the client alone, by the method's label."""
+    references = on_device.references_for(run.path for method in methods for run in method.runs)
+    found = {}
+    for method in methods:
+        audited = [on_device.Audited(entry.run, entry.audit) for entry in method.entries]
+        if item := on_device.of_arm(method.runs, audited, references):
+            found[method.label] = item
+        elif method.on_device:
+            found[method.label] = on_device.itself(measured=bool(method.scores(ACCURACY)))
+    return found
+
+
+def _gaps(rows: Sequence[first_screen.FirstRow], alone: Mapping[str, on_device.Alone]) -> list[str]:
+    """What is not known of the models: each gap once, with their names and the command for the first of them."""
+    gaps: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        label, leak, client = row.method.label, row.leak, alone.get(row.method.label)
+        if leak is not None and leak.missing and not leak.none:
+            said = text("said.about", about=text(f"measure.{leak.lacks}"), said=leak.missing)
+            gaps.setdefault(leak.lacks, []).append((label, said))
+        if client is not None and not client.known:
+            gaps.setdefault("alone", []).append((label, client.sentence))
+    return [
+        text("said.about", about=", ".join(label for label, _ in all_of), said=all_of[0][1]) for all_of in gaps.values()
+    ]
+
+
+def _pictures(
+    methods: Sequence[Method], best: Mapping[str, float], warned: Mapping[str, int], alone: Mapping[str, str]
+) -> dict[str, Any]:
     """The first screen and the gallery; for several seeds, the pictures of the first one."""
     albums = gallery.albums([entry for method in methods for entry in method.entries[:1]])
     return {
-        "first": first_screen.first_rows(methods, albums, best, warned),
+        "first": first_screen.first_rows(methods, albums, best, warned, alone),
         "galleries": gallery.galleries(albums),
         "extremes": gallery.extremes(albums),
     }
@@ -144,7 +179,7 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
         "seeds": report_tables.seeds_table(methods, cells, mixed=mixed),
         "guesses": report_tables.guess_table(methods),
         "attacks": report_tables.attacks_table(audited, worth=worth),
-        "families": report_tables.family_table_list(audited),
+        "families": families.family_table_list(audited),
         "asking": asked,
         "certificates": certified,
         "classes": report_tables.classes_tables(methods),
@@ -207,12 +242,23 @@ def marked(key: str, /, **values: Any) -> Markup:
     return escape(pattern(key)).format(**{name: _for_others(value) for name, value in values.items()})
 
 
-def _warnings(runs: Sequence[JudgedRun], best: Mapping[str, float]) -> list[tuple[str, list[str]]]:
-    """The warnings of each run that has any, with its label."""
+def _warnings(
+    runs: Sequence[JudgedRun],
+    best: Mapping[str, float],
+    methods: Sequence[Method],
+    alone: Mapping[str, on_device.Alone],
+) -> list[tuple[str, list[str]]]:
+    """The warnings of each run that has any, with its label; those about a method stand with its first run."""
+    of_method: dict[str, list[str]] = {}
+    for method in methods:
+        if method.label in alone:
+            texts = of_method.setdefault(method.runs[0].label, [])
+            texts += [said for item in alone[method.label].findings if (said := item.text) not in texts]
     found = []
     for run in runs:
         dataset = run.results[0].subject.dataset if run.results else ""
-        found.append((run.label, health.run_warnings(run, best.get(dataset))))
+        texts = health.run_warnings(run, best.get(dataset))
+        found.append((run.label, [*texts, *of_method.get(run.label, [])]))
     return [(label, texts) for label, texts in found if texts]
 
 
@@ -223,7 +269,8 @@ def _probes(audits: Sequence[AuditResult]) -> list[str]:
 
 
 def _settings(run: JudgedRun) -> list[str]:
-    return [*wording.describe_run(run), *(wording.describe_audit(audit) for audit in run.results)]
+    audits = (wording.describe_audit(audit) for audit in run.results)
+    return [*wording.describe_run(run), *client_costs.describe_time(run.manifest), *audits]
 
 
 def _threats(audited: Sequence[Entry]) -> dict[str, str]:

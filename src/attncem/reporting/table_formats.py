@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import statistics as plain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from attncem.base.shown_paths import without_paths
+from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.records.comparison import SeedSummary
+from attncem.records.leak import Leak
+from attncem.records.leaks import LEAKS, private_of, say_leak
 from attncem.records.metrics import METRICS
-from attncem.records.study import ACCURACY, Spread
+from attncem.records.study import ACCURACY, Spread, spread_of
 from attncem.reporting import wording
 
 R = TypeVar("R")
@@ -96,17 +100,30 @@ def table(
     return Table(name, title, columns, [[entry(row) for _, entry in fields] for row in rows], marks)
 
 
+def without_empty(table: Table, keys: Collection[str]) -> Table:
+    """The table without those of the columns ``keys`` that no row has a value for."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.key not in keys or any(row[place].value is not None for row in table.rows)
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
+
+
 def with_best(table: Table, left_out: Sequence[str] = ()) -> Table:
     """The table with the best entries of every measure marked, where rows differ; rows named ``left_out`` never are."""
     rows = [list(row) for row in table.rows]
     for place, column in enumerate(table.columns):
-        wanted = "higher" if column.key == ACCURACY else METRICS[column.key].private if column.key in METRICS else ""
-        items = [row[place] for row in rows if row[0].value not in left_out and row[place].value is not None]
+        measured = column.key in METRICS or column.key in LEAKS
+        wanted = "higher" if column.key == ACCURACY else private_of(column.key) if measured else ""
+        shown = [row[place] for row in rows if row[0].value not in left_out and row[place].value is not None]
+        items = [item for item in shown if not item.more.get("vacuous")]
         if not wanted or len({item.value for item in items}) < 2:
             continue
         best = (max if wanted == "higher" else min)(item.value for item in items)
         for row in rows:
-            if row[0].value not in left_out and row[place].value == best:
+            if row[0].value not in left_out and row[place].value == best and not row[place].more.get("vacuous"):
                 row[place] = replace(row[place], best=True)
     return replace(table, rows=rows)
 
@@ -133,13 +150,20 @@ def said(measure: str, value: float | None) -> str:
     """A value of a measure, or its spread, as text; an accuracy is shown in percent."""
     if measure == ACCURACY:
         return wording.percent(value, unit="")
+    if measure in LEAKS:
+        return wording.MISSING if value is None else say_leak(measure, value)
     return wording.decimal(value, METRICS[measure].decimals)
 
 
 def mean_sd(measure: str, summary: SeedSummary) -> str:
     """Mean, with ± standard deviation where there are at least two seeds."""
     mean = said(measure, summary.mean)
-    return mean if summary.sd is None else f"{mean} ± {said(measure, summary.sd)}"
+    return mean if summary.sd is None else f"{mean} ± {said_sd(measure, summary.sd)}"
+
+
+def said_sd(measure: str, sd: float) -> str:
+    """A standard deviation as text: of nats two significant digits."""
+    return say_leak(measure, sd, digits=2) if measure in LEAKS else said(measure, sd)
 
 
 def interval(measure: str, low: float | None, high: float | None) -> str:
@@ -155,6 +179,56 @@ def spread_item(measure: str, spread: Spread | None) -> Item:
     more = {"image_low": spread.image_low, "image_high": spread.image_high} | summary_more(seeds)
     ends = (seeds.low, seeds.high) if seeds.low is not None else (spread.image_low, spread.image_high)
     return Item(seeds.mean, mean_sd(measure, seeds), interval(measure, *ends), more)
+
+
+def leak_more(measure: str) -> tuple[str, ...]:
+    """The extra CSV columns of a number of the leak."""
+    return (*SPREAD, *leak_flag(measure))
+
+
+def leak_flag(measure: str) -> tuple[str, ...]:
+    """The CSV column with the number of seeds for which a bound is vacuous, or evidence is at its ceiling."""
+    return tuple(filter(None, [LEAKS[measure].flag]))
+
+
+def leak_item(measure: str, leaks: Sequence[Leak], missing: str = "") -> Item:
+    """A number of the leak over seeds; without one, a dash and the words for it."""
+    spread = spread_of(leaks)
+    if spread is None:
+        return Item(None, wording.MISSING, missing)
+    item, several = spread_item(measure, spread), spread.seeds.sd is not None
+    bare = not several and spread.image_low == spread.image_high  # a bound that nothing was measured for
+    counts = dict.fromkeys(_count_said(measure, leak) for leak in leaks if leak.count)
+    small = " · ".join(filter(None, ["" if bare else item.small, *counts]))
+    flags = {"vacuous": sum(leak.vacuous for leak in leaks), "at_ceiling": sum(leak.at_ceiling for leak in leaks)}
+    return replace(item, shown=hedged(item.shown, leaks), small=small, more={**item.more, **flags})
+
+
+def hedged(shown: str, leaks: Sequence[Leak]) -> str:
+    """A number of the leak with the words without which it misleads."""
+    if any(leak.vacuous for leak in leaks):
+        return text("bound.vacuous", said=shown)
+    return text("leak.at_ceiling", said=shown) if any(leak.at_ceiling for leak in leaks) else shown
+
+
+def described(leaks: Mapping[str, Sequence[Leak]]) -> str:
+    """Means of several numbers of the leak in one line, by name; those that no seed has are left out."""
+    return text("arms.nats.between").join(
+        text("arms.nats.beside", measure=text(f"measure.{name}"), value=_described(name, of_seeds))
+        for name, of_seeds in leaks.items()
+        if of_seeds
+    )
+
+
+def _described(measure: str, leaks: Sequence[Leak]) -> str:
+    return hedged(say_leak(measure, plain.fmean(leak.mean for leak in leaks), unit=True), leaks)
+
+
+def _count_said(measure: str, leak: Leak) -> str:
+    """How many releases an attack saw, or among how many candidates a probe chose."""
+    if LEAKS[measure].unit == "%":
+        return text("leak.among", count=leak.count)
+    return text("leak.count", count=leak.count)
 
 
 def summary_more(summary: SeedSummary) -> dict[str, Any]:

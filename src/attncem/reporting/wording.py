@@ -142,9 +142,10 @@ def bound_title(name: str) -> str:
 
 
 def describe_claim(bound: Bound) -> str:
-    """The claimed number of a bound, and whether it is a lower or an upper bound."""
+    """The claimed number of a bound, whether it is a lower or an upper bound, and whether it is at its ceiling."""
     claim = text(f"bound.claim.{bound.direction}", claim=bound.claim, unit=bound.unit)
-    return text("bound.confidence", said=claim) if bound.limit not in (None, bound.value) else claim
+    said = text("bound.confidence", said=claim) if bound.limit not in (None, bound.value) else claim
+    return text("bound.at_ceiling", said=said, ceiling=bound.ceiling) if bound.at_ceiling else said
 
 
 def describe_bound(name: str, bound: Bound) -> str:

@@ -8,11 +8,13 @@ from itertools import count
 
 from attncem.base.texts import text
 from attncem.records.comparison import LEVEL, Comparison
+from attncem.records.leaks import LIMIT
 from attncem.records.statistics import smallest_p
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.equal import is_better
+from attncem.records.study.leaking import vacuous
 from attncem.reporting.campaign.data import Wall, WallRow
-from attncem.reporting.campaign.load import ERRORS, MEASURES, Judged, JudgedArm, lost
+from attncem.reporting.campaign.load import ERRORS, Judged, JudgedArm, compared, lost
 from attncem.reporting.runs.gallery import Cell
 from attncem.reporting.table_formats import said
 
@@ -37,7 +39,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Answer:
-    """An arm against the reference: privacy by the strongest attack's first measure, and accuracy."""
+    """An arm against the reference: privacy by the strongest attack's first measure, accuracy, the leak limit."""
 
     arm: str
     other: str
@@ -46,7 +48,7 @@ class Answer:
 
 def answers(study: Judged, kind: AuditKind, reference: str) -> list[Answer]:
     """One answer for every arm that has a counterpart in the reference arm, in the order of the arms."""
-    tests, useless = study.against(reference, kind, MEASURES), lost(study, kind)
+    tests, useless = study.against(reference, kind, compared(study, kind)), lost(study, kind)
     arms = {arm.label: arm for arm in study.arms}
     result = []
     for label, arm in arms.items():
@@ -55,6 +57,7 @@ def answers(study: Judged, kind: AuditKind, reference: str) -> list[Answer]:
             continue
         clauses = [_privacy(privacy, arm, arms[privacy.b], kind, useless)]
         clauses += [_clause("accuracy", accuracy, _code(accuracy))] if accuracy else []
+        clauses += _leak(tests.get((label, LIMIT)), arm, arms[privacy.b], kind, useless)
         result.append(Answer(label, privacy.b, clauses))
     return result
 
@@ -70,6 +73,19 @@ def _privacy(test: Comparison, arm: JudgedArm, other: JudgedArm, kind: AuditKind
     return _clause("privacy", test, _code(test))
 
 
+def _leak(
+    test: Comparison | None, arm: JudgedArm, other: JudgedArm, kind: AuditKind, useless: set[str]
+) -> list[Clause]:
+    """The limit on the leak, where both have it; no answer for an arm that lost its accuracy, or by a vacuous bound."""
+    if not (arm.leaks(LIMIT, kind) and other.leaks(LIMIT, kind)):
+        return []
+    if gone := [it.label for it in (arm, other) if it.label in useless]:
+        return [Clause(_about("leak"), text("arms.answer.none"), "", text("arms.answer.lost", arm=", ".join(gone)))]
+    if empty := [it.label for it in (arm, other) if vacuous(it, kind)]:
+        return [Clause(_about("leak"), text("arms.answer.none"), "", text("arms.nats.vacuous", arm=", ".join(empty)))]
+    return [_clause("leak", test, _code(test))] if test else []
+
+
 def _code(test: Comparison) -> str:
     if test.verdict in ("no_difference_shown", "too_few_seeds"):
         return test.verdict
@@ -77,14 +93,14 @@ def _code(test: Comparison) -> str:
 
 
 def _clause(about: str, test: Comparison, code: str, **values: str) -> Clause:
-    unit = " %" if test.measure == ACCURACY else ""
+    unit = {ACCURACY: " %", LIMIT: " nats"}.get(test.measure, "")
     numbers = {"value": said(test.measure, test.mean_a) + unit, "other": said(test.measure, test.mean_b) + unit}
     p = f"{test.adjusted_p:.3f}" if test.adjusted_p is not None else ""
-    if about == "accuracy" and code == "too_few_seeds":  # the sentence about privacy has the number of seeds
+    if about != "privacy" and code == "too_few_seeds":  # the sentence about privacy has the number of seeds
         behind = text("arms.answer.means", **numbers)
     else:
         behind = text(f"arms.answer.{code}.numbers", p=p, seeds=SEEDS_NEEDED, **numbers, **values)
-    if about == "privacy":
+    if about != "accuracy":
         behind = text("arms.answer.measured", measure=text(f"measure.{test.measure}"), numbers=behind)
     tone = _TONES[{"better": True, "worse": False}.get(code)]
     return Clause(_about(about), text(f"arms.answer.{code}"), tone, behind)

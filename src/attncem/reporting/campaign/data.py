@@ -66,7 +66,7 @@ def page_data(view: CampaignView, tables: Sequence[Table]) -> dict[str, Any]:
             for arm in study.arms
         ],
         "points": [_points(study, kind) for kind in study.kinds],
-        "cells": {cell.id: _cell(study, arm, cell) for arm in study.arms for cell in arm.cells},
+        "cells": {cell.id: _cell(study, arm, cell) for arm in study.arms for cell in (*arm.cells, *arm.others)},
         "portraits": portraits,
         "portraits_left_out": len(view.portraits) - len(portraits),
         "tables": {table.name: {ending: write(table) for ending, write in FORMATS.items()} for table in tables},

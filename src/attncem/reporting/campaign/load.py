@@ -31,7 +31,7 @@ JudgedCell = Cell[AuditResult]
 
 @dataclass(frozen=True)
 class CampaignView:
-    """The data of a campaign's report; ``portraits`` are by arm label."""
+    """The data of a campaign's report; ``portraits`` and ``alone``, the references of the arms, are by arm label."""
 
     path: Path
     plan: CampaignPlan
@@ -56,6 +56,11 @@ def load_campaign(path: Path) -> CampaignView:
             except AttncemError as error:
                 problems.append(text("arms.problem", cell=cell.id, reason=str(error)))
     return CampaignView(folder.path, folder.plan, study, portraits, problems)
+
+
+def compared(study: Judged, kind: AuditKind) -> tuple[str, ...]:
+    """The measures that arms are compared by: accuracy, errors, and the numbers of the leak that any arm has."""
+    return (*MEASURES, *study.leaks(kind))
 
 
 def point_words(study: Judged) -> dict[str, str]:

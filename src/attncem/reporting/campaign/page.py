@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -19,11 +19,11 @@ from attncem.records.files import write_atomic
 from attncem.records.findings import unique
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.equal import is_better
-from attncem.reporting import html
-from attncem.reporting.campaign import plots, tables
+from attncem.reporting import html, on_device
+from attncem.reporting.campaign import nats, plots, tables
 from attncem.reporting.campaign.answers import NAMED, answers, picture_row
 from attncem.reporting.campaign.data import page_data, walls
-from attncem.reporting.campaign.load import ERRORS, MEASURES, CampaignView, Judged, load_campaign, lost
+from attncem.reporting.campaign.load import ERRORS, CampaignView, Judged, compared, load_campaign, lost
 from attncem.reporting.figures import NUM_COLORS
 from attncem.reporting.fonts import drawable
 from attncem.reporting.runs.health import comparison_findings
@@ -85,7 +85,8 @@ def write_figures(folder: Path | str, out: Path | str, *, lang: str | None = Non
 def campaign_figures(folder: Path | str) -> list[plots.Plot]:
     """Every figure of a campaign, not yet drawn."""
     view = load_campaign(Path(folder))
-    return plots.plots(view, view.study.kinds[0] if view.study.kinds else None)
+    lead = view.study.kinds[0] if view.study.kinds else None
+    return [*plots.plots(view, lead), *nats.figures(view.study, lead)]
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
@@ -104,7 +105,7 @@ def all_tables(study: Judged) -> list[Table]:
     made = [tables.headline(study, kind, name) for kind, name in zip(study.kinds, names, strict=True)]
     made += [tables.cells(study), tables.attacks(study)]
     for kind in study.kinds[:1]:
-        of_kind = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes)
+        of_kind = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes, nats.ranking)
         made += [make(study, kind) for make in of_kind]
     return [table for table in [*made, tables.lacking(study)] if table.rows]
 
@@ -132,7 +133,7 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
         "verdict": verdict(study, lead, reference),
         "tables": {table.name: table for table in made},
         "headlines": [(kind, table, _marks(study, kind)) for kind, table in zip(study.kinds, made, strict=False)],
-        "measured": MEASURES,
+        "measured": (ACCURACY, *ERRORS),
         "errors": [(name, text(f"measure.{name}")) for name in ERRORS],
         "training": list(map(plots.inline, plots.training_plots(study))),
         "data": page_data(view, made),
@@ -145,13 +146,17 @@ def page_context(view: CampaignView, reference: str, now: datetime) -> dict[str,
 def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> dict[str, Any]:
     """The template's variables for the leading kind of audit; empty where there is no audit."""
     if kind is None:
-        lists = ("answers", "cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks")
-        return dict.fromkeys(lists, ()) | {"pictured": None}
-    hung = walls(study, kind)
+        lists = ("answers", "cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks", "nats")
+        return dict.fromkeys((*lists, "alone"), ()) | {"pictured": None, "unmeasured": "", "alone_unknown": ""}
+    hung, alone = walls(study, kind), on_device.of_campaign(study, kind)
     return {
+        "alone": [(label, it.sentence) for label, it in alone.items()],
+        "alone_unknown": "" if alone else text("on_device.campaign.unknown"),
         "answers": [(name, of[:NAMED], of[NAMED:]) for name in study.names if (of := answers(study, kind, name))],
         "pictured": picture_row(hung),
-        "cautions": cautions(study, kind),
+        "cautions": [*cautions(study, kind), *_not_worth_it(alone), *nats.warnings(study, kind)],
+        "nats": nats.drawings(study, kind),
+        "unmeasured": nats.unmeasured(study, kind),
         "trade_offs": [plots.inline(plot) for plot in plots.trade_offs(study, kind)[:1]],
         "walls": hung,
         "cost_plots": [plots.inline(plot) for plot in plots.cost_plots(study, kind)],
@@ -162,6 +167,11 @@ def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> di
         "heats": tables.heat_tables(study, kind),
         "risks": next((risks(table) for table in made if table.name == "classes"), None),
     }
+
+
+def _not_worth_it(alone: Mapping[str, on_device.Alone]) -> list[str]:
+    """A sentence for each arm that is not better than its client alone."""
+    return [text("said.about", about=label, said=it.text) for label, one in alone.items() for it in one.findings]
 
 
 def cautions(study: Judged, kind: AuditKind) -> list[str]:
@@ -189,7 +199,7 @@ def _marks(study: Judged, kind: AuditKind) -> dict[tuple[str, str], list[dict[st
     tones = {True: "yes", False: "no", None: ""}
     marks: dict[tuple[str, str], list[dict[str, str]]] = {}
     for reference in study.names:
-        for (label, measure), test in study.against(reference, kind, MEASURES).items():
+        for (label, measure), test in study.against(reference, kind, compared(study, kind)).items():
             tone = "" if label in useless and measure != ACCURACY else tones[is_better(test)]
             mark = {"reference": reference, "said": short_verdict(test), "tone": tone}
             marks.setdefault((label, measure), []).append(mark)
@@ -215,9 +225,11 @@ def verdict(study: Judged, kind: AuditKind | None, reference: str) -> list[str]:
             sentences.append(text(f"arms.verdict.front.{place}", arms=_listed(labels)))
     if useless:
         sentences.append(text("arms.verdict.lost", arms=_listed([label for label in points if label in useless])))
-    tests = study.against(reference, kind, MEASURES).values()
+    if leak := nats.smallest(study, kind):
+        sentences.append(leak)
+    tests = study.against(reference, kind, compared(study, kind)).values()
     if tests:
-        shown = sum(is_better(test) is not None for test in tests)
+        shown = sum(test.verdict in ("a_higher", "b_higher") for test in tests)
         sentences.append(text("arms.verdict.tests", count=len(tests), reference=reference, shown=shown))
     if few := sum(test.verdict == "too_few_seeds" for test in tests):
         sentences.append(text("arms.verdict.few", count=few))

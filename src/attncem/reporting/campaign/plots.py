@@ -19,17 +19,18 @@ from attncem.records.portrait import Cloud
 from attncem.records.study import ACCURACY, AuditKind, Spread
 from attncem.records.study.campaign import short_value
 from attncem.reporting import figures
+from attncem.reporting.campaign.columns import measure_title
 from attncem.reporting.campaign.load import (
     ERRORS,
-    MEASURES,
     CampaignView,
     Judged,
     JudgedArm,
+    compared,
     drawn_interval,
     point_words,
     training_seconds,
 )
-from attncem.reporting.campaign.tables import Heat, heats, measure_title
+from attncem.reporting.campaign.tables import Heat, heats
 from attncem.reporting.figures import marker_of
 from attncem.reporting.fonts import pdf_type
 from attncem.reporting.table_formats import said
@@ -143,18 +144,24 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
                 markersize=5,
                 linewidth=1,
             )
-            _name_point(axes, 100 * x.seeds.mean, y.seeds.mean, points[arm.label], color)
+            name_point(axes, 100 * x.seeds.mean, y.seeds.mean, points[arm.label], color)
             values = {"accuracy": said(ACCURACY, x.seeds.mean), "value": said(measure, y.seeds.mean)}
             sentences.append(text("arms.plot.point", arm=arm.label, **values))
         axes.set_xlabel(text("arms.plot.accuracy"))
         axes.set_ylabel(text(f"measure.{measure}"))
-        arms = [arm for arm in study.arms if arm.label in front]
-        axes.set_xlim(_limits([100 * value for arm in arms for value in _reached(arm, ACCURACY, kind)]))
+        arms, alone = [arm for arm in study.arms if arm.label in front], _alone(study, kind)
+        for arm, accuracy in alone:
+            axes.axvline(100 * accuracy, color=ink.of(arm.color), linestyle="--", linewidth=1)
+            sentences.append(text("arms.plot.alone", arm=arm.label, accuracy=said(ACCURACY, accuracy)))
+        reached = [*(value for arm in arms for value in _reached(arm, ACCURACY, kind)), *(value for _, value in alone)]
+        axes.set_xlim(_limits([100 * value for value in reached]))
         axes.set_ylim(_limits([value for arm in arms for value in _reached(arm, measure, kind)]))
         if METRICS[measure].private == "lower":
             axes.invert_yaxis()
+        lines = {arm.name for arm, _ in alone}
         for number, name in enumerate(study.names):
-            style = {"color": ink.of(number), "marker": marker_of(number), "linestyle": "", "markersize": 5}
+            marks = ("", "--") if name in lines else (marker_of(number), "")
+            style = {"color": ink.of(number), "marker": marks[0], "linestyle": marks[1], "markersize": 5}
             axes.plot([], [], label=name, **style)
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return "; ".join(sentences)
@@ -163,7 +170,13 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
     return Plot(f"trade-off-{measure}", title, draw, (8.4, 4.4))
 
 
-def _name_point(axes: Any, x: float, y: float, words: str, color: str) -> None:
+def _alone(study: Judged, kind: AuditKind) -> list[tuple[JudgedArm, float]]:
+    """The arms of the client alone with their accuracies: they leak nothing, so they are lines."""
+    arms = [arm for arm in study.arms if arm.on_device]
+    return [(arm, spread.seeds.mean) for arm in arms if (spread := arm.summary(ACCURACY, kind))]
+
+
+def name_point(axes: Any, x: float, y: float, words: str, color: str) -> None:
     """Write the grid's values next to a point: all points of a method have its colour and marker."""
     if words:
         axes.annotate(words, (x, y), (5, 4), textcoords="offset points", fontsize=7, color=color, annotation_clip=True)
@@ -196,7 +209,7 @@ def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
     def draw(axes: Any, ink: Ink) -> str:
         for arm, spent, error in points:
             axes.plot(spent, error, marker_of(arm.color), color=ink.of(arm.color), markersize=5)
-            _name_point(axes, spent, error, words[arm.label], ink.of(arm.color))
+            name_point(axes, spent, error, words[arm.label], ink.of(arm.color))
         axes.set_xlabel(text("arms.plot.seconds"))
         axes.set_ylabel(text("measure.mse"))
         axes.set_xlim(left=0)
@@ -209,8 +222,9 @@ def cost_plots(study: Judged, kind: AuditKind) -> list[Plot]:
 
 
 def sensitivity_plots(study: Judged, kind: AuditKind, keys: Sequence[str] | None = None) -> list[Plot]:
-    """Accuracy and errors against the keys of the grids, one line per arm."""
-    pairs = [(key, measure) for key in (study.options if keys is None else keys) for measure in MEASURES]
+    """Accuracy, errors and the leak against the keys of the grids, one line per arm."""
+    measures = compared(study, kind)
+    pairs = [(key, measure) for key in (study.options if keys is None else keys) for measure in measures]
     return [plot for key, measure in pairs if (plot := _sensitivity(study, kind, key, measure))]
 
 

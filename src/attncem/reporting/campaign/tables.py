@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics as plain
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
@@ -14,56 +14,41 @@ from typing import Any, NamedTuple
 from attncem.base.texts import text
 from attncem.records.audit import Row
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
-from attncem.records.metrics import METRICS
+from attncem.records.leaks import BEYOND, CONTRARY, LIMIT
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
 from attncem.records.study.campaign import short_value
-from attncem.reporting import answers, wording
+from attncem.reporting import answers, on_device, wording
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.load import ERRORS, MEASURES, Judged, JudgedArm, JudgedCell, lost, training_seconds
-from attncem.reporting.table_formats import SPREAD, SUMMARY, Column, Item, R, Table, said, word
-
-_WORDS = (
-    *("arm", "attack", "cell", "state", "reason", "audit", "reference", "measure", "verdict", "key", "class"),
-    "standing",
+from attncem.reporting.campaign.columns import WORDS, cell_leak, leak_field, measure_title
+from attncem.reporting.campaign.columns import arm_item as _arm
+from attncem.reporting.campaign.columns import field as _field
+from attncem.reporting.campaign.columns import over_seeds as _over_seeds
+from attncem.reporting.campaign.columns import spread_field as _spread
+from attncem.reporting.campaign.load import (
+    ERRORS,
+    Judged,
+    JudgedArm,
+    JudgedCell,
+    compared,
+    lost,
+    training_seconds,
 )
-_COSTS = ("client_parameters", "client_macs", "server_parameters", "server_macs", "bytes_per_query")
+from attncem.reporting.client_costs import CLIENT, LATER, TIMES, client_cost
+from attncem.reporting.table_formats import SUMMARY, Item, Table, said, word
+
+_COSTS = ("server_parameters", "server_macs", "bytes_per_query")
 COLUMNS = (
-    *_WORDS, *_COSTS, "seeds", "accuracy", "seed", "training", "reliable", "attack_seconds", "difference", "p",
-    "adjusted_p", "epochs", "memory", "ratio", "value", "class_mse", "class_p05", "share",
+    *WORDS, *CLIENT, *_COSTS, "seeds", "accuracy", "seed", "training", "reliable", "attack_seconds", "difference", "p",
+    "adjusted_p", "epochs", "memory", "ratio", "value", "class_mse", "class_p05", "share", "server_adds",
 )  # fmt: skip
 """Columns whose titles are in the catalogue, under `arms.column.NAME`; text columns first."""
 MANY_CLASSES = 12
 """With more classes than this, the page shows only the table of classes, not the matrix."""
 
 
-def _field(key: str, entry: Callable[[R], Item], more: Sequence[str] = ()) -> made.Field[R]:
-    """A column with its title from the catalogue, and the function that makes its entry from a row."""
-    if key in METRICS:
-        return Column(key, text(f"measure.{key}"), text(f"report.private.{METRICS[key].private}"), more=more), entry
-    return Column(key, text(f"arms.column.{key}"), words=key in _WORDS, more=more), entry
-
-
-def _spread(measure: str, spread: Callable[[R, str], Spread | None]) -> made.Field[R]:
-    """A measure over seeds; ``spread`` takes the row and the measure."""
-    return _field(measure, lambda row: made.spread_item(measure, spread(row, measure)), SPREAD)
-
-
-def _over_seeds(kind: AuditKind) -> Callable[[JudgedArm, str], Spread | None]:
-    return lambda arm, measure: arm.summary(measure, kind)
-
-
-def _arm(arm: JudgedArm, **other: Any) -> Item:
-    return Item(arm.label, arm.label, color=arm.color, **other)
-
-
 def _seconds(seconds: float | None) -> Item:
     return Item(seconds, wording.seconds(seconds))
-
-
-def measure_title(measure: str) -> str:
-    """The title of an error, or of the accuracy."""
-    return text("arms.column.accuracy") if measure == ACCURACY else text(f"measure.{measure}")
 
 
 def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
@@ -71,7 +56,7 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
     notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
 
     def seeds(arm: JudgedArm) -> Item:
-        count, planned = max(len(arm.values(measure, kind)) for measure in MEASURES), len(arm.cells)
+        count, planned = max(len(arm.values(measure, kind)) for measure in (ACCURACY, *ERRORS)), len(arm.cells)
         return Item(count, str(count) if count == planned else text("arms.of", count=count, planned=planned))
 
     def attack(arm: JudgedArm) -> Item:
@@ -84,10 +69,21 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
         _field("arm", lambda arm: _arm(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
         _field("seeds", seeds),
         _spread(ACCURACY, _over_seeds(kind)),
+        *_server_adds(study, kind),
         _field("attack", attack),
         *(_spread(measure, _over_seeds(kind)) for measure in ERRORS),
+        *(leak_field(measure, kind) for measure in study.leaks(kind) if measure in (LIMIT, BEYOND, *CONTRARY)),
     ]
     return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(notes))
+
+
+def _server_adds(study: Judged, kind: AuditKind) -> list[made.Field[JudgedArm]]:
+    """The column with what the server adds to the client alone; none where no reference is known."""
+    known = on_device.worths(study, kind)
+    column: made.Field[JudgedArm] = _field(
+        "server_adds", lambda arm: on_device.points_item(known.get(arm.label)), ("low", "high")
+    )
+    return [column] if known else []
 
 
 class _CellRow(NamedTuple):
@@ -102,7 +98,7 @@ def cells(study: Judged) -> Table:
     rows = [
         _CellRow(arm, cell, kind)
         for arm in study.arms
-        for cell in arm.cells
+        for cell in (*arm.cells, *arm.others)
         for kind in tuple(kind for kind in study.kinds if kind in cell.audits) or (None,)
     ]
     fields: list[made.Field[_CellRow]] = [
@@ -114,6 +110,7 @@ def cells(study: Judged) -> Table:
         _score(ACCURACY),
         _field("attack", lambda row: made.row_item(audit.strongest if (audit := row.cell.audit(row.kind)) else "")),
         *map(_score, ERRORS),
+        *map(cell_leak, study.leaks(study.kinds[0]) if study.kinds else ()),
         _field("training", lambda row: _seconds(row.cell.training_seconds)),
     ]
     return made.table("cells", text("arms.cells"), fields, rows)
@@ -197,7 +194,8 @@ def comparisons(study: Judged, kind: AuditKind) -> Table:
         _field("adjusted_p", lambda test: made.number(test.adjusted_p)),
         _field("verdict", lambda test: Item(test.verdict, text(f"arms.verdict.{test.verdict}"))),
     ]
-    tests = [(name, test) for name in study.names for test in study.against(name, kind, MEASURES).values()]
+    measures = compared(study, kind)
+    tests = [(name, test) for name in study.names for test in study.against(name, kind, measures).values()]
     marks = [name for name, _ in tests]
     return made.table("tests", text("arms.tests"), fields, [test for _, test in tests], marks)
 
@@ -228,6 +226,9 @@ def costs(study: Judged, kind: AuditKind) -> Table:
         manifest = trained[arm.label].manifest if arm.label in trained else {}
         return Item(manifest.get(name), wording.count(manifest.get(name)))  # runs of older versions lack it
 
+    def client(arm: JudgedArm, name: str) -> Item:
+        return client_cost(name, [cell.manifest for cell in reversed(arm.cells) if cell.manifest])
+
     def memory(arm: JudgedArm) -> Item:
         """The peak of a training; that of a process grows with the runs before it and says nothing about the arm."""
         manifest = trained[arm.label].manifest if arm.label in trained else {}
@@ -240,10 +241,11 @@ def costs(study: Judged, kind: AuditKind) -> Table:
         _field("ratio", ratio),
         _field("epochs", epochs),
         _field("memory", memory),
+        *(_field(name, partial(client, name=name), ("cpu",) if name in TIMES else ()) for name in CLIENT),
         *(_field(name, partial(count, name=name)) for name in _COSTS),
         *(_spread(measure, _over_seeds(kind)) for measure in (ACCURACY, "mse")),
     ]
-    return made.table("costs", text("arms.costs"), fields, study.arms)
+    return made.without_empty(made.table("costs", text("arms.costs"), fields, study.arms), LATER)
 
 
 class _EffectRow(NamedTuple):
@@ -254,7 +256,8 @@ class _EffectRow(NamedTuple):
 
 
 def sensitivity(study: Judged, kind: AuditKind) -> Table:
-    """Accuracy and errors at every value of every key of the grids, by arm."""
+    """Accuracy, errors and the leak at every value of every key of the grids, by arm."""
+    measures = compared(study, kind)
 
     def summary(measure: str) -> made.Field[_EffectRow]:
         def entry(row: _EffectRow) -> Item:
@@ -269,10 +272,10 @@ def sensitivity(study: Judged, kind: AuditKind) -> Table:
         _field("key", lambda row: word(row.key)),
         _field("value", lambda row: word(short_value(row.value))),
         _field("arm", lambda row: word(row.name, color=study.names.index(row.name))),
-        *map(summary, MEASURES),
+        *map(summary, measures),
     ]
     rows: dict[tuple[str, str, str], _EffectRow] = {}
-    for key, name, measure in product(study.options, study.names, MEASURES):
+    for key, name, measure in product(study.options, study.names, measures):
         for effect in study.effects(key, name, measure, kind):
             row = _EffectRow(key, effect.value, name, {})
             rows.setdefault((key, name, repr(effect.value)), row).summaries[measure] = effect.summary

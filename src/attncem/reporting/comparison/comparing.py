@@ -7,7 +7,7 @@ compared seed by seed, which shows it for the methods. Whatever cannot be compar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,19 @@ from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Row, Score
 from attncem.records.comparison import Comparison
 from attncem.records.findings import Finding, finding
+from attncem.records.leaks import LEAKS
 from attncem.records.ledger import Ledger
-from attncem.records.metrics import shown_in
+from attncem.records.metrics import ACCURACY, shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
+from attncem.records.study.arms import Estimate, are_comparable
 from attncem.records.study.grouping import JudgedArm
+from attncem.records.study.leaking import nats_disagree
 from attncem.records.study.runs import JudgedRun, load_runs
+from attncem.reporting import on_device
+from attncem.reporting.client_costs import CLIENT, TIMED_ON
+from attncem.reporting.comparison import leaking
 from attncem.reporting.runs import health
 
 STRONGEST = tuple(sorted(shown_in("compared")))
@@ -45,21 +51,44 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
     arms, findings = grouping.arms(runs, by)
     findings = [*_status(runs), *findings]
     same, said = _same_data(runs)
-    audits, common, unaudited = _common_audits(runs) if same else ({}, None, [])
+    released = [run for run in runs if not run.on_device]
+    audits, common, unaudited = _common_audits(released) if same and released else ({}, None, [])
     shown, lacking = _quantities(audits) if audits else (_without_audit(views) if same else [], [])
-    read = _reader(views, audits)
-    told, notes = _tests(arms, shown, read, audits) if shown else ([], [])
+    kind = leaking.kind_of(views, audits)
+    shown += leaking.leak_quantities(views, kind)
+    read = _reader(views, audits, kind)
+    told, notes = _tests(arms, shown, read, audits, kind) if shown else ([], [])
+    notes = [*notes, *(nats_disagree(arms, kind) if kind is not None else [])]
+    unmeasured, command = leaking.unmeasured(views, kind)
+    alone = _alone(arms, audits)
     found = RunsComparison(
-        runs=[_run(run, arm.name, audits, shown, read) for arm in arms for run in arm.cells],
+        runs=[leaking.hedged(_run(run, arm.name, audits, shown, read), run, kind) for arm in arms for run in arm.cells],
         groups=[_group(arm, shown, read) for arm in arms],
         by=list(by),
         differences=grouping.differences(arms),
         audit=common,
         quantities=shown,
         comparisons=told,
-        findings=[*findings, *said, *unaudited, *lacking, *notes],
+        findings=[*findings, *said, *unaudited, *lacking, *notes, *(it for _, one in alone for it in one.findings)],
+        unmeasured=unmeasured,
+        measure_leak=command,
+        alone=[text("said.about", about=name, said=one.sentence) for name, one in alone],
     )
     return found, [views[run.label] for run in found.runs]
+
+
+def _alone(arms: Sequence[JudgedArm], audits: Audits) -> list[tuple[str, on_device.Alone]]:
+    """What is known about the client alone, by the group's name."""
+    references = on_device.references_for(run.path for arm in arms for run in arm.cells)
+    found = []
+    for arm in arms:
+        audited = [on_device.Audited(run, audits[run.label]) for run in arm.cells if run.label in audits]
+        if item := on_device.of_arm(arm.cells, audited, references):
+            moved = [it.moved(arm.name) for it in item.findings]
+            found.append((arm.name, replace(item, findings=moved)))
+        elif arm.on_device:
+            found.append((arm.name, on_device.itself(measured=any(run.alone for run in arm.cells))))
+    return found
 
 
 def _refuse_itself(places: Sequence[Path]) -> None:
@@ -197,18 +226,35 @@ def _without_audit(views: Views) -> list[Quantity]:
     return [Quantity("validation_accuracy", text("compare.validation_accuracy"), "validation_accuracy")]
 
 
-Reader = Callable[[str, Quantity], float]
+Reader = Callable[[str, Quantity], float | None]
 
 
-def _reader(views: Views, audits: Audits) -> Reader:
-    """A function that returns the number of a run and a quantity."""
+def _reader(views: Views, audits: Audits, kind: AuditKind | None) -> Reader:
+    """A function that returns the number of a run and a quantity; None for the client alone, which is not attacked."""
 
-    def read(label: str, quantity: Quantity) -> float:
+    def read(label: str, quantity: Quantity) -> float | None:
         if quantity.measure == "validation_accuracy":
             return _best_accuracy(views[label]) or 0.0
-        return _score(audits[label], quantity).mean
+        if quantity.measure in LEAKS:
+            leak = views[label].leak(quantity.measure, kind)
+            return None if leak is None else leak.mean
+        score = _found(views[label], quantity, audits)
+        return None if score is None else score.mean
 
     return read
+
+
+def _found(run: JudgedRun, quantity: Quantity, audits: Audits) -> Estimate | None:
+    """A score of a run, from its audit, or for the client alone its accuracy."""
+    if run.label in audits:
+        return _score(audits[run.label], quantity)
+    return run.score(ACCURACY) if quantity.measure == ACCURACY else None
+
+
+def _values(arm: JudgedArm, quantity: Quantity, read: Reader) -> list[float]:
+    """The numbers of all runs of an arm; empty where one has none."""
+    values = [read(run.label, quantity) for run in arm.cells]
+    return [] if None in values else [value for value in values if value is not None]
 
 
 def _score(audit: AuditResult, quantity: Quantity) -> Score:
@@ -229,41 +275,53 @@ def _best_accuracy(run: JudgedRun) -> float | None:
 
 
 def _tests(
-    arms: Sequence[JudgedArm], shown: Sequence[Quantity], read: Reader, audits: Audits
+    arms: Sequence[JudgedArm], shown: Sequence[Quantity], read: Reader, audits: Audits, kind: AuditKind | None
 ) -> tuple[list[Comparison], list[Finding]]:
-    """Every arm against the first: over seeds where any arm has several, otherwise over images."""
+    """Every arm against the first: over seeds where any arm has several, otherwise over images.
+
+    Numbers of the leak that cannot be compared have no test.
+    """
     if len(arms) < 2:
         return [], [finding("compare_one_group")]
+    both = [(arm, it) for it in shown for arm in arms[1:] if _values(arm, it, read) and _values(arms[0], it, read)]
+    pairs = [(arm, it) for arm, it in both if are_comparable(arm, arms[0], it.measure, kind)]
     if any(len(arm.cells) > 1 for arm in arms):
-        return adjust([_over_seeds(arm, arms[0], it, read) for it in shown for arm in arms[1:]]), []
+        return adjust([_over_seeds(arm, arms[0], it, read) for arm, it in pairs]), []
     if not audits:
         return [], [finding("compare_one_seed")]
-    tested = [_over_images(arm, arms[0], it, audits) for it in shown for arm in arms[1:]]
+    by_image = [pair for pair in pairs if pair[1].measure not in LEAKS]  # a limit over one seed is a number, not a test
+    tested = [_over_images(arm, arms[0], it, audits) for arm, it in by_image]
     apart = [item for item in tested if item.over == "images_apart" and item.measure != text("compare.accuracy")]
     notes = [finding("compare_not_paired", rows=", ".join(dict.fromkeys(it.measure for it in apart)))] if apart else []
     return tested, [finding("compare_one_seed"), *notes]
 
 
 def _over_seeds(a: JudgedArm, b: JudgedArm, quantity: Quantity, read: Reader) -> Comparison:
-    first, second = ([read(run.label, quantity) for run in arm.cells] for arm in (a, b))
+    first, second = (_values(arm, quantity, read) for arm in (a, b))
     return compare_arms(first, second, a=a.name, b=b.name, measure=quantity.title)
 
 
 def _over_images(a: JudgedArm, b: JudgedArm, quantity: Quantity, audits: Audits) -> Comparison:
-    own, other = audits[a.cells[0].label], audits[b.cells[0].label]
-    pairs = _pairs(own, other, quantity)
+    one, two = a.cells[0], b.cells[0]
+    both = one.label in audits and two.label in audits
+    pairs = _pairs(audits[one.label], audits[two.label], quantity) if both else None
     if pairs is not None:
         return compare_images(*pairs, a=a.name, b=b.name, measure=quantity.title)
-    first, second = _interval(_score(own, quantity)), _interval(_score(other, quantity))
-    counts = _count(own, quantity), _count(other, quantity)
-    return compare_apart(first, second, counts, a=a.name, b=b.name, measure=quantity.title)
+    first, second = (_found(run, quantity, audits) for run in (one, two))
+    assert first is not None and second is not None
+    counts = _count(one, quantity, audits), _count(two, quantity, audits)
+    return compare_apart(_interval(first), _interval(second), counts, a=a.name, b=b.name, measure=quantity.title)
 
 
-def _interval(score: Score) -> Interval:
+def _interval(score: Estimate) -> Interval:
     return Interval(score.mean, score.low, score.high)
 
 
-def _count(audit: AuditResult, quantity: Quantity) -> int:
+def _count(run: JudgedRun, quantity: Quantity, audits: Audits) -> int:
+    """The number of images of a score; the client alone is measured on all test images."""
+    if run.label not in audits:
+        return int((run.manifest.get("split") or {}).get("test") or 0)
+    audit = audits[run.label]
     return audit.plan.num_evaluation if quantity.measure == "accuracy" else _row(audit, quantity).num_images
 
 
@@ -315,7 +373,8 @@ def _run(run: JudgedRun, group: str, audits: Audits, shown: Sequence[Quantity], 
         training_seconds=None if seconds is None else float(seconds),
         audit=Path(audit.folder).name if audit else "",
         strongest=audit.strongest if audit else "",
-        numbers={it.key: read(run.label, it) for it in shown},
+        numbers={it.key: value for it in shown if (value := read(run.label, it)) is not None},
+        costs={name: cost for name in (*CLIENT, TIMED_ON) if (cost := run.manifest.get(name))},
     )
 
 
@@ -336,5 +395,5 @@ def _last_by(measured: Sequence[tuple[Any, Any]], mark: float) -> float | None:
 
 
 def _group(arm: JudgedArm, shown: Sequence[Quantity], read: Reader) -> Group:
-    numbers = {it.key: seed_summary([read(run.label, it) for run in arm.cells]) for it in shown}
+    numbers = {it.key: seed_summary(values) for it in shown if (values := _values(arm, it, read))}
     return Group(arm.name, [run.label for run in arm.cells], numbers)

@@ -20,10 +20,14 @@ from attncem.base.progress import clean
 from attncem.base.texts import text
 from attncem.base.texts.titles import threat_title
 from attncem.records.comparison import LEVEL, Comparison, SeedSummary
+from attncem.records.leaks import LEAKS
 from attncem.records.metrics import METRICS
-from attncem.records.run_comparison import Difference, Quantity, RunsComparison
+from attncem.records.run_comparison import ComparedRun, Difference, Group, Quantity, RunsComparison
 from attncem.records.study.runs import JudgedRun
-from attncem.reporting import figures, html, wording
+from attncem.reporting import figures, html, table_formats, wording
+from attncem.reporting.client_costs import CLIENT, client_cost
+from attncem.reporting.comparison.leaking import LEAK
+from attncem.reporting.table_formats import said, said_sd
 
 GENERATOR = "attncem-compare"
 _SHOWN = 3
@@ -31,8 +35,10 @@ _SHOWN = 3
 _HEADING = 14
 """Characters per line of a heading above numbers."""
 _DECIMALS = 9
-_SHARES = ("accuracy", "validation_accuracy")
+_SHARES = ("accuracy", "validation_accuracy", *(name for name, measure in LEAKS.items() if measure.unit == "%"))
 """Quantities in percent."""
+_LEAKS = 3
+"""Numbers of the leak per table in a terminal."""
 
 
 # numbers
@@ -42,6 +48,8 @@ def number(value: float | None, quantity: Quantity) -> str:
     """A value with the decimals of its measure; shares in percent."""
     if quantity.measure in _SHARES:
         return wording.percent(value)
+    if quantity.measure in LEAKS:
+        return said(quantity.measure, value)
     return wording.decimal(value, METRICS[quantity.measure].decimals)
 
 
@@ -49,7 +57,14 @@ def spread(summary: SeedSummary, quantity: Quantity) -> str:
     """Mean ± standard deviation; only the value for one run."""
     if summary.sd is None:
         return number(summary.mean, quantity)
-    return text("compare.value", mean=number(summary.mean, quantity), sd=number(summary.sd, quantity))
+    of_leak = quantity.measure in LEAKS and quantity.measure not in _SHARES
+    sd = said_sd(quantity.measure, summary.sd) if of_leak else number(summary.sd, quantity)
+    return text("compare.value", mean=number(summary.mean, quantity), sd=sd)
+
+
+def _spread_of(group: Group, quantity: Quantity) -> str:
+    """A group's number; a dash for the client alone, which has no audit."""
+    return spread(group.numbers[quantity.key], quantity) if quantity.key in group.numbers else wording.MISSING
 
 
 def change(item: Comparison, quantity: Quantity) -> str:
@@ -71,9 +86,13 @@ def bounds(item: Comparison, quantity: Quantity) -> str:
 def _scale(item: Comparison, quantity: Quantity) -> tuple[float, int]:
     """Factor and decimals of a difference: the measure's decimals, or enough for two digits of the interval."""
     share = quantity.measure in _SHARES
-    scale, usual = (100.0, 1) if share else (1.0, METRICS[quantity.measure].decimals)
+    scale, usual = (100.0, 1) if share else (1.0, _decimals(quantity.measure))
     width = scale * abs(item.difference if item.low is None or item.high is None else item.high - item.low)
     return scale, usual if width == 0 else min(_DECIMALS, max(usual, 1 - math.floor(math.log10(width))))
+
+
+def _decimals(measure: str) -> int:
+    return LEAKS[measure].decimals if measure in LEAKS else METRICS[measure].decimals
 
 
 def told_p(item: Comparison) -> str:
@@ -119,6 +138,19 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool)
 
 
+def cost_table(found: RunsComparison) -> table_formats.Table:
+    """The costs of every group's client; only its first column where no cost is known."""
+
+    def cost(name: str) -> table_formats.Field[Group]:
+        column = table_formats.Column(name, text(f"compare.cost.{name}"))
+        return column, lambda group: client_cost(name, [run.costs for run in found.runs if run.group == group.name])
+
+    first = table_formats.Column("runs", text("compare.column.runs"), words=True)
+    fields = [(first, lambda group: table_formats.word(group.name)), *map(cost, CLIENT)]
+    made = table_formats.table("costs", text("compare.costs"), fields, found.groups)
+    return table_formats.without_empty(made, CLIENT)
+
+
 # the terminal
 
 
@@ -133,9 +165,18 @@ def print_comparison(found: RunsComparison, console: Console) -> None:
         _say(text("compare.same_options"), console)
     if further := len(found.differences) - len(shared):
         _say(text("compare.some_options", count=further), console)
+    for sentence in found.alone:
+        _say(sentence, console)
     console.print(_training_table(found))
+    if (costs := cost_table(found)).columns[1:]:
+        console.print(_cost_table(costs))
     if found.quantities:
         console.print(_number_table(found))
+    leaks = [it for it in found.quantities if it.key.startswith(LEAK)]
+    for place in range(0, len(leaks), _LEAKS):
+        console.print(_leak_table(found, leaks[place : place + _LEAKS]))
+    for words in leak_notes(found):
+        _say(words, console)
     if found.comparisons:
         console.print(_test_table(found))
         _say(rule(found), console)
@@ -185,13 +226,44 @@ def _training_table(found: RunsComparison) -> Table:
     return table
 
 
+def _leak_table(found: RunsComparison, shown: Sequence[Quantity]) -> Table:
+    columns = [*text("compare.columns.groups").split("|"), *(fill(heading(it), _HEADING) for it in shown)]
+    table = _table(text("compare.title.leak"), columns, range(1, len(columns)))
+    for group in found.groups:
+        runs = [run for run in found.runs if run.group == group.name]
+        numbers = (_hedged(_spread_of(group, it), it, runs) for it in shown)
+        _row(table, [group.name, str(len(group.runs)), *numbers])
+    return table
+
+
+def _hedged(shown: str, quantity: Quantity, runs: Sequence[ComparedRun]) -> str:
+    """A number with the words without which it misleads."""
+    if any(quantity.key in run.vacuous for run in runs):
+        return text("bound.vacuous", said=shown)
+    return text("leak.at_ceiling", said=shown) if any(quantity.key in run.at_ceiling for run in runs) else shown
+
+
+def heading(quantity: Quantity) -> str:
+    """The title of a quantity, with its unit where that is nats."""
+    unit = LEAKS[quantity.measure].unit if quantity.measure in LEAKS else ""
+    return text("leak.in_unit", title=quantity.title, unit=unit) if unit == "nats" else quantity.title
+
+
+def _cost_table(costs: table_formats.Table) -> Table:
+    numbers = range(1, len(costs.columns))
+    made = _table(text("compare.title.costs"), [fill(column.title, _HEADING) for column in costs.columns], numbers)
+    for row in costs.rows:
+        _row(made, [item.shown for item in row])
+    return made
+
+
 def _number_table(found: RunsComparison) -> Table:
-    shown = found.quantities[:_SHOWN]
+    shown = [it for it in found.quantities if not it.key.startswith(LEAK)][:_SHOWN]
     title = text("compare.title.numbers", audit=audit_name(found)) if found.audit else ""
     columns = [*text("compare.columns.groups").split("|"), *(fill(it.title, _HEADING) for it in shown)]
     table = _table(title or text("compare.title.numbers.validation"), columns, range(1, len(columns)))
     for group in found.groups:
-        _row(table, [group.name, str(len(group.runs)), *(spread(group.numbers[it.key], it) for it in shown)])
+        _row(table, [group.name, str(len(group.runs)), *(_spread_of(group, it) for it in shown)])
     return table
 
 
@@ -227,8 +299,11 @@ def write_comparison(found: RunsComparison, runs: Sequence[JudgedRun], out: Path
         "audit": audit_name(found),
         "rule": rule(found),
         "groups": _groups(found),
+        "headings": [heading(quantity) for quantity in found.quantities],
+        "leak_notes": leak_notes(found),
         "tests": [_test(quantity, item) for quantity, item in tested(found)],
         "options": [_options(item) for item in found.differences],
+        "costs": cost_table(found),
         "curves": figures.training_curves(runs, colors),
         "num_colors": figures.NUM_COLORS,
     }
@@ -236,22 +311,32 @@ def write_comparison(found: RunsComparison, runs: Sequence[JudgedRun], out: Path
     return out
 
 
+def leak_notes(found: RunsComparison) -> list[str]:
+    """That the numbers of the leak were not tested, because each group is one run, and which runs have none."""
+    shown = any(it.key.startswith(LEAK) for it in found.quantities)
+    alone = shown and all(len(group.runs) == 1 for group in found.groups)
+    notes = [text("compare.leak.untested", said=text("leak.one_seed"))] if alone else []
+    if found.unmeasured:
+        runs = ", ".join(found.unmeasured)
+        notes.append(text("compare.leak.unmeasured", runs=runs, command=found.measure_leak))
+    return notes
+
+
 def _groups(found: RunsComparison) -> list[dict[str, Any]]:
     """Every group with its runs and their formatted numbers."""
-    return [
-        {
-            "name": group.name,
-            "color": color,
-            "count": len(group.runs),
-            "numbers": [spread(group.numbers[it.key], it) for it in found.quantities],
-            "runs": [
-                {"run": run, "numbers": [number(run.numbers[it.key], it) for it in found.quantities]}
-                for run in found.runs
-                if run.group == group.name
-            ],
-        }
-        for color, group in enumerate(found.groups)
-    ]
+    groups = []
+    for color, group in enumerate(found.groups):
+        runs = [run for run in found.runs if run.group == group.name]
+        numbers = [_hedged(_spread_of(group, it), it, runs) for it in found.quantities]
+        shown = [
+            {
+                "run": run,
+                "numbers": [_hedged(number(run.numbers.get(it.key), it), it, [run]) for it in found.quantities],
+            }
+            for run in runs
+        ]
+        groups.append({"name": group.name, "color": color, "count": len(group.runs), "numbers": numbers, "runs": shown})
+    return groups
 
 
 def _test(quantity: Quantity, item: Comparison) -> dict[str, Any]:

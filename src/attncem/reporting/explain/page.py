@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attncem import __version__
-from attncem.base.texts import text
+from attncem.base.texts import joined, text
 from attncem.base.texts.titles import noise_title, row_title
 from attncem.records.explanation import ClassView, Explanation, Recovery
 from attncem.records.findings import Finding
@@ -298,18 +298,13 @@ def describe_release(release: Release) -> str:
         file = text("explain.release.file", bytes=release.file_bytes)
     if release.noise != "none":
         noise = text("explain.noise", kind=noise_title(release.noise), std=release.noise_std)
-    return text(
-        "explain.release",
-        size="×".join(str(side) for side in release.shape),
-        dtype=release.dtype,
-        bytes=release.bytes,
-        share=release.bytes / release.image_bytes,
-        image_bytes=release.image_bytes,
-        file=file,
-        minimum=release.minimum,
-        maximum=release.maximum,
-        noise=noise,
-    )
+    values = {"bytes": release.bytes, "share": release.bytes / release.image_bytes, "image_bytes": release.image_bytes}
+    span = {"file": file, "minimum": release.minimum, "maximum": release.maximum, "noise": noise}
+    size = "×".join(str(side) for side in release.shape)
+    if release.bits is None:
+        return text("explain.release", size=size, dtype=release.dtype, **values, **span)
+    said = text("explain.release.packed", size=size, bits=release.bits, **values, **span)
+    return joined([said, text("explain.release.code")]) if release.repeats else said
 
 
 def describe_place(reference: ClassView) -> str:

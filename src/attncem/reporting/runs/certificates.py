@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from attncem.base.texts import has_text, joined, text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, Row
+from attncem.records.bounds import Bound
+from attncem.records.leaks import BEYOND, LIMIT, leak_of
 from attncem.reporting import figures, wording
 from attncem.reporting.runs.methods import Entry
 from attncem.reporting.table_formats import Column, Table, row_item, word
@@ -28,15 +30,24 @@ class Line:
     vacuous: bool
     assumed: Sequence[str]
     by: str
+    ceiling: float | None
+    at_ceiling: bool
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """The leakage of one image, in nats: proven evidence, estimates of it, and upper bounds."""
+    """The leakage of one image, in nats: proven evidence, estimates of it, and upper bounds.
+
+    ``high`` and ``beyond`` are the limits on it and on its part beyond the label; ``ceiling`` is that of the largest
+    evidence, if it is there.
+    """
 
     least: list[float]
     estimates: list[float]
     most: list[float]
+    high: float | None = None
+    beyond: float | None = None
+    ceiling: float | None = None
 
     @property
     def numbers(self) -> list[float]:
@@ -47,11 +58,6 @@ class Leakage:
     def low(self) -> float:
         """The largest proven leakage."""
         return max(self.least, default=0.0)
-
-    @property
-    def high(self) -> float | None:
-        """The smallest upper bound; None if there is none."""
-        return min(self.most, default=None)
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ def lines(audit: AuditResult) -> list[Line]:
             bound.vacuous,
             bound.assumptions,
             bound.by,
+            bound.ceiling,
+            bound.at_ceiling,
         )
         for row in audit.rows
         if row.ok and row.kind == "certificate"
@@ -102,12 +110,21 @@ def leakage(audit: AuditResult) -> Leakage:
     """Evidence and upper bounds for the threat model's releases; estimates from above are left out."""
     sight = audit.plan.threat.releases_per_input, audit.plan.threat.jitter
     rows = [row for row in audit.rows if row.ok and row.sight == sight]
-    claims: dict[tuple[str, str], list[float]] = {}
+    claims: dict[tuple[str, str, str], list[Bound]] = {}
     for name, bound in (item for row in rows for item in row.bounds.items()):
-        if "@" not in name and bound.about == "leakage":
-            claims.setdefault((bound.direction, bound.kind), []).append(bound.claim)
+        about = BEYOND if name == BEYOND else bound.about
+        if "@" not in name and about in ("leakage", BEYOND) and name != "entropy_plugin":
+            claims.setdefault((about, bound.direction, bound.kind), []).append(bound)
     kinds = (("at_least", "bound"), ("at_least", "estimate"), ("at_most", "bound"))
-    return Leakage(*(claims.get(kind, []) for kind in kinds))
+    least, estimates, most = (claims.get(("leakage", *kind), []) for kind in kinds)
+    high, beyond = (None if leak is None else leak.mean for leak in (leak_of(audit, LIMIT), leak_of(audit, BEYOND)))
+    strongest = max(least, key=lambda bound: bound.claim, default=None)
+    ceiling = strongest.ceiling if strongest is not None and strongest.at_ceiling else None
+    return Leakage(_claims(least), _claims(estimates), _claims(most), high, beyond, ceiling)
+
+
+def _claims(bounds: Iterable[Bound]) -> list[float]:
+    return [bound.claim for bound in bounds]
 
 
 def describe(audit: AuditResult) -> str:
@@ -116,11 +133,29 @@ def describe(audit: AuditResult) -> str:
     sentences = [text("certificates.none")]
     if span.high is not None:
         sentences = [text("certificates.most", high=span.high, bits=span.high / math.log(2))]
-    if span.least:
+        least = leak_of(audit, LIMIT)
+        sentences += [text("certificates.most.vacuous")] if least is not None and least.vacuous else []
+    if span.beyond is not None:
+        sentences.append(text("certificates.beyond", high=span.beyond))
+    if span.least and span.ceiling is not None:
+        sentences.append(text("certificates.least.ceiling", low=span.low, ceiling=span.ceiling))
+    elif span.least:
         sentences.append(text("certificates.least", low=span.low))
     if span.estimates:
         sentences.append(text("certificates.told", told=max(span.estimates)))
-    return joined(sentences)
+    return joined([*sentences, *_of_bits(audit)])
+
+
+def nats_of_any_number(bounds: Iterable[Bound]) -> float | None:
+    """The smallest certain leakage, in nats, of any number of queries; None where no bits limit it."""
+    certain = (one.claim for one in bounds if one.any_number and one.limit is None and not one.vacuous)
+    return min(certain, default=None)
+
+
+def _of_bits(audit: AuditResult) -> list[str]:
+    """What the bits of a release can hold, however often it is asked for."""
+    nats = nats_of_any_number(bound for row in audit.rows if row.ok for bound in row.bounds.values())
+    return [] if nats is None else [text("certificates.bits", bytes=audit.subject.bytes_per_query, nats=nats)]
 
 
 def axis(entries: Sequence[Entry]) -> figures.Drawing | None:
@@ -162,12 +197,13 @@ def assumed(audits: Iterable[AuditResult]) -> dict[str, str]:
 
 def certificate_table(block: Block, place: int) -> Table:
     """Every bound in words."""
-    columns = [Column(key, text(f"certificates.column.{key}"), words=True) for key in OF_BOUND]
+    more = {"claim": ("ceiling", "at_ceiling")}
+    columns = [Column(key, text(f"certificates.column.{key}"), words=True, more=more.get(key, ())) for key in OF_BOUND]
     rows = [
         [
             row_item(line.row),
             word(line.title, small=row_title(line.by)),
-            word(line.claim),
+            word(line.claim, more={"ceiling": line.ceiling, "at_ceiling": line.at_ceiling}),
             word(line.kind, notes=[text("certificates.vacuous")] if line.vacuous else []),
             word(", ".join(line.assumed)),
         ]

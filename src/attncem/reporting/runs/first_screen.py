@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics as plain
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attncem.base.texts import text
 from attncem.base.texts.titles import channel_title, row_title, row_titles, threat_title
@@ -17,6 +17,7 @@ from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import answers, wording
+from attncem.reporting.runs import leaks as nats
 from attncem.reporting.runs.gallery import Album, Cell
 from attncem.reporting.runs.methods import Entry, Method, defence_of
 from attncem.reporting.table_formats import interval, mean_sd
@@ -41,6 +42,7 @@ class FirstRow:
 
     ``removed`` is the part of the best blind guess's error that the strongest attack removes. ``state`` is the worst of
     its audits', ``leaks`` whether any of them shows a leak, and ``answers`` say what else an attacker can tell.
+    ``leak`` is what can be proven in nats.
     """
 
     method: Method
@@ -55,18 +57,28 @@ class FirstRow:
     leaks: bool
     command: str
     warnings: int
+    leak: nats.LeakWords | None = None
 
 
 def first_rows(
-    methods: Sequence[Method], albums: Sequence[Album], best: Mapping[str, float], warned: Mapping[str, int]
+    methods: Sequence[Method],
+    albums: Sequence[Album],
+    best: Mapping[str, float],
+    warned: Mapping[str, int],
+    alone: Mapping[str, str] | None = None,
 ) -> list[FirstRow]:
-    """The rows in the order of the methods; ``warned`` is the number of warnings of each run, by label."""
+    """The rows in the order of the methods; ``warned`` is the number of warnings of each run, by label.
+
+    ``alone`` are sentences about the client alone, by the method's label.
+    """
     shown = _pictures(methods, albums)
     differing = [name for name, values in _facts(methods).items() if len(values) > 1]
-    return [
+    rows = [
         _row(method, differing, shown.get(method.label), best, sum(warned.get(run.label, 0) for run in method.runs))
         for method in methods
     ]
+    said = alone or {}
+    return [replace(row, answers=[*row.answers, *filter(None, [said.get(row.method.label)])]) for row in rows]
 
 
 def _row(
@@ -94,8 +106,9 @@ def _row(
         [answers.line(question, audits) for question in answers.QUESTIONS[1:]] if audits else [],
         answers.worst([audit.state for audit in audits]),
         any(audit.judgement.leaks for audit in audits),
-        "" if method.entries else f"attncem audit {method.runs[0].path.name}",
+        "" if method.entries or method.on_device else f"attncem audit {method.runs[0].path.name}",
         warnings,
+        nats.words(audits, method.runs[0].path.name) if audits else None,
     )
 
 
@@ -227,6 +240,8 @@ def _of_audit(audit: AuditResult) -> tuple[str, str, str, str]:
 
 def _of_config(run: JudgedRun) -> tuple[str, str, str, str]:
     config = run.settings
+    if config.on_device:
+        return config.data.name, text("on_device.network", network=config.model.name), "", ""
     network = text("report.first.cut", network=config.model.name, cut=config.model.cut)
     return config.data.name, network, _channel(config.channel_options), ""
 

@@ -39,6 +39,8 @@ class Entry:
 
 def defence_of(run: JudgedRun) -> str:
     """The defence of a run, in a few words, from its configuration, or else from its audits."""
+    if run.on_device:
+        return text("on_device.defence")
     return run.results[0].subject.surrogate if run.config is None else run.config.defence
 
 
@@ -61,8 +63,20 @@ class Method:
         """Whether it has more than one seed."""
         return len(self.runs) > 1
 
+    @property
+    def audits(self) -> list[AuditResult]:
+        """Its audits."""
+        return [entry.audit for entry in self.entries]
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it is the client alone, which releases nothing."""
+        return any(run.on_device for run in self.runs)
+
     def scores(self, measure: str) -> list[Score]:
         """The accuracy, or a measure of the strongest attack, of each seed that has it."""
+        if self.on_device:
+            return [score for run in self.runs if isinstance(score := run.score(measure), Score)]
         return [score for entry in self.entries if (score := entry.audit.score(measure)) is not None]
 
 

@@ -13,26 +13,31 @@ from markupsafe import Markup
 from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row, Score
+from attncem.records.leaks import BEYOND, LEAKS, LIMIT, private_of, unit_of
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import answers, wording
+from attncem.reporting.client_costs import LATER, TIMES, client_cost
+from attncem.reporting.runs import leaks, units
 from attncem.reporting.runs import repeated_releases as asking
-from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
-from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, family_tables, guesses
+from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, guesses
 from attncem.reporting.table_formats import (
     SPREAD,
     Column,
     Field,
     Item,
     Table,
+    leak_item,
+    leak_more,
     mean_sd,
     number,
     row_item,
     said,
     spread_item,
     table,
+    without_empty,
     word,
 )
 
@@ -42,13 +47,14 @@ FOLDED = ("mse", "ssim")
 """Measures in the short line of an attack on a narrow screen."""
 NOTED = (
     "accuracy", "exposed", "penalty_weight", "noise", "training", "cost", "query", "releases", "units", "taken_off",
+    *LATER,
 )  # fmt: skip
 """Columns with a note in the catalogue, under `report.column.NAME.note`."""
 MISSING = Item(None, wording.MISSING)
 COLUMNS = (
     "run", "suite", "threat", "accuracy", "strongest", "exposed", "reliable", "state", "surrogate", "penalty_weight",
     "noise", "training", "client", "server", "query", "guess", "of", "attack", "kind", "releases", "units", "gain",
-    "parameters", "time", "taken_off", "class",
+    "parameters", "time", "taken_off", "class", *LATER,
 )  # fmt: skip
 """Columns whose titles are in the catalogue, under `report.column.NAME`."""
 OF_CLASS = ("accuracy", "mse", "exposed")
@@ -57,9 +63,11 @@ OF_CLASS = ("accuracy", "mse", "exposed")
 
 def _column(key: str, *, words: bool = False, more: Sequence[str] = (), extra: bool = False, note: str = "") -> Column:
     """A column with its catalogue title; ``note`` names a note there; a measure shows its unit and direction."""
-    if key in METRICS:
-        unit, private = METRICS[key].unit, text(f"report.private.{METRICS[key].private}")
-        return Column(key, text(f"measure.{key}"), ", ".join(filter(None, (unit, private))), words, more, extra)
+    if key in METRICS or key in LEAKS:
+        unit, private = unit_of(key), private_of(key) and text(f"report.private.{private_of(key)}")
+        title = text(f"measure.{key}")
+        card = text("leak.in_unit", title=title, unit=unit) if key in LEAKS and unit else ""
+        return Column(key, title, ", ".join(filter(None, (unit, private))), words, more, extra, card)
     small = text(f"report.column.{note}.note") if note else ""
     return Column(key, text(f"report.column.{key}"), small, words, more, extra)
 
@@ -82,7 +90,7 @@ def headline_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: 
     """One row per method; for several seeds, mean ± sd."""
     by_label = {row["label"]: row for row in cells if "label" in row}
     rows = [_Model(method, _cells_of(method, by_label)) for method in methods]
-    return table("headline", text("report.headline"), _headline_fields(mixed), rows)
+    return without_empty(table("headline", text("report.headline"), _headline_fields(methods, mixed), rows), LATER)
 
 
 def seeds_table(methods: Sequence[Method], cells: Sequence[Cells], *, mixed: bool) -> Table | None:
@@ -102,14 +110,16 @@ def _cells_of(method: Method, by_label: dict[str, Cells]) -> list[Cells]:
     return [by_label[label] for label in labels]
 
 
-def _headline_fields(mixed: bool) -> list[Field[_Model]]:
-    """The columns with their entries; suite and threat model only where they differ."""
+def _headline_fields(methods: Sequence[Method], mixed: bool) -> list[Field[_Model]]:
+    """The columns with their entries; suite and threat model where they differ, the leak where any model has it."""
+    measured = [name for name in LEAKS if any(leaks.leaks_in(method.audits, name) for method in methods)]
     return [
         (_column("run", words=True), lambda it: Item(it.method.name, it.method.name, color=it.method.color)),
         *((_column(key, words=True), _word_of(key)) for key in ("suite", "threat") if mixed),
         _measured(ACCURACY),
         (_column("strongest", words=True), lambda it: _strongest(it.method, it.first)),
         *map(_measured, MAIN),
+        *map(_leak, measured),
         (
             _column("exposed", note="exposed"),
             lambda it: _over_seeds("mse", [score.p05 for score in it.method.scores("mse")]),
@@ -120,6 +130,7 @@ def _headline_fields(mixed: bool) -> list[Field[_Model]]:
         (_column("noise", extra=True, note="noise"), _number_of("noise_std")),
         (_column("training", extra=True, more=("ratio",), note="training"), lambda it: _training(it.cells)),
         (_column("client", extra=True, more=("macs",), note="cost"), lambda it: _cost(it.first, "client")),
+        *map(_client, LATER),
         (_column("server", extra=True, more=("macs",), note="cost"), lambda it: _cost(it.first, "server")),
         (
             _column("query", extra=True, note="query"),
@@ -130,6 +141,22 @@ def _headline_fields(mixed: bool) -> list[Field[_Model]]:
 
 def _measured(name: str) -> Field[_Model]:
     return _column(name, more=SPREAD, note=name), lambda it: spread_item(name, spread_of(it.method.scores(name)))
+
+
+def _leak(name: str) -> Field[_Model]:
+    """A number of the leak, or the command that measures it; the first two are always shown."""
+
+    def entry(it: _Model) -> Item:
+        audits = it.method.audits
+        missing = leaks.missing(audits, it.method.runs[0].path.name, name) if audits else ""
+        return leak_item(name, leaks.leaks_in(audits, name), missing)
+
+    return _column(name, more=leak_more(name), extra=name not in (LIMIT, BEYOND)), entry
+
+
+def _client(name: str) -> Field[_Model]:
+    more = ("cpu",) if name in TIMES else ()
+    return _column(name, extra=True, more=more, note=name), lambda it: client_cost(name, it.cells)
 
 
 def _word_of(key: str) -> Callable[[_Model], Item]:
@@ -149,6 +176,8 @@ def _over_seeds(measure: str, values: Sequence[float]) -> Item:
 
 def _strongest(method: Method, first: Cells) -> Item:
     """The strongest attack (of most seeds) and its error in familiar units, or why there is none."""
+    if method.on_device:
+        return Item(None, text("on_device.nothing"))
     if not method.entries:
         command = Markup("<code>{}</code>").format(first["command"])
         return Item(None, Markup(text("report.headline.unaudited", command=command)))
@@ -301,28 +330,6 @@ def _score(name: str, score: Score | None) -> Item:
         return MISSING
     ends = f"[{said(name, score.low)}, {said(name, score.high)}]" if name in MAIN[:2] else ""
     return Item(score.mean, said(name, score.mean), ends, {"low": score.low, "high": score.high})
-
-
-def family_table_list(entries: Sequence[Entry]) -> list[tuple[str, Table]]:
-    """The decoders that a row tried, by width and number of own images, each table with its caption."""
-    made = []
-    for place, part in enumerate(family_tables(entries)):
-        columns = [Column("width", text("report.family.width"))]
-        columns += [_family_column(count) for count in part["images"]]
-        rows = [
-            [word(row["width"]), *(number(it, tone="best" if it == part["least"] else "") for it in row["errors"])]
-            for row in part["rows"]
-        ]
-        whose = {"attack": row_title(part["attack"]), "run": part["label"]}
-        title, caption = text("report.family.region", **whose), text("report.family.caption", **whose)
-        made.append((caption, Table(f"family-{place}", title, columns, rows)))
-    return made
-
-
-def _family_column(images: int) -> Column:
-    count = wording.count(images)
-    card = text("report.family.card", count=count)
-    return Column(f"images_{images}", count, text("report.family.images"), card=card)
 
 
 # repeated releases

@@ -11,9 +11,11 @@ from attncem.base.texts import has_text, text, written
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
 from attncem.records.judgement import State
+from attncem.records.leaks import LEAKS, leaks_of
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import table_formats, wording
+from attncem.reporting.client_costs import LATER, TIMED_ON
 from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
 
@@ -29,11 +31,15 @@ _FIRST_COLUMNS = (
     "band_mean", "band_low", "band_high", "training_seconds", "training_ratio", "client_macs", "server_macs",
     "client_parameters", "server_parameters", "bytes_per_query", "reliable",
 )  # fmt: skip
-CSV_COLUMNS = (*_FIRST_COLUMNS, "state", *(name for name in METRICS if name not in _FIRST_COLUMNS))
-"""The columns of version 0.2 in their order, then the state of the audit and all further measures."""
+_FLAGS = {f"{name}_{measure.flag}": (name, measure.flag) for name, measure in LEAKS.items() if measure.flag}
+"""Columns that say whether a bound is vacuous, or evidence at its ceiling, with the number and its field."""
+CSV_COLUMNS = (*_FIRST_COLUMNS, "state", *(name for name in METRICS if name not in _FIRST_COLUMNS), *LEAKS, *_FLAGS)
+"""The columns of version 0.2 in their order, then the state of the audit, all further measures, and the leak."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
 """First characters of every headline CSV that any version wrote."""
 _COSTS = ("client_macs", "server_macs", "client_parameters", "server_parameters", "bytes_per_query")
+LATER_COLUMNS = (*LATER, TIMED_ON)
+"""Columns at the end of the CSV file, each only where a row has a value: older runs and committed tables lack them."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +98,17 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
         "failed": sum(row.outcome == "failed" for row in audit.rows),
         "units": units.short(plan.units, audit.strongest_attack.mse.mean) if audit.strongest else "",
     }
-    costs = {name: getattr(subject, name) for name in _COSTS}
+    costs = {name: getattr(subject, name) or None for name in LATER_COLUMNS}
+    costs |= {name: getattr(subject, name) for name in _COSTS}
     unknown = dict.fromkeys(_of_training(subject)) if subject.foreign else {}
-    return row | costs | unknown | _attack_cells(audit.strongest_attack if audit.strongest else None, audit.state)
+    attacked = _attack_cells(audit.strongest_attack if audit.strongest else None, audit.state)
+    return row | costs | unknown | _leak_cells(audit) | attacked
+
+
+def _leak_cells(audit: AuditResult) -> Cells:
+    leaks = leaks_of(audit)
+    flags = {key: getattr(leaks[name], flag) for key, (name, flag) in _FLAGS.items() if name in leaks}
+    return dict.fromkeys((*LEAKS, *_FLAGS)) | {name: leak.mean for name, leak in leaks.items()} | flags
 
 
 def _of_training(subject: Subject) -> list[str]:
@@ -128,10 +142,10 @@ def _attack_cells(row: Row | None, state: State | None = None) -> Cells:
 
 
 def unaudited_row(run: JudgedRun) -> Cells:
-    """Headline row of a run without an audit, from its config and manifest."""
+    """Headline row of a run without an audit, from its config and manifest; the client alone has an accuracy."""
     assert run.config is not None
     known = {
-        "kind": "unaudited",
+        "kind": "alone" if run.on_device else "unaudited",
         "run": run.label,
         "command": f"attncem audit {run.path.name}",
         "surrogate": run.config.defence,
@@ -139,7 +153,10 @@ def unaudited_row(run: JudgedRun) -> Cells:
         "noise_std": run.config.noise_std,
         "training_seconds": run.manifest.get("training_seconds"),
     }
-    return dict.fromkeys(CSV_COLUMNS) | {key: run.manifest.get(key) for key in _COSTS} | known
+    costs = {key: run.manifest.get(key) for key in (*_COSTS, *LATER_COLUMNS)}
+    score = run.alone.get("test")
+    ends = {"accuracy": score.mean, "accuracy_low": score.low, "accuracy_high": score.high} if score else {}
+    return dict.fromkeys(CSV_COLUMNS) | costs | known | ends
 
 
 def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]:
@@ -147,7 +164,8 @@ def headline(runs: Sequence[JudgedRun], entries: Sequence[Entry]) -> list[Cells]
     audited = summary_table([entry.audit for entry in entries], [entry.name for entry in entries])
     by_run: dict[str, list[Cells]] = {}
     for row, entry in zip(audited, entries, strict=False):
-        row |= {"surrogate": entry.defence, "label": entry.label}
+        later = {key: value for key in LATER_COLUMNS if (value := entry.run.manifest.get(key))}  # also after the audit
+        row |= {"surrogate": entry.defence, "label": entry.label, **later}
         by_run.setdefault(entry.run.label, []).append(row)
     rows: list[Cells] = []
     for run in runs:
@@ -346,4 +364,5 @@ def _padded(values: Sequence[float | None], count: int) -> list[float | None]:
 
 def csv_text(rows: Sequence[Cells]) -> str:
     """The headline table as CSV, unrounded."""
-    return table_formats.csv_text([CSV_COLUMNS, *([row.get(name, "") for name in CSV_COLUMNS] for row in rows)])
+    columns = (*CSV_COLUMNS, *(name for name in LATER_COLUMNS if any(row.get(name) for row in rows)))
+    return table_formats.csv_text([columns, *([row.get(name, "") for name in columns] for row in rows)])

@@ -15,8 +15,8 @@ from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
 from attncem.records.study.suites import joined_suites, with_other_suites
-from attncem.reporting import answers, wording
-from attncem.reporting.runs import protection, units
+from attncem.reporting import answers, on_device, wording
+from attncem.reporting.runs import leaks, protection, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.health import best_accuracy
 from attncem.reporting.runs.methods import name_audits
@@ -32,7 +32,9 @@ def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
     labels, best = _labels(audits), best_accuracy(audits)
     console.print(_table(summary_table(audits, labels), len(audits)))
     for audit, label in zip(audits, labels, strict=True):
-        for line in filter(None, (protection.summary(audit, label, best), *_lines(audit, label))):
+        for line in filter(
+            None, (protection.summary(audit, label, best), *_lines(audit, label), *_alone(audit, label))
+        ):
             console.print(line, markup=False, highlight=False)
 
 
@@ -47,9 +49,19 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
             yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
+    yield text("leak.terminal", run=label, said=leaks.describe([audit], audit.subject.run))
     for row in audit.rows:
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
+
+
+def _alone(audit: AuditResult, label: str) -> Iterator[str]:
+    """What the client alone could do, and a warning where the server is not worth it; nothing without a run."""
+    alone = on_device.of_audits([audit], local=True)
+    if alone is not None:
+        yield text("terminal.alone", run=label, said=alone.sentence)
+        for item in alone.findings:
+            yield text("command.warning", run=label, said=item.text)
 
 
 def others_said(audit: AuditResult) -> str:
