@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attncem.base.progress import Progress, silent
-from attncem.campaigns.cell import work
+from attncem.campaigns.cell import train_run, work
 from attncem.campaigns.engines import Ended, Engine, EngineOptions
+from attncem.config.options.run import RunConfig
 from attncem.records.campaign_folder import CampaignFolder
 
 SUITE = {
@@ -56,6 +58,27 @@ class InProcess(Engine):
 
     def stop(self) -> None:
         self._waiting.clear()
+
+
+class TrainedOnce:
+    """`train_run` for tests of what a campaign does with its cells: a run of equal options is a copy of the first.
+
+    A run that was begun is resumed, and one that fails is tried, as ever.
+    """
+
+    def __init__(self, kept: Path) -> None:
+        self.kept = kept
+        self.runs: dict[str, Path] = {}
+
+    def __call__(self, config: RunConfig, run: Path, progress: Progress) -> Path:
+        key = config.model_dump_json()
+        if key in self.runs and not run.exists():
+            return Path(shutil.copytree(self.runs[key], run))
+        begun = run.exists()
+        made = train_run(config, run, progress)
+        if not begun:
+            self.runs[key] = Path(shutil.copytree(made, self.kept / str(len(self.runs))))
+        return made
 
 
 def numbers(folder: Path) -> dict[str, Any]:

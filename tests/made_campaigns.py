@@ -26,7 +26,9 @@ from attncem.records.explanation import Gate
 from attncem.records.joining import join
 from attncem.records.ledger import JOINED, PLAN
 from attncem.records.metrics import METRICS
+from attncem.records.on_device import Choice
 from attncem.records.portrait import PORTRAIT, ClassPortrait, Cloud, Face, Portrait
+from made_runs import leak_rows
 
 CLASSES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 FLOORS = {"grey": 0.0712, "mean image": 0.0655, "class mean": 0.0521}
@@ -50,6 +52,10 @@ class Made:
     name: str = "made-up"
     audits: tuple[Mapping[str, Any], ...] = ({"suite": "quick"},)
     portraits: bool = True
+    leaks: Mapping[str, Mapping[str, Any]] | None = None
+    """Options of `made_runs.leak_rows` by arm, for the first audit; its limits vary a little with the seed."""
+    alone: float = 0.0
+    """Accuracy of the client alone, which every arm then has; 0: there is none."""
 
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -68,13 +74,40 @@ def make_campaign(path: Path, made: Made) -> CampaignFolder:
         "seeds": made.seeds,
         "audits": [dict(audit) for audit in made.audits],
         "portraits": made.portraits,
+        **({"on_device": True} if made.alone else {}),
     }
     campaign = load(Campaign, asked).config
     folder = CampaignFolder.create(path, campaign, expand(campaign))
     originals = [_png(np.random.default_rng(index), made, 0.2) for index in range(made.pictures)]
     for cell in folder.plan.cells:
-        make_cell(folder, cell, made, originals)
+        if cell.budget is None:
+            make_cell(folder, cell, made, originals)
+        else:
+            make_alone(folder, cell, made)
     return folder
+
+
+_CLIENT_MACS = 1_234_567
+SPLIT = {"train": 4000, "validation": 500, "test": 1000, "sha256": "a" * 64}
+DATA = {
+    **{"name": "fashion_mnist_mini", "shape": [1, 28, 28], "num_classes": 10, "mean": [0.5], "std": [0.5]},
+    "class_names": CLASSES,
+}
+
+
+def make_alone(folder: CampaignFolder, cell: Cell, made: Made) -> None:
+    """A finished candidate of the client alone; the one of the client's own trunk is chosen."""
+    rng, run = np.random.default_rng(hash_of(cell.id)), folder.run_path(cell.id)
+    run.mkdir()
+    shutil.copy(folder.path / "cells" / f"{cell.id}.yaml", run / "config.yaml")
+    chosen = cell.point["network"] == "trunk"
+    best = {"checkpoint": "epoch-00009", "epoch": 9, "validation_accuracy": 0.9 if chosen else 0.8}
+    facts = {"on_device": True, "encoder_sha256": "b" * 64, "split": SPLIT, "data": DATA, "best": best}
+    _write(run / "manifest.json", {**_manifest(cell, 0, rng), **facts, "client_macs": 1000})
+    if chosen:
+        accuracy = score(made.alone, rng, 0.01)
+        choice = Choice(_CLIENT_MACS, [], cell.id, "epoch-00009", "b" * 64, accuracy, accuracy, 1000)
+        _write(run / "on_device.json", choice.to_dict())
 
 
 def _grid(arm: str, made: Made) -> dict[str, list[Any]]:
@@ -89,7 +122,8 @@ def make_cell(folder: CampaignFolder, cell: Cell, made: Made, originals: list[by
     run = folder.run_path(cell.id)
     run.mkdir()
     shutil.copy(folder.path / "cells" / f"{cell.id}.yaml", run / "config.yaml")
-    _write(run / "manifest.json", _manifest(cell, arm, rng))
+    same = {"split": SPLIT, "data": DATA} if made.alone else {}
+    _write(run / "manifest.json", {**_manifest(cell, arm, rng), **same})
     _write(run / "best.json", {"checkpoint": "epoch-00009"})
     lines = [line for epoch in range(made.epochs) for line in _lines(cell.arm, epoch, rng)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -114,11 +148,12 @@ def _manifest(cell: Cell, arm: int, rng: np.random.Generator) -> dict[str, Any]:
     return {
         "name": cell.id,
         "status": "finished",
+        "split": {"train": 4000, "validation": 500, "held_out": 4000, "test": 1000, "sha256": "0" * 64},
         "peak_memory_bytes": 512_000_000,
         "peak_memory_of": "training",
         "training_seconds": round(40 + 12 * arm + rng.normal(0, 1), 2),
         "best": {"checkpoint": "epoch-00009", "epoch": 9, "validation_accuracy": 0.9},
-        "client_macs": 1_234_567,
+        "client_macs": _CLIENT_MACS,
         "server_macs": 9_876_543,
         "client_parameters": 10_234,
         "server_parameters": 1_250_000,
@@ -180,18 +215,26 @@ def _audit(
     base = error_of(arm, cell) * (1 + 0.03 * rng.normal()) * (1 + 0.1 * number)
     rows = [row(name, value, rng, "floor") for name, value in FLOORS.items()]
     rows += [row(name, base * (2 - place / len(made.attacks)), rng) for place, name in enumerate(made.attacks)]
+    rows += _leaks(cell, made) if number == 0 else []
     plan = _plan(cell, arm, [item.name for item in rows], rng, number)
     folder = run / "audits" / plan.id
     (folder / "pictures").mkdir(parents=True)
     for index, data in enumerate(originals):
         (folder / "pictures" / f"original-{index}.png").write_bytes(data)
-    rows = [item if item.kind == "floor" else _pictured(item, folder, made, rng) for item in rows]
-    result: AuditResult = join(plan, rows, {item.name: item.mse.mean for item in rows})
+    rows = [item if item.kind != "attack" or item.releases > 1 else _pictured(item, folder, made, rng) for item in rows]
+    result: AuditResult = join(plan, rows, {item.name: item.mse.mean for item in rows if "mse" in item.scores})
     _write(folder / PLAN, plan.to_dict())
     for item in rows:
         _write(folder / f"{row_file(item.name)}.json", item.to_dict())
     _write(folder / JOINED, replace(result, folder="").to_dict())
     return plan.id
+
+
+def _leaks(cell: Cell, made: Made) -> list[Row]:
+    options = dict((made.leaks or {}).get(cell.arm) or {})
+    if options.get("limit"):
+        options["limit"] *= 1 + 0.02 * cell.seed
+    return leak_rows(**options) if options else []
 
 
 def _pictured(item: Row, folder: Path, made: Made, rng: np.random.Generator) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from attncem.config.loading.load import dump_config, load_config
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Score, Subject, Verdict
 from attncem.records.audit_seals import sealed, sha256
+from attncem.records.bounds import Bound
 from attncem.records.fingerprints import fingerprint
 from attncem.records.image_scores import ImageScores
 from attncem.records.joining import join
@@ -77,6 +79,51 @@ def row(name: str, mse: float, *, kind: Any = "attack", method: str = "", **othe
         "seconds": 3.2,
     }
     return Row(**values | other)
+
+
+def leak_rows(
+    limit: float | None = 6.13,
+    beyond: float | None = 3.84,
+    *,
+    infonce: float = 4.5,
+    share: float = 0.24,
+    many: float | None = 0.0265,
+    vacuous: bool = False,
+) -> list[Row]:
+    """Certificates, re-identification and an attack on 256 releases; None: the number is missing."""
+
+    def bound(value: float, *, at_least: bool = False, **other: Any) -> Bound:
+        direction: Any = "at_least" if at_least else "at_most"
+        safe = value * (0.98 if at_least else 1.02)
+        return Bound(value, "nats", 0.97 * value, 1.03 * value, "bound", [], **other, direction=direction, limit=safe)
+
+    def certificate(name: str, bounds: dict[str, Bound], **other: Any) -> Row:
+        values = {"kind": "certificate", "method": name.replace(" ", "_"), "scores": {}, "bounds": bounds}
+        return row(name, 0.1, **values | other)
+
+    made = []
+    if limit is not None:
+        of_all = bound(limit / 1.02, about="leakage", vacuous=vacuous)
+        made.append(certificate("leakage", {"leakage": of_all}))
+        made.append(certificate("accountant", {"leakage@256": replace(of_all, limit=40 * limit)}))
+        seen = bound(infonce / 0.98, at_least=True, about="leakage", ceiling=math.log(1000))
+        made.append(certificate("leakage evidence", {"infonce": seen}))
+        shares = {"rank_1": score(share, 0.08, median=share), "rank": score(40.0)}
+        chance = {"rank_1": 0.001, "rank": 500.5}
+        probe = {"kind": "probe", "method": "reidentification", "scores": shares, "chance": chance}
+        made.append(row("re-identification", 0.1, **probe))
+    if beyond is not None:
+        made.append(
+            certificate(
+                "leakage beyond the label",
+                {"beyond_label": bound(beyond / 1.02, about="beyond_label")},
+                method="beyond_label",
+            )
+        )
+    if many is not None:
+        scores = {"mse": score(many), "structure": score(0.8 * many)}
+        made.append(row("ridge x256", many, method="ridge", releases=256, scores=scores, options={"releases": 256}))
+    return made
 
 
 def failed(name: str, outcome: Any = "failed", reason: str = "RuntimeError: out of memory") -> Row:

@@ -67,6 +67,9 @@ def test_a_cell_has_its_accuracy_attacks_cost_and_warnings(folder: CampaignFolde
     assert on_test.balanced_accuracy == pytest.approx(by_images["test"].known_accuracy.balanced, abs=1e-6)
     assert on_validation.strongest == "ridge" and on_test.strongest == by_images["test"].strongest
     assert cell.client_macs == by_images["test"].subject.client_macs
+    costs = ("client_parameters", "client_activation_bytes", "client_milliseconds", "client_timed_on")
+    assert [getattr(cell, name) for name in costs] == [getattr(by_images["test"].subject, name) for name in costs]
+    assert cell.client_milliseconds and cell.client_timed_on
     assert cell.training_seconds == pytest.approx(by_images["test"].subject.training_seconds, abs=1e-3)
     assert [(audit.evaluation, audit.weights, list(audit.rows)) for audit in table.audits] == [
         ("test", "best", ["mean image", "ridge"]),

@@ -20,19 +20,26 @@ from attncem.campaigns import costs, plan_campaign, run_campaign, stop_campaign
 from attncem.campaigns import running as running_module
 from attncem.campaigns.cell import seconds_an_epoch, trial, work
 from attncem.campaigns.engines import ENGINES, Ended, EngineOptions
-from attncem.campaigns.expansion import cell_id, expand, needs
+from attncem.campaigns.expansion import expand, needs
+from attncem.campaigns.naming import cell_id
 from attncem.campaigns.results import campaign_table, read_results, results_text
 from attncem.campaigns.running import CampaignResult
 from attncem.cli.main import main
 from attncem.config.loading.load import dump_config, load, load_config, packaged_configs
 from attncem.config.options.campaigns import Campaign, load_campaign, packaged_campaigns
 from attncem.records.campaign_folder import CampaignFolder, held
-from campaigns import SUITE, InProcess, campaign, numbers, stamps
+from campaigns import SUITE, InProcess, TrainedOnce, campaign, numbers, stamps
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedOnce:
+    return TrainedOnce(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(autouse=True)
-def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Cells are worked on in this process; the list says which."""
+def in_process(monkeypatch: pytest.MonkeyPatch, trained: TrainedOnce) -> list[str]:
+    """Cells are worked on in this process, equal ones trained once; the list says which."""
+    monkeypatch.setattr("attncem.campaigns.cell.train_run", trained)
     monkeypatch.setitem(ENGINES, "local", InProcess)
     InProcess.worked = []
     return InProcess.worked

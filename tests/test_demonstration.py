@@ -1,4 +1,4 @@
-"""The demo: four runs side by side, their audits in order, one report."""
+"""The demo: its runs side by side, their audits in order, the client alone, one report."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from attncem.base.progress import Progress, tell
 from attncem.base.types import ConfigError, DataError, RunError
 from attncem.base.working import Workers
 from attncem.campaigns import demonstration
-from attncem.campaigns.demonstration import run_demo
+from attncem.campaigns.demonstration import run_demo, train_alone
+from attncem.config.loading.load import load_config
 from attncem.config.options.attacks import GreyOptions, MeanImageOptions
 from attncem.config.options.suites import Suite
 from attncem.records.runs import RunDirectory
+from attncem.training.on_device import Budget
 
 NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
 SUITE = Suite(
@@ -54,7 +56,7 @@ def words_of(settings: dict[str, Any]) -> list[str]:
 @pytest.mark.slow
 def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[str, Any]) -> None:
     events = Events()
-    demo = run_demo(tmp_path / "demo", words_of(tiny), suite=SUITE, workers=2, progress=events)
+    demo = run_demo(tmp_path / "demo", words_of(tiny), suites=[SUITE], workers=2, progress=events)
     assert demo.runs == [tmp_path / "demo" / name for name in NAMES]
     assert [audit.subject.run for audit in demo.audits] == NAMES
     assert [audit.subject.surrogate for audit in demo.audits] == [
@@ -71,13 +73,17 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
         assert folder.name.startswith("tiny-train-test-")
     page = demo.report.read_text(encoding="utf-8")
     assert demo.report == tmp_path / "demo" / "report.html"
-    assert all(name in page for name in NAMES)
+    assert demo.alone is not None and demo.alone.parent == tmp_path / "demo"
+    assert RunDirectory.open(demo.alone).config.on_device
+    assert all(name in page for name in [*NAMES, demo.alone.name])
+    assert page.count("the client alone (") >= len(NAMES) and "the client alone: not known" not in page
     start = (
-        f"demo: {', '.join(NAMES)}\n  fashion_mnist_mini; attacked by suite tiny; processes 2; into {tmp_path / 'demo'}"
+        f"demo: {', '.join(NAMES)}, and the client alone\n"
+        f"  fashion_mnist_mini; audited by tiny; processes 2; into {tmp_path / 'demo'}"
     )
     assert events.lines[0] == start
     assert [line for line in events.lines if "report.html" in line] == [
-        f"first results: {demo.report.resolve()} (renewed after each audit)"
+        f"first results: {demo.report.resolve()} (renewed as results come)"
     ]
     assert events.of("demo")[0][1:3] == (0, 4)
     for name in NAMES:
@@ -105,9 +111,11 @@ class Pool:
         return future
 
 
+@pytest.mark.parametrize("alone", [["demo-none-on-device-trunk"], []])
 def test_the_report_is_written_after_the_first_audit_and_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every model is audited by both suites; the page has the client alone where a network fits its budget."""
     pages, events = [], Events()
 
     def report(runs: list[Path], out: Path) -> Path:
@@ -118,20 +126,30 @@ def test_the_report_is_written_after_the_first_audit_and_renewed(
     monkeypatch.setattr(demonstration, "Workers", Pool)
     monkeypatch.setattr(demonstration, "wait", one_by_one)
     monkeypatch.setattr(demonstration, "train_run", lambda config, run: run)
-    monkeypatch.setattr(demonstration, "audit_run", lambda run, asked: f"audit of {run.name}")
+    monkeypatch.setattr(demonstration, "train_alone", lambda config, folder: [folder / name for name in alone])
+    monkeypatch.setattr(demonstration, "audit_by", lambda run, asked: [f"{run.name}: {it.suite}" for it in asked])
     monkeypatch.setattr("attncem.reporting.report", report)
     demo = run_demo(tmp_path / "demo", progress=events)
-    assert pages == [NAMES[:count] for count in (1, 2, 3, 4)]
-    assert demo.report == tmp_path / "demo" / "report.html" and len(demo.audits) == 4
+    assert pages == [NAMES[:count] + alone for count in range(1, len(NAMES) + 1)]
+    assert demo.report == tmp_path / "demo" / "report.html"
+    assert demo.audits == [f"{name}: {suite}" for name in NAMES for suite in ("quick", "certificates")]
+    assert demo.alone == (tmp_path / "demo" / alone[0] if alone else None)
     assert len([line for line in events.lines if "report.html" in line]) == 1
-    assert [done for _, done, _, _ in events.of("demo")] == [0, 0, 0, 0, 0, 1, 2, 3]
+    assert [done for _, done, _, _ in events.of("demo")] == [*[0] * (len(NAMES) + 2), *range(1, len(NAMES))]
+
+
+def test_a_budget_that_no_network_fits_is_a_note_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, config = Events(), load_config("demo-none").config
+    monkeypatch.setattr("attncem.training.train.budget_of", lambda source, overrides, out: Budget(source, 1000, out))
+    assert train_alone(config, tmp_path / "demo", events) == []
+    assert [line for line in events.lines if "no network of at most" in line] and not (tmp_path / "demo").exists()
 
 
 @pytest.mark.slow
 def test_a_failed_run_fails_the_demo(tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = {**tiny, "data.root": str(tmp_path / "nowhere")}
     with pytest.raises(DataError, match="nowhere"):
-        run_demo(tmp_path / "demo", words_of(settings), suite=SUITE, workers=1, progress=Events())
+        run_demo(tmp_path / "demo", words_of(settings), suites=[SUITE], workers=1, progress=Events())
     assert not (tmp_path / "demo" / "report.html").exists()
 
 

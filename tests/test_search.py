@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from rich.console import Console
 
 from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
@@ -24,6 +26,7 @@ from attncem.campaigns.searches import concluding, searching
 from attncem.campaigns.searches.searching import check_space, search
 from attncem.campaigns.searches.tuning import JOURNAL, Tuner, open_journal
 from attncem.cli.main import main
+from attncem.cli.verbs import search as search_verb
 from attncem.config.loading.load import load_config
 from attncem.config.options.search import (
     Budget,
@@ -38,7 +41,10 @@ from attncem.config.options.search import (
 from attncem.records.campaign import Cell
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.files import read_record
+from attncem.records.leak import Leak
+from attncem.records.leaks import LIMIT
 from attncem.records.search import SearchResult
+from made_runs import make_plan
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -501,3 +507,40 @@ def test_a_real_search_that_is_killed_goes_on_as_if_it_had_not_been(tmp_path: Pa
     assert len(plans) == 4 and {plan["evaluation"] for plan in plans} == {"validation"}
     for file in after.files.values():
         assert load_config(killed / file).config.surrogate.name == "kmeans"
+
+
+def test_by_nats_the_smallest_limit_is_searched_for_and_chosen(
+    pretended: type[Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def certified(folder: CampaignFolder, cell_id: str) -> Any:
+        audit = judged(folder, cell_id)
+        audit.leaks, nats = {}, 1000 * audit.strongest_attack.scores["mse"].mean  # more nats where the error is larger
+        least = 10 - nats / 100  # more where the limit is smaller
+        audit.leak = {LIMIT: Leak(nats, nats, nats), "infonce": Leak(least, least, least, ceiling=20.0)}.get
+        audit.plan = make_plan()
+        return audit
+
+    for module in (searching, concluding):
+        monkeypatch.setattr(module, "judged", certified)
+    asked = {"suite": "certificates", "only": ["ridge", "leakage"]}
+    found = run(tmp_path / "nats", choose="nats", audit=asked)
+    assert found.choose == "nats" and all(trial.nats is not None for trial in found.trials)
+    for method in found.methods:
+        tried = [trial for trial in found.trials if trial.method == method.name]
+        for level, cell in method.levels.items():
+            fitting = [it for it in tried if (it.accuracy or 0) >= found.undefended - found.levels[level]]
+            assert found.trial(cell).nats == min(it.nats or 0 for it in fitting)
+            words = Path(found.files[f"{method.name}-{level}"]).read_text()
+            assert "and a leak of at most" in words and f"{found.trial(cell).error:.4g}" in words
+            assert list(found.trial(cell).beside) == ["infonce"]
+    chosen = {cell for method in found.methods for cell in method.levels.values()}
+    pairs = [(item.values["a"], item.values["b"]) for item in found.findings]
+    assert len(pairs) == len(chosen) * (len(chosen) - 1) / 2 > 0, "InfoNCE contradicts every pair of chosen trials"
+    assert all((found.trial(a).nats or 0) < (found.trial(b).nats or 0) and {a, b} <= chosen for a, b in pairs)
+    assert read_record(SearchResult, tmp_path / "nats" / "search.json").findings == found.findings
+    console = Console(file=io.StringIO(), width=200)
+    search_verb._show(found, console)
+    shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "InfoNCE" in shown and shown.count("do not rank them by the limit alone") == len(pairs)
+    by_error = run(tmp_path / "error", audit=asked)
+    assert all(trial.nats is None and not trial.beside for trial in by_error.trials) and not by_error.findings

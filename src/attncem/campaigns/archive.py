@@ -1,9 +1,9 @@
 """A campaign as one file: results without weights, and complete runs where work must continue elsewhere.
 
 A zip whose first member, archive.json, lists every other with its size and SHA-256. A finished cell is exported as
-results: configuration, manifest, logs, best.json, portrait, and for each audit its plan, its rows, their join and some
-pictures. An unfinished cell is exported with everything that a resume needs. Keys and copies of them are never
-exported, and every path is reduced to its last name (`campaigns/travelling.py`).
+results: configuration, manifest, logs, best.json, on_device.json, portrait, and for each audit its plan, its rows,
+their join and some pictures. An unfinished cell is exported with everything that a resume needs. Keys and copies of
+them are never exported, and every path is reduced to its last name (`campaigns/travelling.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from attncem.records.runs import RunDirectory
 
 LISTING = "archive.json"
 _CHUNK = 2**20
-_RESULTS = ("config.yaml", "manifest.json", "metrics.jsonl", "timing.jsonl", "best.json", "problems.jsonl")
+_LOGS = ("metrics.jsonl", "timing.jsonl", "problems.jsonl")
+_RESULTS = ("config.yaml", "manifest.json", *_LOGS, "best.json", "on_device.json")
 """Files of a run that are results, in addition to its portrait and audits."""
 MOST_LINES = 300
 """Largest number of training-step lines kept from a log; all lines of validations and warnings are kept."""

@@ -15,6 +15,7 @@ from typing import Any
 from attncem.base.progress import Progress, silent, tell
 from attncem.base.texts import text
 from attncem.base.types import RunError
+from attncem.campaigns.alone import choose_alone
 from attncem.config.loading.load import load_config
 from attncem.config.options.campaigns import CampaignAudit
 from attncem.config.options.run import RunConfig
@@ -87,7 +88,10 @@ def _train(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
 
 
 def _audit(campaign: CampaignFolder, cell: Cell, progress: Progress) -> None:
-    """Make every missing audit; a failed one does not stop the others."""
+    """Make every missing audit; a failed one does not stop the others. The client alone is chosen instead."""
+    if cell.budget is not None:
+        choose_alone(campaign, cell)
+        return
     missing, problems = campaign.missing_audits(cell.id), list[str]()
     run = campaign.run_path(cell.id)
     if missing and not checkpoint_names(run / "checkpoints"):
@@ -131,7 +135,7 @@ def _with_equal_time(campaign: CampaignFolder, cell: Cell, config: RunConfig, pr
     The factor is measured for the first seed and kept, so that all seeds of an arm and point train for the same epochs.
     """
     arm = campaign.campaign.equal_time_to
-    if arm is None or arm == cell.arm:
+    if arm is None or arm == cell.arm or cell.budget is not None:
         return config
     finished, first = campaign.finished(cell.id), campaign.plan.first_of(cell)
     scaled = finished.equal_time or campaign.finished(first.id).equal_time

@@ -75,9 +75,10 @@ def _weight_bytes(config: RunConfig) -> int:
     import torch
 
     from attncem.data.readers import dataset_spec
+    from attncem.models.networks import only_ours
     from attncem.training.build import build_model
 
-    ours = "/" not in config.model.name  # networks of other libraries may need real weights to be split
+    ours = only_ours(config.model)  # networks of other libraries may need real weights to be split
     with torch.device("meta" if ours else "cpu"):
         model = build_model(config, dataset_spec(config.data))
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

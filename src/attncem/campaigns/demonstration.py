@@ -1,4 +1,7 @@
-"""run_demo(): the packaged campaign `demo`: four split models, and one report that is renewed after each audit."""
+"""run_demo(): the packaged campaign `demo`: split models, what their client could do alone, and one report.
+
+The report is renewed whenever a model is audited.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +26,31 @@ from attncem.config.options.suites import Suite
 from attncem.records.audit import AuditResult
 from attncem.records.runs import free_path
 
+SUITES = ("quick", "certificates")
+"""Suites of the demo: the attacks, and what no attack can exceed."""
+
 
 @dataclass(frozen=True)
 class Demo:
-    """Results of the demo: run folders, their audits, the report."""
+    """Results of the demo: run folders, their audits, the report, and the run of the client alone, if any."""
 
     runs: list[Path]
     audits: list[AuditResult]
     report: Path
+    alone: Path | None = None
 
 
 def run_demo(
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
     *,
-    suite: str | Suite = "quick",
+    suites: Sequence[str | Suite] = SUITES,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Demo:
-    """Train and audit the demo's models in parallel processes, one thread each.
+    """Train and audit the demo's models in parallel processes, one thread each, and train their client alone.
 
-    The report is written after the first audit and renewed after each other one.
+    The report is written after the first model is audited and renewed after each other one.
     """
     folder = Path(out) if out is not None else free_path("runs", "demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -55,39 +62,58 @@ def run_demo(
     if len({config.name for config in configs}) < len(configs):
         raise ConfigError("name cannot be set for the demo: its runs need names of their own")
     count = workers or min(len(configs), os.cpu_count() or 1)
-    asked = CampaignAudit(suite=suite if isinstance(suite, str) else plain(suite))
+    asked = [CampaignAudit(suite=suite if isinstance(suite, str) else plain(suite)) for suite in suites]
     with shown(progress) as told:
         names, data = ", ".join(config.name for config in configs), configs[0].data.name
-        called = suite if isinstance(suite, str) else suite.name
+        called = " + ".join(suite if isinstance(suite, str) else suite.name for suite in suites)
         tell(told, text("command.start.demo", names=names, data=data, suite=called, workers=count, folder=folder))
-        audits = _work(configs, folder, asked, count, told)
-    runs = [folder / config.name for config in configs]
-    return Demo(runs, audits, folder / "report.html")
+        return _work(configs, folder, asked, count, told)
 
 
 def _work(
-    configs: Sequence[RunConfig], folder: Path, asked: CampaignAudit, workers: int, progress: Progress
-) -> list[AuditResult]:
-    """Train every model; audit each as soon as it is trained and a worker is free, and renew the report."""
+    configs: Sequence[RunConfig], folder: Path, asked: Sequence[CampaignAudit], workers: int, progress: Progress
+) -> Demo:
+    """Train every model and the client alone; audit each model as soon as a worker is free, and renew the report."""
     runs = {config.name: folder / config.name for config in configs}
-    audits: dict[str, AuditResult] = {}
+    audits: dict[str, list[AuditResult]] = {}
+    alone: list[Path] = []
     with Workers(workers, progress, "the demo") as pool:
         pending = {
             pool.submit(train_run, config, runs[config.name], tells=True): ("train", config.name) for config in configs
         }
+        pending[pool.submit(train_alone, configs[0], folder, tells=True)] = ("alone", "")
         while pending:
             progress(written("stage.demo"), len(audits), len(configs), {LEFT: math.nan})
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
-            before = len(audits)
+            first, renewed = not audits, False
             for future in done:
                 (stage, name), result = pending.pop(future), future.result()
                 if stage == "train":
-                    pending[pool.submit(audit_run, result, asked, tells=True)] = ("audit", name)
+                    pending[pool.submit(audit_by, result, asked, tells=True)] = ("audit", name)
+                elif stage == "alone":
+                    alone, renewed = result, True
                 else:
-                    audits[name] = result
-            if len(audits) > before:
-                _report([runs[name] for name in runs if name in audits], folder, progress, first=before == 0)
-    return [audits[config.name] for config in configs]
+                    audits[name], renewed = result, True
+            if audits and renewed:
+                _report([*(runs[name] for name in runs if name in audits), *alone], folder, progress, first=first)
+    made = [audit for name in runs for audit in audits[name]]
+    return Demo([*runs.values()], made, folder / "report.html", alone[0] if alone else None)
+
+
+def train_alone(config: RunConfig, folder: Path, progress: Progress) -> list[Path]:
+    """Train what the client of this configuration could do alone; nothing, with a note, where no network fits it."""
+    from attncem.training.train import train
+
+    try:
+        return [train(config, out=folder, on_device=True, progress=progress).path]
+    except ConfigError as error:  # the configuration itself is valid: its budget is too small
+        tell(progress, text("command.note", said=error))
+        return []
+
+
+def audit_by(run: Path, asked: Sequence[CampaignAudit], progress: Progress) -> list[AuditResult]:
+    """Audit a run by every suite."""
+    return [audit_run(run, each, progress) for each in asked]
 
 
 def _report(runs: Sequence[Path], folder: Path, progress: Progress, *, first: bool) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from attncem.base.shown_paths import without_paths_in
 from attncem.base.types import ConfigError
+from attncem.campaigns.alone import alone_cells
+from attncem.campaigns.naming import cell_id
 from attncem.config.loading.load import load_config
 from attncem.config.options.campaigns import ArmOptions, Campaign
 from attncem.config.options.run import RunConfig
@@ -21,9 +22,6 @@ from attncem.records.campaign_folder import CampaignFolder, PlannedCell
 
 MOST_CELLS = 10_000
 """A campaign with more cells is refused as a mistake."""
-_LONGEST = 80
-"""Largest length of a cell's name without its hash: it names a folder, and run configurations allow 100."""
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def expand(campaign: Campaign) -> list[PlannedCell]:
@@ -38,10 +36,13 @@ def expand(campaign: Campaign) -> list[PlannedCell]:
     cells = [plan_cell(campaign, *place, seed) for seed in campaign.seed_list for place in points]
     for audit in campaign.audits:
         audit.rows()
+    _check_partners(campaign, [planned.cell for planned in cells])
+    if campaign.on_device:
+        place = campaign.seed_list.index
+        cells = sorted([*cells, *alone_cells(campaign, cells)], key=lambda planned: place(planned.cell.seed))
     twice = [name for name, times in Counter(planned.cell.id.lower() for planned in cells).items() if times > 1]
     if twice:
         raise ConfigError(f"two cells would have the same name, {twice[0]}: a grid lists a value twice")
-    _check_partners(campaign, [planned.cell for planned in cells])
     return cells
 
 
@@ -58,25 +59,13 @@ def plan_cell(campaign: Campaign, name: str, point: dict[str, Any], seed: int, k
     cell = Cell(known_as or cell_id(name, point, seed), name, seed, point)
     settings = {**campaign.set, **arm.set, **point, "seed": seed, "name": cell.id}
     try:
-        return PlannedCell(cell, load_config(arm.config or campaign.config, settings).config)
+        config = load_config(arm.config or campaign.config, settings).config
+        if config.on_device:
+            raise ConfigError("on_device=true releases nothing to audit; at the top of the campaign it adds such arms")
+        return PlannedCell(cell, config)
     except ConfigError as error:
         at = "".join(f", {key}={json.dumps(value)}" for key, value in point.items())
         raise ConfigError(f"arms.{name}{at}: {error}") from None
-
-
-def cell_id(arm: str, point: Mapping[str, Any], seed: int) -> str:
-    """A valid folder name: the arm, the values of the point by the last word of their keys, the seed.
-
-    It depends on nothing else in the campaign, so a cell keeps its name when others are added or removed. Where values
-    have characters that a name cannot have, or the name would be long, a hash makes it unique.
-    """
-    last = Counter(key.rpartition(".")[2] for key in point)
-    words = {key: short if last[short := key.rpartition(".")[2]] == 1 else key for key in point}
-    parts = [f"{words[key]}-{value if isinstance(value, str) else json.dumps(value)}" for key, value in point.items()]
-    whole = "_".join([arm, *parts])
-    plain = _ODD.sub("-", whole)[:_LONGEST]
-    digest = "" if plain == whole else f"-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
-    return f"{plain}{digest}-s{seed}"
 
 
 def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
@@ -90,7 +79,12 @@ def _check_partners(campaign: Campaign, cells: list[Cell]) -> None:
 
 
 def needs(campaign: Campaign, plan: CampaignPlan, cell: Cell) -> list[str]:
-    """The cells that must be done before this one starts: references of its audits, and the cell that sets its time."""
+    """The cells that must be done before this one starts: references of its audits, and the cell that sets its time.
+
+    The client alone has no audit, and its own training time.
+    """
+    if cell.budget is not None:
+        return []
     arms = {audit.reference for audit in campaign.audits} | {campaign.equal_time_to}
     partners = [plan.partner(cell, arm) for arm in arms if arm is not None and arm != cell.arm]
     if campaign.equal_time_to not in (None, cell.arm) and (first := plan.first_of(cell)).id != cell.id:

@@ -20,7 +20,10 @@ from attncem.records.campaign import Cell
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
 from attncem.records.files import explain_os_error, read_record, write_atomic
+from attncem.records.leaks import kept, leaks_of
 from attncem.records.ledger import joined
+from attncem.records.metrics import ACCURACY
+from attncem.records.on_device import References, read_choice, worth_of
 from attncem.records.runs import RunDirectory
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
@@ -76,8 +79,14 @@ def results_text(table: CampaignTable) -> str:
 
 
 def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFolder, file: Path) -> CampaignTable:
-    """The table with the additional cells of an older file, in the plan's order."""
+    """The table with the additional cells of an older file, in the plan's order.
+
+    A cell that differs from the older file's only by numbers of the leak, which that version did not keep, stays as it
+    was: an older file is written again byte for byte.
+    """
     own, there = _by_cell(table), _by_cell(older)
+    own = {key: _as_before(cell, there.get(key)) for key, cell in own.items()}
+    table = replace(table, cells=list(own.values()))
     further = there.keys() - own.keys()
     if not further:
         return table
@@ -99,6 +108,14 @@ def _with_older(table: CampaignTable, older: CampaignTable, folder: CampaignFold
         for one, other in zip(table.audits, older.audits, strict=True)
     ]
     return replace(table, cells=list(both.values()), audits=audits, unfinished=unfinished)
+
+
+def _as_before(cell: CellResult, before: CellResult | None) -> CellResult:
+    """The older form of a cell if it lacks only the leak, otherwise the cell."""
+    if before is None or any(audit.leaks for audit in before.audits):
+        return cell
+    without = replace(cell, audits=[replace(audit, leaks=None) for audit in cell.audits])
+    return before if without == before else cell
 
 
 def _configs_of(folder: CampaignFolder, cell_id: str) -> tuple[str, str]:
@@ -143,14 +160,17 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
         )
     known = {} if known is None else known
     for view in done:
-        if view.cell.id not in known:
+        if view.cell.id not in known or view.cell.budget is not None:  # it may be chosen later than it is done
             there = folder.finished(view.cell.id).audits
-            audits = [joined(view.path / "audits" / there[audit.key]) for audit in folder.campaign.audits]
+            asked_of = () if view.cell.budget is not None else folder.campaign.audits
+            audits = [joined(view.path / "audits" / there[audit.key]) for audit in asked_of]
             known[view.cell.id] = Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
-    found = [known[view.cell.id] for view in done]
+    images = next((audit.on for audit in folder.campaign.audits), "test")
+    found = _with_worth([known[view.cell.id] for view in done], done, images)
     name = folder.campaign.name
     verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
-    asked = [_asked(audit, [one.devices[place] for one in found]) for place, audit in enumerate(folder.campaign.audits)]
+    devices = [one.devices for one in found if one.result.alone is None]
+    asked = [_asked(audit, [it[place] for it in devices]) for place, audit in enumerate(folder.campaign.audits)]
     return CampaignTable(
         campaign=name,
         meaning=folder.campaign.meaning,
@@ -161,6 +181,24 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
         versions=dict(folder.plan.versions),
         unfinished={view.cell.id: view.reason or view.state for view in views if view.state != "done"},
     )
+
+
+def _with_worth(found: list[Read], views: list[CellView], images: str) -> list[Read]:
+    """The results with a warning where a cell is not more accurate than its client alone on these images."""
+    references = References([view.path for view in views])
+    if not references:
+        return found
+    both = zip(found, views, strict=True)
+    return [replace(read, result=_warned(read.result, view, references, images)) for read, view in both]
+
+
+def _warned(result: CellResult, view: CellView, references: References, images: str) -> CellResult:
+    reference = references.of(RunDirectory(view.path).manifest, view.cell.seed) if result.audits else None
+    score = result.audits[0].score(ACCURACY) if result.audits else None
+    if reference is None or score is None or images not in reference.scores:
+        return result
+    codes = {item.code for item in worth_of([(score, reference.scores[images], reference)]).findings}
+    return replace(result, warnings=sorted({*(result.warnings or ()), *codes}))
 
 
 def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
@@ -188,7 +226,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
     images = (manifest.get("split") or {}).get("train")
     if images is None or "training_seconds" not in manifest:
         raise RunError(f"{view.path / 'manifest.json'} is damaged: split.train or training_seconds is missing")
-    subject = audits[0].subject if audits else None
+    subject, alone = audits[0].subject if audits else None, _alone(view, run)
     warned = {str(record["cause"]) for record in run.records() if record.get("kind") == "warning" and record["begins"]}
     return CellResult(
         arm=view.cell.arm,
@@ -196,13 +234,27 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         seed=view.cell.seed,
         audits=[_found(audit) for audit in audits],
         warnings=sorted({item.code for audit in audits for item in audit.findings} | warned),
-        client_macs=subject.client_macs if subject else None,
+        client_macs=subject.client_macs if subject else manifest.get("client_macs") if alone is not None else None,
+        client_parameters=manifest.get("client_parameters"),
+        client_activation_bytes=manifest.get("client_activation_bytes"),
+        client_milliseconds=manifest.get("client_milliseconds"),
+        client_milliseconds_onnx=manifest.get("client_milliseconds_onnx"),
+        client_timed_on=manifest.get("client_timed_on"),
         training_seconds=round(manifest["training_seconds"], 3),
         training_images=images,
         validation_accuracy=None if best is None else round(best, _DIGITS),
         steps=manifest.get("steps"),
         config=_configs_of(folder, view.cell.id)[0],
+        alone=alone,
     )
+
+
+def _alone(view: CellView, run: RunDirectory) -> dict[str, Interval] | None:
+    """The accuracies of a candidate of the client alone; None for any other run."""
+    if view.cell.budget is None:
+        return None
+    choice = read_choice(run)
+    return {name: _interval(score) for name, score in choice.scores.items()} if choice else {}
 
 
 def _found(audit: AuditResult) -> CellAudit:
@@ -217,6 +269,7 @@ def _found(audit: AuditResult) -> CellAudit:
         row_seconds={row.name: round(row.seconds, 2) for row in audit.rows if row.ok},
         balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
         judged=audit.state,
+        leaks={name: kept(leak) for name, leak in leaks_of(audit).items()} or None,
     )
 
 

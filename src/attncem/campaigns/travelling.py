@@ -19,7 +19,7 @@ from attncem.records.portrait import Portrait
 
 _KEY = re.compile(r"noise[\W_]*key|\.key\b|\.key[\W_]|private[\W_]*key", re.IGNORECASE)
 _RUN_FILES = re.compile(
-    r"(config\.yaml|(manifest|best|portrait)\.json|(metrics|timing|problems)\.jsonl"
+    r"(config\.yaml|(manifest|best|portrait|on_device)\.json|(metrics|timing|problems)\.jsonl"
     r"|checkpoints/epoch-\d+/(checkpoint\.json|optimizer\.pt|\w+\.safetensors)"
     r"|audits/[^/]+/([^/]+\.(json|npz|safetensors)|pictures/[^/]+\.png))"
 )

@@ -14,8 +14,12 @@ from attncem.config.options.search import UNDEFENDED, Budget, Search
 from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.files import explain_os_error, write_atomic, write_json
+from attncem.records.findings import Finding
+from attncem.records.leaks import LIMIT, say_leak
 from attncem.records.ledger import joined
 from attncem.records.search import MethodFound, SearchResult, SearchTrial
+from attncem.records.study import Arm, AuditKind, Cell
+from attncem.records.study.leaking import nats_disagree
 
 RESULT, CHOSEN = "search.json", "chosen"
 
@@ -34,6 +38,7 @@ def conclude(
     """The result of a search so far, written into its folder."""
     undefended = _undefended(folder)
     methods = [_method(name, trials, undefended, asked) for name in asked.methods]
+    chosen = dict.fromkeys(cell for method in methods for cell in method.levels.values())
     result = SearchResult(
         name=asked.name,
         budget=str(budget),
@@ -45,10 +50,21 @@ def conclude(
         files=_files(folder, methods, trials),
         complete=complete,
         folder=str(folder.path),
+        choose=asked.choose,
+        findings=_contradictions(folder, list(chosen)) if asked.choose == "nats" else [],
     )
     with explain_os_error(folder.path, "finished trials are kept: fix this and run the same command again"):
         write_json(folder.path / RESULT, without_paths_in(_inside(result, folder.path).to_dict()))
     return result
+
+
+def _contradictions(folder: CampaignFolder, chosen: Sequence[str]) -> list[Finding]:
+    """The pairs of chosen trials where other numbers of the leak point another way than the limit."""
+    arms = []
+    for cell_id in chosen:
+        audit, seed = judged(folder, cell_id), folder.cell(cell_id).seed
+        arms.append(Arm(cell_id, cell_id, 0, [Cell(cell_id, seed, {AuditKind.of(audit.plan): audit})]))
+    return nats_disagree(arms)
 
 
 def _inside(result: SearchResult, folder: Path) -> SearchResult:
@@ -67,17 +83,18 @@ def _undefended(folder: CampaignFolder) -> Candidate:
 def _method(name: str, trials: Sequence[SearchTrial], undefended: Candidate, asked: Search) -> MethodFound:
     tried = [trial for trial in trials if trial.method == name]
     candidates = [
-        Candidate(trial.cell, trial.accuracy, trial.error)
+        Candidate(trial.cell, trial.accuracy, trial.error, trial.nats)
         for trial in tried
         if trial.accuracy is not None and trial.error is not None
     ]
+    chosen = choose(candidates, undefended.accuracy, asked.levels, asked.choose)
     return MethodFound(
         name=name,
         trials=len(tried),
         failed=sum(trial.state == "failed" for trial in tried),
         seconds=sum(trial.seconds for trial in tried),
-        front=[one.name for one in undominated(candidates)],
-        levels={level: one.name for level, one in choose(candidates, undefended.accuracy, asked.levels).items()},
+        front=[one.name for one in undominated(candidates, asked.choose)],
+        levels={level: one.name for level, one in chosen.items()},
     )
 
 
@@ -100,7 +117,12 @@ def _configuration(folder: CampaignFolder, trial: SearchTrial, name: str, file: 
     head = [
         f"attncem train --config {file}",
         f"{trial.cell} of the search {folder.plan.name}: {100 * (trial.accuracy or 0):.1f} % and an attack error of "
-        f"{trial.error:.4g} (geometric mean of MSE and structure), on validation images, one seed.",
+        f"{trial.error:.4g} (geometric mean of MSE and structure){_nats(trial)}, on validation images, one seed.",
     ]
     config = load_config(folder.config(trial.cell), {"name": name}).config
     return "".join(f"# {line}\n" for line in head) + dump_config(config)
+
+
+def _nats(trial: SearchTrial) -> str:
+    """The limit on its leak, where the audit has one."""
+    return "" if trial.nats is None else f" and a leak of at most {say_leak(LIMIT, trial.nats, unit=True)}"

@@ -31,10 +31,13 @@ from attncem.config.loading.suggest import known
 from attncem.config.options.search import UNDEFENDED, Budget, Range, Search, load_search, parse_budget
 from attncem.records.campaign_folder import PLANNED, CampaignFolder, PlannedCell, held, is_free
 from attncem.records.files import explain_os_error, write_atomic
+from attncem.records.leaks import kept
 from attncem.records.search import SearchResult, SearchTrial
 
 _PAUSE = 1.0
 """Seconds between two checks for a stop request."""
+NO_LIMIT = -1e6
+"""What the tuner is told of a trial without a limit on its leak: worse than every limit."""
 _GIVEN_UP = 5
 """A study ends after this many failed trials in a row."""
 
@@ -71,7 +74,7 @@ def search(
         work = _Searching(asked, allowed, folder, settings.workers)
         with ENGINES[engine](work.folder, settings, told) as workers:
             stopped = work.run(workers, told)
-        trials = [_recorded(tried, work.facts.get(tried.cell_id, {})) for tried in work.tried()]
+        trials = [work.recorded(tried) for tried in work.tried()]
         return conclude(asked, allowed, work.folder, trials, complete=not stopped)
 
 
@@ -248,9 +251,31 @@ class _Searching:
         if self._state(tried.cell_id) != "done":
             tried.tell(None)
             return None
-        result = candidate(tried.cell_id, judged(self.folder, tried.cell_id))
-        tried.tell([result.accuracy, result.error])
+        result = candidate(tried.cell_id, judged(self.folder, tried.cell_id), self.asked.choose)
+        objective = result.privacy(self.asked.choose)
+        tried.tell([result.accuracy, max(objective, NO_LIMIT)])
         return result
+
+    def recorded(self, tried: Tried) -> SearchTrial:
+        """A trial with its numbers as the search keeps them."""
+        facts = self.facts.get(tried.cell_id, {})
+        accuracy, error = tried.trial.values or (None, None)
+        result: Candidate | None = None
+        if self.asked.choose == "nats" and accuracy is not None:
+            result = candidate(tried.cell_id, judged(self.folder, tried.cell_id), "nats")
+            error = result.error
+        return SearchTrial(
+            cell=tried.cell_id,
+            method=tried.method,
+            values=dict(tried.values),
+            state=tried.state,
+            accuracy=accuracy,
+            error=error,
+            seconds=float(facts.get("seconds", 0.0)),
+            reason=str(facts.get("reason", "")),
+            nats=result.nats if result else None,
+            beside={name: kept(leak) for name, leak in result.beside.items()} if result else {},
+        )
 
     def _state(self, cell_id: str) -> str:
         return self.folder.view(self.folder.cell(cell_id)).state
@@ -260,17 +285,3 @@ def _hopeless(tuner: Tuner) -> bool:
     """Whether its last trials all failed."""
     states = [tried.state for tried in tuner.tried() if tried.state != "unfinished"]
     return len(states) >= _GIVEN_UP and set(states[-_GIVEN_UP:]) == {"failed"}
-
-
-def _recorded(tried: Tried, facts: Mapping[str, Any]) -> SearchTrial:
-    accuracy, error = tried.trial.values or (None, None)
-    return SearchTrial(
-        cell=tried.cell_id,
-        method=tried.method,
-        values=dict(tried.values),
-        state=tried.state,
-        accuracy=accuracy,
-        error=error,
-        seconds=float(facts.get("seconds", 0.0)),
-        reason=str(facts.get("reason", "")),
-    )

@@ -21,6 +21,7 @@ from attncem.records.metrics import accuracy
 from attncem.records.runs import RunDirectory
 from attncem.records.sizes import in_words
 from attncem.training.build import RunData, build_model, build_surrogate_for, check, data_facts, read_data
+from attncem.training.client_time import time_client
 from attncem.training.engine import describe_device, limited_threads, resolve_device, seeded
 from attncem.training.initial import new_run
 
@@ -146,7 +147,8 @@ def _finish(run: RunDirectory, config: RunConfig, model: SplitModel, data: RunDa
         device=describe_device(device),
         feature_shape=list(feature_shape(model.encoder, data.spec.shape)),
         imported=True,
-        **asdict(count_cost(model, data.spec.shape)),
+        **asdict(count_cost(model, data.spec.shape))
+        | time_client(model.encoder, data.spec.shape, onnx=False)._asdict(),
     )
     assert model.server is not None
     halves = {"client": model.encoder.state_dict(), "server": model.server.state_dict()}

@@ -14,7 +14,7 @@ _CHOICES = {
     "--device": ("auto", "cpu", "cuda"),
     "--on": ("test", "validation"),
     "--engine": ("local", "slurm", "ray"),
-    "--save-as": ("safetensors", "npy"),
+    "--save-as": ("packed", "safetensors", "npy"),
     "--layout": ("nchw", "nhwc"),
 }
 """Values of options that have few of them, where the parser does not know them."""

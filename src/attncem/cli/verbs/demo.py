@@ -15,12 +15,12 @@ from attncem.cli.verbs.reaching import activation, as_typed, own_command
 def add(verbs: Verbs) -> None:
     """The verb `demo`."""
     parser = verb(
-        verbs, "demo", "Train, attack and compare four models on the embedded data, in minutes.", overrides=True
+        verbs, "demo", "Train, attack and compare five models on the embedded data, in minutes.", overrides=True
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="new folder for the runs and the report (default: runs/demo-001 ...)"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, four at most)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core, five at most)")
     add_json(parser)
     parser.set_defaults(run=_demo)
 
@@ -33,7 +33,8 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
     demo = run_demo(known.out, parse_cli_overrides(rest), workers=known.workers)
     if known.json:
         runs = [run.name for run in demo.runs]
-        print_json({"report": str(demo.report), "runs": runs, "audits": demo.audits})
+        alone = demo.alone.name if demo.alone else None
+        print_json({"report": str(demo.report), "runs": runs, "alone": alone, "audits": demo.audits})
         return
     console = open_console()
     print_summary(demo.audits, console)

@@ -20,7 +20,8 @@ def add_predict(verbs: Verbs) -> None:
     parser.add_argument("images", nargs="+", metavar="IMAGE", help=IMAGE)
     parser.add_argument("--top", type=int, default=3, metavar="N", help="labels shown for each image (default: 3)")
     parser.add_argument("--save", metavar="FOLDER", help="save what leaves the device there; overwrites no file")
-    parser.add_argument("--save-as", default="safetensors", help="safetensors or npy (default: safetensors)")
+    formats = "packed, safetensors or npy (default: packed where the channel ends with quantise, else safetensors)"
+    parser.add_argument("--save-as", help=formats)
     _add_common(parser)
     parser.set_defaults(run=_predict)
 

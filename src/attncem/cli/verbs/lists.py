@@ -25,6 +25,11 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(run=_data)
     parser = verb(verbs, "runs", "List the runs in a folder and its sub-folders.")
     parser.add_argument("folder", nargs="?", default="runs", help="folder of runs (default: runs)")
+    parser.add_argument(
+        "--time-client",
+        action="store_true",
+        help="first measure every finished run's client on one CPU thread, also by onnxruntime where it is installed",
+    )
     add_json(parser)
     parser.set_defaults(run=_runs)
     parser = verb(verbs, "config", "Print the full resolved configuration, or its JSON schema.", overrides=True)
@@ -62,6 +67,8 @@ def _data_set(row: DatasetState) -> dict[str, Any]:
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.records.listing import describe_runs
 
+    if known.time_client:
+        _time_clients(known.folder)
     lines, console = describe_runs(known.folder), open_console()
     if known.json:
         print_json({"folder": known.folder, "runs": list(map(_run_line, lines))})
@@ -74,6 +81,26 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
+
+
+def _time_clients(folder: str) -> None:
+    """Measure the clients of the finished runs; the lines go where notes go, so that --json stays one object.
+
+    A run that cannot be measured gets a line with the reason, and the others are still measured.
+    """
+    from attncem.judging.client_timing import time_run
+    from attncem.records.listing import list_runs
+    from attncem.reporting.client_costs import described
+
+    for run in list_runs(folder):
+        name = run.path.name
+        try:
+            said = described(time_run(run)._asdict()) if run.is_finished else None
+        except Exception as error:  # a damaged run may fail in any way
+            show_line(text("command.timed.failed", run=name, said=error))
+            continue
+        if said is not None:
+            show_line(text("command.timed", run=name, said=said) if said else text("command.timed.none", run=name))
 
 
 def _run_line(line: RunLine) -> dict[str, Any]:

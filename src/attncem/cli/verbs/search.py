@@ -61,6 +61,8 @@ def _show(result: SearchResult, console: Console) -> None:
     ]
     console.print(table(text("search.methods.columns"), methods, numbers=range(1, 5)))
     console.print(table(text("search.levels.columns"), _levels(result), numbers=(2, 3)))
+    for line in _beside(result):
+        show_line(line, console)
     show_line(text("search.undefended", accuracy=100 * result.undefended), console)
     key = "equal" if result.equal_budget else "unequal"
     show_line(text(f"search.budget.{key}", budget=result.budget), console)
@@ -70,12 +72,28 @@ def _show(result: SearchResult, console: Console) -> None:
 
 
 def _levels(result: SearchResult) -> Iterator[list[str]]:
-    """Every level, its methods by descending attack error."""
+    """Every level, its methods by descending attack error, or by rising nats where these choose."""
+    from attncem.records.leaks import LIMIT, say_leak
+
     for level, drop in result.levels.items():
         best = [
             (method.name, result.trial(method.levels[level])) for method in result.methods if level in method.levels
         ]
         title = text("search.level", level=level, points=100 * drop)
-        for name, trial in sorted(best, key=lambda item: -(item[1].error or 0.0)):
-            numbers = [f"{100 * (trial.accuracy or 0.0):.1f}", f"{trial.error:.4g}"]
+        for name, trial in sorted(best, key=lambda item: item[1].nats or -(item[1].error or 0.0)):
+            nats = "" if trial.nats is None else f"; {say_leak(LIMIT, trial.nats, unit=True)}"
+            numbers = [f"{100 * (trial.accuracy or 0.0):.1f}", f"{trial.error:.4g}{nats}"]
             yield [title, name, *numbers, result.files[f"{name}-{level}"]]
+
+
+def _beside(result: SearchResult) -> Iterator[str]:
+    """For every chosen trial the numbers that may contradict its limit, then the pairs where they do."""
+    from attncem.records.leaks import from_kept
+    from attncem.reporting.table_formats import described
+
+    for cell in dict.fromkeys(cell for method in result.methods for cell in method.levels.values()):
+        leaks = {name: [from_kept(name, data)] for name, data in result.trial(cell).beside.items()}
+        if leaks:
+            yield text("said.about", about=cell, said=described(leaks))
+    for item in result.findings:
+        yield text("terminal.note", text=item.text)

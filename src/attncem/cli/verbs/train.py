@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from attncem.base.progress import show_line
 from attncem.base.texts import text
+from attncem.base.types import ConfigError
 from attncem.cli.verbs.base import Verbs, verb
 
 
@@ -19,6 +20,8 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--fast", metavar="WAY", help="short for training.fast: how a GPU runs the steps")
     parser.add_argument("--track", action="store_true", help="short for training.track=tensorboard (extra `track`)")
     parser.add_argument("--resume", metavar="RUN", help="resume an interrupted run; takes no other option")
+    said = "train what the client of a run or configuration could do alone, the reference of a defended run"
+    parser.add_argument("--on-device", metavar="RUN_OR_CONFIG", help=said)
     parser.set_defaults(run=_train)
 
 
@@ -29,6 +32,9 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     short = [f"training.fast={known.fast}"] if known.fast else []
     short += ["training.track=tensorboard"] if known.track else []
     overrides = parse_cli_overrides([*rest, *short])
+    if known.on_device is not None:
+        _train_on_device(known, overrides)
+        return
     config = known.config
     if known.resume is None:
         config = config or "demo"
@@ -36,5 +42,24 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.training.train import train
 
     run = train(config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)
-    accuracy = run.manifest["best"]["validation_accuracy"]
-    show_line(text("command.trained", path=run.path, accuracy=100 * accuracy))
+    facts = run.manifest
+    accuracy = 100 * facts["best"]["validation_accuracy"]
+    if facts.get("on_device"):
+        show_line(text("on_device.finished", path=run.path, accuracy=accuracy))
+    else:
+        show_line(text("command.trained", path=run.path, accuracy=accuracy))
+
+
+def _train_on_device(known: argparse.Namespace, overrides: Sequence[str]) -> None:
+    """Train the candidates of a budget, and print the chosen one with its accuracy."""
+    if known.config or known.resume or known.init_from:
+        raise ConfigError("--on-device RUN_OR_CONFIG stands alone: leave out --config, --resume and --init-from")
+    from attncem.records.on_device import read_choice
+    from attncem.training.train import train
+
+    run = train(known.on_device, overrides, out=known.out, on_device=True)
+    choice = read_choice(run)
+    assert choice is not None and choice.accuracy is not None
+    score, counts = choice.accuracy, {"count": len(choice.candidates), "images": choice.num_images}
+    numbers = {"accuracy": 100 * score.mean, "low": 100 * score.low, "high": 100 * score.high}
+    show_line(text("on_device.trained", path=run.path, **counts, **numbers))
