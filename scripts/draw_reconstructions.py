@@ -17,6 +17,7 @@ from PIL import Image
 
 from attncem.records.ledger import Ledger
 from attncem.records.study.runs import JudgedRun, load_run
+from attncem.records.study.suites import joined_suites
 
 ROWS = {"demo-none": "no defence", "demo-kmeans": "baseline (CEM)", "demo-gated": "front end +\ngated attention"}
 """The rows of the figure, from the least to the most protected."""
@@ -24,8 +25,8 @@ ROWS = {"demo-none": "no defence", "demo-kmeans": "baseline (CEM)", "demo-gated"
 
 def pictures(run: JudgedRun) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
     """The originals that every run shows, each with the strongest attack's reconstruction."""
-    (audit,) = run.results
-    ledger = Ledger.open(Path(audit.folder))
+    (audit,) = joined_suites(run.results)
+    ledger = Ledger.open(Path(audit.folder_of(audit.strongest)))
     shown = [item for item in audit.strongest_attack.pictures if item.role == "fixed"]
     return [(_read(ledger, item.original), _read(ledger, item.image)) for item in shown]
 

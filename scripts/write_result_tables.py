@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/front-ends.md and docs/audit.md from the results of their campaigns.
+"""Write the tables of docs/front-ends.md, docs/audit.md and docs/networks.md from result files.
 
 Each table is between `<!-- results: NAME -->` and `<!-- end -->`. A test compares the pages with the output of this
 script.
@@ -7,12 +7,14 @@ script.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from evidence import lean
 from evidence.source import Setting, Source
 from evidence.words import front_end, table, table_of
 
@@ -24,7 +26,7 @@ from attncem.records.study import ACCURACY
 
 ROOT = Path(__file__).parent.parent
 SOURCE = Source(ROOT / "results")
-PAGES = (ROOT / "docs/front-ends.md", ROOT / "docs/audit.md")
+PAGES = tuple(ROOT / f"docs/{name}.md" for name in ("front-ends", "audit", "networks", "less-to-release"))
 SELECTION_SHOWN = ("mse", "structure", "ssim", "edges")
 SHOWN = ("mse", "structure", "ssim", "edges", "band_mean", "band_low", "band_high")
 RECOMMENDED = ("light", "balanced")
@@ -160,11 +162,37 @@ def _suite_seconds(arm: Setting) -> str:
     return f"{sum(took for row, took in (arm.audits()[0].row_seconds or {}).items() if row != 'white box'):.0f}"
 
 
+# docs/networks.md
+
+
+def client_costs_table() -> str:
+    """The counted costs of clients, and their times as multiples of the first client's."""
+    clients = json.loads((SOURCE.folder / "client_costs.json").read_text(encoding="utf-8"))["clients"]
+    lines = [
+        [
+            f"`{name}`",
+            f"{costs['client_macs'] / 1e6:.1f} M",
+            f"{costs['client_parameters'] / 1e6:.3f} M",
+            f"{costs['client_activation_bytes'] / 1024:.0f} KiB",
+            *(f"{costs[f'times_as_long_{library}']:.1f} ×" for library in ("torch", "onnx")),
+        ]
+        for name, costs in clients.items()
+    ]
+    titles = ["client, 3×32×32", "MACs", "weights", "peak activations", "time, torch", "time, onnxruntime"]
+    return table(titles, lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "evidence": evidence_table,
     "selection": selection_table,
     "ladder": ladder_table,
     "ladder_summary": ladder_summary,
+    "client_costs": client_costs_table,
+    "lean_alone": partial(lean.alone_table, SOURCE),
+    "lean_noise": partial(lean.noisy_table, SOURCE),
+    "lean_bits": partial(lean.bits_table, SOURCE),
+    "lean_recommended": partial(lean.recommended_table, SOURCE),
+    "lean_disagreements": partial(lean.disagreements, SOURCE),
 }
 """Tables by their name on a page."""
 

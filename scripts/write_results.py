@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from evidence import beyond, claim, front, headlines, others, pareto, words
+from evidence import beyond, claim, front, headlines, lean, others, pareto, words
 from evidence.source import Setting, Source
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -68,7 +68,11 @@ TEMPLATE = template()
 
 def figures(source: Source) -> dict[Path, bytes | None]:
     """Every figure of the page by its file; None if not measured yet."""
-    drawn = {front.FIGURE: front.figure(source), pareto.FIGURE: pareto.figure(source, CLAIM)}
+    drawn = {
+        front.FIGURE: front.figure(source),
+        pareto.FIGURE: pareto.figure(source, CLAIM),
+        lean.FIGURE: lean.figure(source),
+    }
     return {ROOT / "docs" / name: content for name, content in drawn.items()}
 
 

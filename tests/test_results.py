@@ -7,6 +7,7 @@ import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType, SimpleNamespace
@@ -17,21 +18,24 @@ import torch
 
 import benchmarks.__main__ as benchmark
 from attncem.campaigns.choosing import LEVELS
+from attncem.campaigns.demonstration import SUITES
 from attncem.campaigns.expansion import digest, expand
 from attncem.campaigns.results import asked_rows, read_results, results_text
 from attncem.config.loading.load import load, load_config
 from attncem.config.options.attacks import DecoderOptions
 from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.run import RunConfig
-from attncem.config.options.suites import Suite
+from attncem.config.options.suites import Suite, packaged_suites
 from attncem.config.threats import THREATS
 from attncem.judging.auditing.judges import CERTIFICATES
 from attncem.records.audit import AuditResult, Score
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
 from attncem.records.joining import FAR_BELOW, UNDEFENDED, join
+from attncem.records.leaks import LEAKS, LIMIT
 from attncem.records.metrics import METRICS
 from attncem.reporting.runs import health
-from attncem.reporting.runs.tables import CSV_COLUMNS
+from attncem.reporting.runs.tables import CSV_COLUMNS, LATER_COLUMNS
+from attncem.training.on_device import budget_of, candidates
 from attncem.training.surrogates import SURROGATES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,14 +78,19 @@ def made_score(mean: float = 0.5) -> Score:
 
 def check_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     header, rows = table("demo.csv")
-    assert header == [name for name in CSV_COLUMNS if name in header] and set(header) >= ALWAYS
-    assert set(CSV_COLUMNS) - set(header) <= {*METRICS, "state"}, "only these may have come later"
+    columns = (*CSV_COLUMNS, *LATER_COLUMNS)
+    assert header == [name for name in columns if name in header] and set(header) >= ALWAYS
+    assert set(columns) - set(header) <= {*METRICS, *LEAKS, "state", *LATER_COLUMNS}, "only these may have come later"
     configs = [load_config(arm.config).config for arm in load_campaign("demo").arms.values()]
-    runs, floors = rows[: len(configs)], rows[len(configs) :]
+    runs, alone, floors = rows[: len(configs)], rows[len(configs)], rows[len(configs) + 1 :]
+    budget, most = budget_of(configs[0]), float(runs[0]["client_macs"])
+    assert (alone["kind"], alone["attack"], alone["suite"]) == ("alone", "", "") and float(alone["client_macs"]) <= most
+    assert alone["run"] in {config.name for config in candidates(budget).values()} and float(alone["accuracy"]) > 0.5
     told = [(row["kind"], row["run"], row["surrogate"], float(row["penalty_weight"])) for row in runs]
     assert told == [("run", config.name, config.defence, config.training.penalty_weight) for config in configs]
-    suite = load(Suite, "quick").config
-    assert {row["suite"] for row in runs} == {f"{suite.name} v{suite.version}"}
+    suite, bounds = (load(Suite, name).config for name in SUITES)
+    assert {row["suite"] for row in runs} == {f"{suite.name} v{suite.version} + {bounds.name} v{bounds.version}"}
+    assert all(float(row[limit]) > 0 for row in runs for limit in ("leak_limit", "beyond_label"))
     kinds = {row.name: name for name, row in suite.rows.items()}
     blind = [kinds["grey"], kinds["mean_image"], *(f"{kinds['class_mean']} ({config.name})" for config in configs)]
     assert [(row["kind"], row["run"]) for row in floors] == [("floor", name) for name in blind]
@@ -128,11 +137,10 @@ def check_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_tables_of_pages_are_what_the_script_writes() -> None:
     tables = script("write_result_tables")
-    for file in tables.PAGES:
-        page = file.read_text(encoding="utf-8")
-        assert len(tables.TABLE.findall(page)) == 2 and tables.renewed(page) == page, (
-            "run scripts/write_result_tables.py"
-        )
+    pages = [file.read_text(encoding="utf-8") for file in tables.PAGES]
+    assert sorted(found[1] for page in pages for found in tables.TABLE.findall(page)) == sorted(tables.TABLES)
+    for page in pages:
+        assert tables.renewed(page) == page, "run scripts/write_result_tables.py"
 
 
 def check_measures(table: CampaignTable) -> None:
@@ -200,6 +208,21 @@ def check_recommended(level: str, config: RunConfig, undefended: list[CellResult
         assert f"{fmean(one['structure'][0] for one in scores):.4f})" in line
 
 
+def test_the_recommended_lean_client_was_chosen_on_validation_images() -> None:
+    """Its second line says the accuracy, error and limit of that arm; its third the accuracy of the client alone."""
+    tables = script("write_result_tables")
+    budget = load_config("recommended-lean").config.model.macs
+    assert budget is not None
+    arm = tables.lean.recommended(tables.SOURCE, int(budget))
+    assert load_config(arm.arm.config, {"name": "recommended-lean"}).config == load_config("recommended-lean").config
+    file = ROOT / "src/attncem/config/packaged/runs/recommended-lean.yaml"
+    second, third = file.read_text(encoding="utf-8").splitlines()[1:3]
+    percent, limit = tables.lean.percent, tables.lean.leak(LIMIT, arm)
+    assert f"{percent(arm.accuracy)} %" in second and f"{arm.error('mse'):.4f};" in second
+    assert f"{arm.error('mse', 'class mean'):.4f}." in second and f"at most {limit} nats" in second
+    assert f"has {percent(tables.lean.chosen(tables.SOURCE)[int(budget)])} %" in third
+
+
 def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = check_campaign("undefended_cifar10.json", "undefended-cifar10")
     (row,) = table.cells
@@ -208,13 +231,27 @@ def check_undefended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best[1] <= best[0] <= best[2] and abs(best[0] - last[0]) < 0.01
 
 
+def check_lean_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks and bounds on validation images; cells that are missing are named."""
+    table, campaign = read_results(RESULTS / "demo_lean_selection.json"), load_campaign("demo-lean-selection")
+    planned = [one.cell for one in expand(campaign) if one.cell.id not in table.unfinished]
+    assert [(row.arm, row.point, row.seed) for row in table.cells] == [(it.arm, it.point, it.seed) for it in planned]
+    assert [(audit.rows, audit.evaluation) for audit in table.audits] == [
+        (asked_rows(audit), "validation") for audit in campaign.audits
+    ]
+
+
 EVIDENCE = (
     "claim-cifar10", "claim-selection-cifar10", "claim-thin-cifar10", "claim-tiny-imagenet", "claim-lfw",
     "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
-    "shaped-demo", "learned-demo", "claim-demo",
+    "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
+
+
+BOUNDS = {name for name, row in packaged_suites()["certificates"].rows.items() if row.name in CERTIFICATES}
+"""Rows that prove bounds: an audit of these alone has no attack."""
 
 
 def check_evidence(name: str) -> None:
@@ -234,10 +271,12 @@ def check_evidence(name: str) -> None:
     for row in table.cells:
         own = configs[row.arm, repr(row.point), row.seed]
         assert row.config is None or digest(own).startswith(row.config), "of the options that the campaign has now"
-        assert row.to_dict().keys() >= WHOLE and len(row.audits) == len(table.audits)
-        for asked, audit in zip(table.audits, row.audits, strict=True):
-            assert audit.attacks is not None and audit.strongest in audit.attacks
-            assert audit.attacks.keys() <= asked.rows.keys()
+        assert row.to_dict().keys() >= WHOLE and len(row.audits) == (0 if own.on_device else len(table.audits))
+        assert (row.alone is not None) == own.on_device
+        for asked, audit in zip(table.audits, row.audits, strict=False):
+            if not asked.rows.keys() <= BOUNDS:
+                assert audit.attacks is not None and audit.strongest in audit.attacks
+                assert audit.attacks.keys() <= asked.rows.keys()
     assert (RESULTS / file).read_text(encoding="utf-8") == results_text(table)
 
 
@@ -293,21 +332,51 @@ def check_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     measured, found = script("certificates_demo"), read("certificates_demo.json")
     assert tuple(run["config"] for run in found["runs"]) == measured.CONFIGS
-    certificates = [name for name, row in load(Suite, "certificates").config.rows.items() if row.name in CERTIFICATES]
+    added = {"entropy of the code"}
+    """Certificates of later versions of the suite than the result's."""
+    rows = load(Suite, "certificates").config.rows.items()
+    certificates = [name for name, row in rows if row.name in CERTIFICATES and name not in added]
     for run in found["runs"]:
         assert {item["row"] for item in run["bounds"]} | set(run["absent"]) == set(certificates)
         assert all(list(item) == ["row", "bound", *measured.KEYS] for item in run["bounds"])
         assert run["strongest"] == "ridge"
 
 
+def check_client_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts are those of the networks now; the times are of the first client, and shaped as the script's."""
+    measured, found = script("client_costs"), read("client_costs.json")
+    assert list(found["clients"]) == list(measured.CLIENTS)
+    for name, costs in found["clients"].items():
+        assert {key: costs[key] for key in measured.COUNTED} == measured.counts(name)[0]
+    first = next(iter(found["clients"].values()))
+    assert first["times_as_long_torch"] == first["times_as_long_onnx"] == 1.0
+    monkeypatch.setattr(measured, "ROUNDS", 1)
+    monkeypatch.setattr(measured, "passes", lambda client: (lambda: None, lambda: None))
+    assert shape(measured.measure()) == {key: value for key, value in shape(found).items() if key != "schema_version"}
+
+
+def check_flips(_: pytest.MonkeyPatch) -> None:
+    measured, found = script("count_flips"), read("code_flips.json")
+    conditions = [(row["bits"], row["of"], row["runtime"], row["threads"], row["batch"]) for row in found["flips"]]
+    ways = (measured.BITS, ("one image", "test images"), measured.RUNTIMES, (1, 2), (1, 7, 256))
+    assert conditions == list(product(*ways))
+    assert all(row["flips"] == 0 for row in found["flips"] if (row["runtime"], row["batch"]) == ("torch", 1))
+    assert {name: client["overrides"] for name, client in found["clients"].items()} == measured.CLIENTS
+    assert measured.flips_table(found) in (ROOT / "docs/channels.md").read_text(encoding="utf-8")
+    assert measured.codes_table(found) in (ROOT / "docs/certificates.md").read_text(encoding="utf-8")
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
     "demo.csv": check_demo,
     "demo_selection.json": check_selection,
+    "demo_lean_selection.json": check_lean_selection,
     "front_ends_cifar10.json": check_front_ends,
     "front_ends_selection.json": check_front_ends_selection,
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
+    "code_flips.json": check_flips,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from attncem.campaigns.choosing import Matched, Tried, error_of, match
 from attncem.config.options.channels import ShapedOptions
 from attncem.config.options.run import RunConfig
+from attncem.records import leaks
 from attncem.records.campaign_table import Ends
 from attncem.records.study import ACCURACY
 from attncem.records.study.equal import PairEffect, effects
@@ -179,6 +180,11 @@ def demo_rows(source: Source) -> list[dict[str, str]]:
 def demo_score(row: Mapping[str, str], measure: str) -> str:
     """A measure of the demo with its interval."""
     return over_images(measure, Ends(*(float(row[f"{measure}{end}"]) for end in ("", "_low", "_high"))))
+
+
+def demo_nats(row: Mapping[str, str]) -> str:
+    """The limits on the leak of a run, and on what its label does not tell already."""
+    return " | ".join(f"{float(row[name]):.1f}" for name in (leaks.LIMIT, leaks.BEYOND))
 
 
 def demo_scores(row: Mapping[str, str]) -> str:

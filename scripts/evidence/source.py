@@ -78,13 +78,13 @@ class Source:
 
 
 def settings(table: CampaignTable, *, balanced: bool = False) -> list[Setting]:
-    """The arms of a result file; RunError if a run has no attack or no accuracy."""
-    study = study_of_results(table, balanced=balanced)
-    for cell in study.cells:
+    """The arms of a result file that release something; RunError if a run has no attack or no accuracy."""
+    released = [arm for arm in study_of_results(table, balanced=balanced).arms if not arm.on_device]
+    for cell in (cell for arm in released for cell in arm.cells):
         for measure, needed in (("mse", "attack with a result"), (ACCURACY, "accuracy")):
             if cell.score(measure) is None:
                 raise RunError(f"{cell.id} has no {needed}")
-    return [Setting(**vars(arm), campaign=table.campaign) for arm in study.arms]
+    return [Setting(**vars(arm), campaign=table.campaign) for arm in released]
 
 
 def stem(campaign: str) -> str:
