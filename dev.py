@@ -30,6 +30,10 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """A file is one worker's, in the order of tests/conftest.py: the longest first."""
+ENVIRONMENT = {
+    **{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+    "PYTHONDONTWRITEBYTECODE": "",  # hundreds of processes of the tests would compile the same sources
+}
 CHECKS = (("ruff", "format", "--check", "."), ("ruff", "check", "."), ("mypy",))
 MEMORY = Path("/dev/shm")
 """Where a file system in memory is, on Linux: the tests sync thousands of small files."""
@@ -39,7 +43,7 @@ MEMORY_NEEDED = 2 * 2**30
 
 def run(*command: str | Path, quiet: bool = False) -> int:
     """Run a command in the project folder, one torch thread per process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **ENVIRONMENT}
     words = [str(word) for word in command]
     if not quiet:
         return subprocess.call(words, cwd=ROOT, env=environment)
