@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +17,14 @@ from budget import Budget
 LONGEST = (
     *("test_surrogates", "test_attacks", "test_engines", "test_attack_laws", "test_kills", "test_processes"),
     *("test_campaign_kills", "test_adding_an_attack", "test_first_hour", "test_training", "test_auditing"),
-    *("test_reporting", "test_workers", "test_example_notebook", "test_resume", "test_campaigns", "test_search"),
-    *("test_fuzz", "test_demonstration", "test_ledger", "test_chinese_pages", "test_models", "test_foreign_encoders"),
-    *("test_write_results", "test_campaign_report", "test_campaign_browser", "test_cli", "test_adding_a_measure"),
-    *("test_adding_a_surrogate", "test_fuzz_runs", "test_fuzz_data", "test_benchmarks", "test_report_browser"),
-    *("test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast", "test_plugins_page"),
-    *("test_travelling", "test_fuzz_onnx", "test_fuzz_archives", "test_plugins", "test_onnx_process"),
+    *("test_reporting", "test_workers", "test_example_notebook", "test_resume", "test_campaigns", "test_flow"),
+    *("test_search", "test_fuzz", "test_demonstration", "test_adding_a_measure", "test_learned_front_end"),
+    *("test_ledger", "test_chinese_pages", "test_models", "test_foreign_encoders", "test_write_results"),
+    *("test_campaign_archive", "test_campaign_report", "test_campaign_browser", "test_cli", "test_adding_a_surrogate"),
+    *("test_pitfalls", "test_portraits", "test_certificates", "test_hints", "test_end_to_end", "test_fuzz_runs"),
+    *("test_fuzz_data", "test_benchmarks", "test_report_browser", "test_card", "test_networks_table", "test_reaching"),
+    *("test_explain", "test_forecast", "test_plugins_page", "test_travelling", "test_fuzz_onnx", "test_fuzz_archives"),
+    *("test_plugins", "test_onnx_process", "test_pruning", "test_floor", "test_gan"),
 )
 """Test files of more than about ten seconds, quick or slow."""
 
@@ -39,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, so that two workers end at about the same time."""
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections: each training makes a full one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -156,3 +156,16 @@ def test_command_line(tokens, expected):
 def test_command_line_errors(tokens, expected):
     with pytest.raises(ConfigError, match=re.escape(expected)):
         parse_cli_overrides(tokens)
+
+
+def test_another_kind_of_network_sets_back_what_it_decides_itself() -> None:
+    lean = load_config("cifar10-none", ["model.macs=4e6", "model.name=lean", "model.front_end.name=standardise"])
+    assert (lean.config.model.cut, lean.config.model.macs) == (2, 4e6)
+    assert lean.config.model.front_end.name == "standardise"
+    assert lean.notes == ["model.name: vgg11_bn → lean drops cut=4"]
+    assert load_config("cifar10-none", ["model.cut=3", "model.name=lean"]).config.model.cut == 3, (
+        "asked for: refused later"
+    )
+    back = load_config(lean.config, ["model.name=resnet20"])
+    assert back.config.model.macs is None and back.notes == ["model.name: lean → resnet20 drops macs=4000000.0"]
+    assert load_config("cifar10-none", ["model.name=resnet18"]).config.model.cut == 4, "both have cuts of their own"

@@ -140,6 +140,11 @@ def test_the_checks_are_run_to_the_end_and_print_all(
     assert dev.check_quietly() == (2, "one\ntwo\nthree\n")
 
 
+def test_processes_of_the_tests_share_bytecode(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert dev.run(sys.executable, "-c", "import sys; sys.exit(sys.dont_write_bytecode)") == 0
+
+
 def test_files_of_tests_lie_in_memory_where_there_is_room(
     dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

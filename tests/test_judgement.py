@@ -14,7 +14,9 @@ from rich.console import Console
 from attncem.judging.conditions import check, parse_conditions
 from attncem.records import judge as rules
 from attncem.records.audit import AuditResult, Row, Score, Verdict
+from attncem.records.joining import join
 from attncem.records.judge import LEAST_JUDGED, LEAST_OWNED, WIDEST, judge
+from attncem.records.rivals import Rival
 from attncem.reporting import answers, print_summary, privacy_card, report
 from made_runs import FLOORS, NOW, failed, make_audit, make_run, row, rows, score
 
@@ -72,6 +74,25 @@ def test_an_audit_with_enough_images_and_a_converged_attack_is_reliable() -> Non
 def test_states(made: list[Row] | None, plan: dict[str, Any], state: str, reasons: list[str]) -> None:
     result = audit(made, **plan)
     assert (result.state, codes(result)) == (state, reasons)
+
+
+@pytest.mark.parametrize(
+    ("excess", "low", "state"),
+    [(0.004, -0.001, "reliable"), (0.01, 0.0, "reliable"), (0.004, 0.001, "not_enough"), (0.02, -0.01, "not_enough")],
+)
+def test_a_decoder_that_is_level_with_ridge_is_not_weak(excess: float, low: float, state: str) -> None:
+    """It loses where the paired interval excludes 0, or by more than a hundredth."""
+    made = rows(0.03)
+    decoder, ridge = (next(item for item in made if item.method == method) for method in ("decoder", "ridge"))
+    made = [replace(it, scores={"mse": score(ridge.mse.mean * (1 + excess))}) if it is decoder else it for it in made]
+    rival = Rival(decoder.name, ridge.name, excess, low, 2 * excess - low)
+    result = join(audit(made).plan, made, {item.name: item.mse.mean for item in made}, rivals=[rival])
+    assert (result.strongest, result.state) == (ridge.name, state)
+    lost = state == "not_enough"
+    assert ("should_lead" in codes(result)) is lost
+    assert any(item.code == "loses_to" for item in result.findings) is lost
+    strict = join(result.plan, made, {item.name: item.mse.mean for item in made})
+    assert strict.state == "not_enough", "without the errors of single images"
 
 
 def test_doubts_of_both_kinds_are_not_enough_and_all_are_named() -> None:

@@ -40,7 +40,7 @@ SAME_IN_CHINESE = {
     *("report.column.penalty_weight", "report.column.noise", "report.column.accuracy.note", "page.language"),
     *("report.column.taken_off.note", "arms.save.csv", "arms.save.md", "arms.save.tex", "arms.method.tsne"),
     *("amount.kib", "amount.mib", "amount.gib", "compare.audit", "comparison.p", "report.probe.share"),
-    "report.column.exposed",
+    *("report.column.exposed", "leak.nats", "measure.infonce"),
 }
 """Texts without Chinese: names of measures and formats, letters of formulas, units."""
 

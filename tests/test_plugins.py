@@ -29,7 +29,7 @@ from attncem.config.loading.load import dump_config, load_config
 from attncem.config.options.run import RunConfig
 from attncem.config.options.suites import load_suite
 from attncem.judging.auditing import audit
-from attncem.judging.certificates.leakage import bits_of_releases
+from attncem.judging.certificates.bits import nats_of_codes
 from attncem.judging.certificates.passage import noise_of
 from attncem.judging.opening import open_run
 from attncem.models.channels import CHANNELS, QuantiseChannel, build_channel
@@ -37,6 +37,7 @@ from attncem.models.networks import ARCHITECTURES
 from attncem.records.runs import RunDirectory
 from attncem.reporting import privacy_card, report
 from attncem.testing import ContractError, check_attack, check_channel, check_network, check_surrogate
+from attncem.training.build import check
 from attncem.training.surrogates import SURROGATES
 from attncem.training.train import train
 from pages import STEP, read_page
@@ -342,7 +343,7 @@ def test_nothing_is_proven_about_a_channel_of_a_plugin(tmp_path: Path) -> None:
         class model:  # noqa: N801
             channel = Pretended(Pretended.options_type(bits=1))
 
-    assert bits_of_releases(CaseOf) is None  # type: ignore[arg-type]
+    assert nats_of_codes(CaseOf) is None  # type: ignore[arg-type]
 
 
 # other processes
@@ -381,6 +382,14 @@ def test_the_page_keeps_the_contract_of_channels_and_networks(tmp_path: Path) ->
     load_plugin(written(tmp_path, "more.py"))
     check_channel(CHANNELS["uniform"])
     check_network(ARCHITECTURES["two_cuts"], {"width": 4})
+
+
+def test_a_plugins_network_as_the_server_of_a_lean_client_is_recorded(tmp_path: Path) -> None:
+    load_plugin(written(tmp_path, "more.py"))
+    keys = {"model.name": "lean", "model.macs": 3e5, "model.server": "two_cuts", "model.bottleneck.stride": 1}
+    config = load_config("demo-none", keys).config
+    assert [(use.kind, use.name) for use in registration.uses_of(config)] == [("network", "two_cuts")]
+    check(config)
 
 
 def test_broken_laws_are_named_all_at_once(tmp_path: Path) -> None:

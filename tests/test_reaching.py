@@ -78,7 +78,7 @@ def after_the_demo(
     """The commands that the demo prints at its end, with a small run for the one that it makes."""
     run = small_run("demo")
     found = audit(run, "quick", only=["grey"], out=tmp_path / "audits", progress=silent)
-    demo = Demo([run], [found], tmp_path / "report.html")
+    demo = Demo([run], [found], tmp_path / "report.html", tmp_path / "alone")
     monkeypatch.setattr("attncem.campaigns.demonstration.run_demo", lambda *_, **__: demo)
     monkeypatch.setattr("attncem.cli.verbs.reaching._NAME", "attncem-that-is-nowhere")
     monkeypatch.setattr("attncem.cli.verbs.reaching._beside_python", lambda name: None)

@@ -1,6 +1,7 @@
 import ast
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -10,6 +11,7 @@ from attncem.campaigns.results import read_results
 from attncem.config.loading.load import load_config
 from attncem.config.options.campaigns import load_campaign
 from attncem.records.campaign_table import CellResult
+from attncem.records.leaks import LIMIT
 
 ROOT = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
@@ -93,6 +95,32 @@ def test_demo_uses_what_the_selection_chose() -> None:
     assert load_config("demo").config == load_config(runs[defended], {"name": "demo-gated"}).config
     front_end = load_config("demo-front-end").config
     assert front_end.model.front_end == load_config("demo").config.model.front_end
+
+
+def test_the_demo_has_a_lean_model_only_if_one_won_on_validation() -> None:
+    """It wins with no less accuracy, no better reconstruction and less leak: means over the seeds of all arms."""
+    table = read_results(ROOT / "results/demo_lean_selection.json")
+    seeds: dict[str, set[int]] = {}
+    for row in table.cells:
+        seeds.setdefault(row.arm, set()).add(row.seed)
+    shared = set.intersection(*seeds.values())
+    assert len(seeds) == 5 and len(shared) >= 2
+    means: dict[str, list[float]] = {}
+    for arm in seeds:
+        each = [_numbers(row) for row in table.cells if row.arm == arm and row.seed in shared]
+        means[arm] = [fmean(values) for values in zip(*each, strict=True)]
+    today = means.pop("demo-gated")
+    assert not [arm for arm, it in means.items() if all(a >= b for a, b in zip(it, today, strict=True))]
+    assert all(load_config(arm.config).config.model.name != "lean" for arm in load_campaign("demo").arms.values())
+
+
+def _numbers(row: CellResult) -> list[float]:
+    """What is compared, more is better: accuracy, the strongest attack's errors, the leak's limit below zero."""
+    attacked, bounded = row.audits
+    scores = [attacked.score(name) for name in ("accuracy", "mse", "structure")]
+    limit = bounded.leak(LIMIT)
+    assert limit is not None
+    return [*(score.mean for score in scores if score is not None), -limit.mean]
 
 
 def _candidate(row: CellResult) -> Candidate:

@@ -28,6 +28,8 @@ from attncem.config.options.attacks import (
 )
 from attncem.config.options.certificates import (
     AccountantOptions,
+    BeyondLabelOptions,
+    CodeEntropyOptions,
     EvidenceOptions,
     FanoOptions,
     FisherOptions,
@@ -63,6 +65,11 @@ WHITE_BOX = {
     **{"smoothness": (0.0, 1.0, 3.0, 10.0, 30.0), "pulls": (0.0, 1.0, 3.0, 10.0)},
 }
 SMALL = {"size": "small", "loss": "mse", "batch_size": 256, "least_steps": 225, "lr": 8e-3, **DECODER}
+GLOBAL = {
+    **DECODER,
+    **{"size": "global", "loss": "mse", "epochs": 25.0, "max_epochs": 100.0, "batch_size": 256, "least_steps": 75},
+    **{"mirror": True, "lr": 1.5e-3, "weight_decay": 1e-3, "precision": "bf16-mixed"},
+}
 QUICK = {
     "grey": GreyOptions(),
     "mean image": MeanImageOptions(),
@@ -75,23 +82,22 @@ QUICK = {
 }
 STANDARD = {
     **QUICK,
-    "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
-    "decoder global": DecoderOptions(
-        **DECODER
-        | {"size": "global", "loss": "mse", "epochs": 25, "max_epochs": 100, "batch_size": 256, "least_steps": 75}
-        | {"mirror": True, "lr": 1.5e-3, "weight_decay": 1e-3, "precision": "bf16-mixed"}
-    ),
+    "decoder global": DecoderOptions(**GLOBAL),
     **{f"ridge x{releases}": RidgeOptions(releases=releases) for releases in (4, 16, 64, 256)},
     "ridge x16 jitter": RidgeOptions(releases=16, jitter=1, num_releases=1),
-    "decoder small x16": DecoderOptions(epochs=20, max_epochs=40, releases=16, **SMALL),
+    "decoder global x16": DecoderOptions(releases=16, **GLOBAL),
+    "decoder global x256": DecoderOptions(releases=256, **GLOBAL),
     "white box": OptimisationOptions(**WHITE_BOX),
 }
 LEARNED = [row for row, options in STANDARD.items() if isinstance(options, DecoderOptions)]
 """Rows of the method `decoder`."""
-OTHERS = [row for row, options in STANDARD.items() if options.name not in ("decoder", "published") and row != "ridge"]
+OTHERS = [
+    row for row, options in STANDARD.items() if options.name not in ("decoder", "optimisation") and row != "ridge"
+]
 """What is left without two methods, and without the row that is called like its method."""
 FULL = {
     **STANDARD,
+    "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
     "decoder published": DecoderOptions(
         size="published", loss="mse", epochs=12, max_epochs=48, batch_size=64, lr=1e-3, **DECODER
     ),
@@ -141,9 +147,11 @@ CERTIFICATES = {
     "ridge": RidgeOptions(strengths=STRENGTHS, num_releases=2),
     "re-identification": ReidentificationOptions(candidates=1000, num_releases=8),
     "leakage": LeakageOptions(cells="best", axes="best", clusters=4),
-    "leakage evidence": EvidenceOptions(candidates=1000),
+    "leakage beyond the label": BeyondLabelOptions(cells="best", axes="best", clusters=4),
+    "leakage evidence": EvidenceOptions(candidates=None),
     "leakage by the surrogate": SurrogateLeakageOptions(),
-    "quantisation": QuantisationOptions(),
+    "quantisation": QuantisationOptions(runtimes=1),
+    "entropy of the code": CodeEntropyOptions(),
     "accountant": AccountantOptions(releases=(1, 4, 16, 64, 256), budget=None),
     "Shannon's bound": ShannonOptions(components=512),
     "Fisher information": FisherOptions(images=300, probes=16, components=256),
@@ -152,7 +160,7 @@ CERTIFICATES = {
 }
 PACKAGED = {
     "certificates": (
-        1,
+        2,
         CERTIFICATES,
         "bounds on every attack, with ridge and a floor for comparison: seconds on a CPU for the embedded images",
     ),
@@ -162,16 +170,15 @@ PACKAGED = {
         "floors, ridge, a small decoder, re-identification and labels: a minute on a CPU for the embedded images",
     ),
     "standard": (
-        5,
+        6,
         STANDARD,
-        "quick, the baseline's decoder as published, one that sees the whole feature, several releases, and white-box "
-        "optimisation",
+        "quick, a decoder that sees the whole feature, rows with several releases, and white-box optimisation",
     ),
     "full": (
-        5,
+        6,
         FULL,
-        "standard, decoders of other sizes and aims, a flow, a GAN, a substitute client, re-whitening and probes: for "
-        "a GPU",
+        "standard, the baseline's decoder as published, decoders of other sizes and aims, a flow, a GAN, a substitute "
+        "client, re-whitening and probes: for a GPU",
     ),
 }
 ODD = {"name": "odd", "version": 1, "meaning": "", "rows": {"v1.5, k=2": {"name": "decoder"}, "rows": {"name": "grey"}}}
@@ -417,7 +424,7 @@ def test_command_line_errors(words, expected):
         (["decoder"], ["decoder small"], LEARNED[1:]),
         (
             (),
-            ["decoder", "published", "ridge"],
+            ["decoder", "optimisation", "ridge"],
             OTHERS,
         ),
     ],

@@ -37,7 +37,9 @@ from test_convergence import Said
 from test_convergence import run as converge
 from test_reporting import NOW, asking_rows, make_audit, make_run, rows, score
 
-ROWS = sorted({name for suite in packaged_suites().values() for name in suite.rows})
+OLDER = {"decoder small x16"}
+"""Rows of older versions of the packaged suites, which their audits still have."""
+ROWS = sorted({*OLDER, *(name for suite in packaged_suites().values() for name in suite.rows)})
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 STAGES = (
     *("train demo-gated", "audit demo-gated", "explain demo-gated: attacks", "campaign grid"),
