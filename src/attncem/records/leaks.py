@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,6 +173,12 @@ def leaks_of(audit: AuditResult) -> dict[str, Leak]:
     """All numbers of the leak that an audit has, by name."""
     every = {name: measure.read(audit) for name, measure in LEAKS.items()}
     return {name: leak for name, leak in every.items() if leak is not None}
+
+
+def have_equal_scale(leaks: Sequence[Leak], measure: str) -> bool:
+    """Whether numbers of the leak are of as many releases or candidates; those of InfoNCE are in its ceiling."""
+    ceilings = {leak.ceiling and round(leak.ceiling, _DIGITS) for leak in leaks if measure == INFONCE}
+    return len({leak.count for leak in leaks}) <= 1 and len(ceilings) <= 1
 
 
 def rows_of(audits: Iterable[AuditResult], measure: str) -> list[Row]:

@@ -15,7 +15,7 @@ from attncem.records.campaign import State
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
 from attncem.records.judgement import State as AuditState
 from attncem.records.leak import Leak
-from attncem.records.leaks import INFONCE, LEAKS, leak_of, private_of
+from attncem.records.leaks import LEAKS, have_equal_scale, leak_of, private_of
 from attncem.records.metrics import ACCURACY, METRICS
 from attncem.records.runs import RunDirectory
 from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
@@ -276,21 +276,10 @@ class Arm(Generic[A]):
         shared = self.point.keys() & other.point.keys()
         return all(repr(self.point[key]) == repr(other.point[key]) for key in shared)
 
-
-def are_comparable(a: Arm[Any], b: Arm[Any], measure: str, kind: AuditKind | None = None) -> bool:
-    """Whether a difference of two arms means anything: no bound is vacuous, no evidence is at its ceiling, and numbers
-    of releases and candidates are equal.
-    """
-    if measure not in LEAKS:
-        return True
-    leaks = [*a.leaks(measure, kind), *b.leaks(measure, kind)]
-    return have_equal_scale(leaks, measure) and not any(leak.vacuous or leak.at_ceiling for leak in leaks)
-
-
-def have_equal_scale(leaks: Sequence[Leak], measure: str) -> bool:
-    """Whether numbers of the leak are of as many releases or candidates; those of InfoNCE are in its ceiling."""
-    ceilings = {leak.ceiling and round(leak.ceiling, 6) for leak in leaks if measure == INFONCE}
-    return len({leak.count for leak in leaks}) <= 1 and len(ceilings) <= 1
+    def is_comparable(self, other: Arm[A], measure: str, kind: AuditKind | None = None) -> bool:
+        """Whether a difference means anything: no vacuous bound, no evidence at its ceiling, equal counts."""
+        leaks = [*self.leaks(measure, kind), *other.leaks(measure, kind)] if measure in LEAKS else []
+        return have_equal_scale(leaks, measure) and not any(leak.vacuous or leak.at_ceiling for leak in leaks)
 
 
 @dataclass(frozen=True)
@@ -355,7 +344,7 @@ class Study(Generic[A]):
                 continue
             for measure in measures:
                 values, others = arm.values(measure, kind), other.values(measure, kind)
-                if values and others and are_comparable(arm, other, measure, kind):
+                if values and others and arm.is_comparable(other, measure, kind):
                     tests.append(compare_arms(values, others, a=arm.label, b=other.label, measure=measure))
         return {(test.a, test.measure): test for test in adjust(tests)}
 

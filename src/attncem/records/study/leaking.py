@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from attncem.base.texts import Sentence, written
 from attncem.records.findings import Finding, finding
-from attncem.records.leaks import CONTRARY, LIMIT, private_of, say_leak
+from attncem.records.leaks import CONTRARY, LIMIT, have_equal_scale, private_of, say_leak
 from attncem.records.statistics import welch_interval
-from attncem.records.study.arms import Arm, have_equal_scale
+from attncem.records.study.arms import Arm
 from attncem.records.study.keys import AuditKind
 
 

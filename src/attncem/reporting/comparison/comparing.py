@@ -26,7 +26,7 @@ from attncem.records.metrics import ACCURACY, shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
-from attncem.records.study.arms import Estimate, are_comparable
+from attncem.records.study.arms import Estimate
 from attncem.records.study.grouping import JudgedArm
 from attncem.records.study.leaking import nats_disagree
 from attncem.records.study.runs import JudgedRun, load_runs
@@ -284,7 +284,7 @@ def _tests(
     if len(arms) < 2:
         return [], [finding("compare_one_group")]
     both = [(arm, it) for it in shown for arm in arms[1:] if _values(arm, it, read) and _values(arms[0], it, read)]
-    pairs = [(arm, it) for arm, it in both if are_comparable(arm, arms[0], it.measure, kind)]
+    pairs = [(arm, it) for arm, it in both if arm.is_comparable(arms[0], it.measure, kind)]
     if any(len(arm.cells) > 1 for arm in arms):
         return adjust([_over_seeds(arm, arms[0], it, read) for arm, it in pairs]), []
     if not audits:
