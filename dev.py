@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Everything a developer or a curious user runs, with the standard library only.
 
-    python3 dev.py demo [options of `attncem demo`]   train, attack and compare four models
+    python3 dev.py demo [options of `attncem demo`]   train, attack and compare five models
     python3 dev.py test [--slow] [pytest arguments]   check and the tests at once (--slow: only the slow ones)
     python3 dev.py check                              ruff format, ruff lint, mypy strict
 

@@ -26,7 +26,7 @@ from attncem.config.options.suites import Suite
 from attncem.records.runs import RunDirectory
 from attncem.training.on_device import Budget
 
-NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated"]
+NAMES = ["demo-none", "demo-kmeans", "demo-front-end", "demo-gated", "demo-lean"]
 SUITE = Suite(
     name="tiny", version=1, meaning="two floors", rows={"grey": GreyOptions(), "mean image": MeanImageOptions()}
 )
@@ -50,7 +50,8 @@ class Events:
 
 
 def words_of(settings: dict[str, Any]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
+    """Overrides that all five models take: the lean one chooses its width itself."""
+    return [f"{key}={value}" for key, value in settings.items() if key != "model.width"]
 
 
 @pytest.mark.slow
@@ -64,6 +65,7 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
         "kmeans",
         "none + local contrast",
         "gated + local contrast",
+        "capacity",
     ]
     assert [row.name for row in demo.audits[3].attacks] == ["grey", "mean image"]
     for path in demo.runs:
@@ -85,7 +87,7 @@ def test_the_runs_are_trained_audited_and_reported(tmp_path: Path, tiny: dict[st
     assert [line for line in events.lines if "report.html" in line] == [
         f"first results: {demo.report.resolve()} (renewed as results come)"
     ]
-    assert events.of("demo")[0][1:3] == (0, 4)
+    assert events.of("demo")[0][1:3] == (0, 5)
     for name in NAMES:
         steps = events.of(f"train {name}")
         assert steps[-1][1:3] == (30, 30)
