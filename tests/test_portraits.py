@@ -87,7 +87,7 @@ def test_attention_and_gates_of_some_classes(portrait: Portrait) -> None:
 @pytest.fixture
 def components_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No t-SNE, which takes most of the time."""
-    monkeypatch.setattr(portraits, "find_spec", lambda name: None)
+    monkeypatch.setattr(portraits._Painter, "_neighbours", lambda painter: [])
 
 
 @pytest.mark.usefixtures("components_alone")
@@ -116,15 +116,7 @@ def test_without_a_surrogate_there_are_clouds_alone(small_run: Make) -> None:
     assert {cloud.of for cloud in found.clouds} == {"pixels", "clean", "released"}
 
 
-@pytest.mark.usefixtures("components_alone")
-def test_without_scikit_learn_there_are_principal_components_alone(gated: Path) -> None:
-    found = portraits._Painter(open_run(gated)).portrait()
-    assert {cloud.method for cloud in found.clouds} == {"pca"}
-    assert "scikit-learn" not in found.versions
-
-
 def test_tsne_keeps_neighbours(portrait: Portrait) -> None:
-    pytest.importorskip("sklearn")
     pca, tsne = portrait.cloud("clean", "pca"), portrait.cloud("clean", "tsne")
     assert pca is not None and tsne is not None and len(tsne.x) == len(portrait.labels)
     far, near = (np.stack([cloud.x, cloud.y], 1).astype(float) for cloud in (pca, tsne))

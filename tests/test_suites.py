@@ -42,6 +42,7 @@ from attncem.config.options.certificates import (
 from attncem.config.options.probes import (
     AttributeLeakageOptions,
     ByPictureOptions,
+    ClusteringOptions,
     LabelLeakageOptions,
     MembershipOptions,
     ReidentificationOptions,
@@ -139,6 +140,7 @@ FULL = {
     ),
     "noise guess": NoiseGuessOptions(seeds=2**20, images=100),
     "re-identification by picture": ByPictureOptions(candidates=1000),
+    "clustering": ClusteringOptions(components=20, starts=10, fitted=10_000),
     "attribute leakage": AttributeLeakageOptions(),
     "membership": MembershipOptions(pairs=4000),
 }
@@ -175,7 +177,7 @@ PACKAGED = {
         "quick, a decoder that sees the whole feature, rows with several releases, and white-box optimisation",
     ),
     "full": (
-        6,
+        7,
         FULL,
         "standard, the baseline's decoder as published, decoders of other sizes and aims, a flow, a GAN, a substitute "
         "client, re-whitening and probes: for a GPU",

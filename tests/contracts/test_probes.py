@@ -6,6 +6,7 @@ same seed gives the same numbers and leaves the victim as it was.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from attncem.config.options.probes import (
     AttributeLeakageOptions,
     ByPictureOptions,
+    ClusteringOptions,
     LabelLeakageOptions,
     MembershipOptions,
     ReidentificationOptions,
@@ -38,6 +40,20 @@ class Labelled(nn.Module):
         label = (10 * x[:, 0, 0, 0]).round().long()
         lit = F.one_hot(label, 9).float().view(-1, 1, 3, 3)
         return torch.cat([torch.sin(1000 * F.pixel_unshuffle(x, 4)[:, :3]), lit], 1)
+
+
+class Grouped(nn.Module):
+    """The class of x, and nothing else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.one_hot((10 * x[:, 0, 0, 0]).round().long(), NUM_CLASSES).float()[:, :, None, None]
+
+
+class Ungrouped(nn.Module):
+    """The leaky identity without the pixel that tells the class."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pixel_unshuffle(x, 4)[:, 1:]
 
 
 class Marked(nn.Module):
@@ -78,6 +94,12 @@ CASES: dict[str, Asked] = {
         Labelled,
         {"accuracy@16": 0.99, "balanced@16": 0.99, "accuracy@4": 0.8, "accuracy@1": 0.4},
         Constant(),
+    ),
+    "clustering": Asked(
+        ClusteringOptions(),
+        Grouped,
+        {"kmeans_accuracy": 1.0, "mixture_accuracy": 1.0, "kmeans_nats": math.log(4), "mixture_nats": math.log(4)},
+        Ungrouped(),
     ),
     "attribute_leakage": Asked(
         AttributeLeakageOptions(groups={"first": ("class 0",), "others": ("class 1", "class 2", "class 3")}),

@@ -40,6 +40,19 @@ class LabelLeakageOptions(Options):
     """Number of random choices of the labelled images; the accuracy is their mean."""
 
 
+class ClusteringOptions(Options):
+    """Classes that show as clusters of the observed releases, to an adversary without labels, images or queries."""
+
+    name: Literal["clustering"] = "clustering"
+    measures: ClassVar[tuple[str, ...]] = ("kmeans_accuracy", "kmeans_nats", "mixture_accuracy", "mixture_nats")
+    components: int = Field(20, ge=1)
+    """Principal components of the standardised releases that are clustered; all entries if there are fewer."""
+    starts: int = Field(10, ge=1)
+    """Random starts of each method; the one with the best objective counts, which uses no label."""
+    fitted: int = Field(10_000, ge=20)
+    """Largest number of releases that the clusters are fitted on; all releases are assigned to them."""
+
+
 class AttributeLeakageOptions(Options):
     """An attribute that a linear head learns from labelled releases: a group of classes, or a column of a table."""
 
@@ -78,6 +91,11 @@ class MembershipOptions(Options):
 
 
 ProbeOptions = (
-    ReidentificationOptions | ByPictureOptions | LabelLeakageOptions | AttributeLeakageOptions | MembershipOptions
+    ReidentificationOptions
+    | ByPictureOptions
+    | LabelLeakageOptions
+    | ClusteringOptions
+    | AttributeLeakageOptions
+    | MembershipOptions
 )
 """Options of any probe, distinguished by ``name``."""

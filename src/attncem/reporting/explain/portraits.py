@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,7 @@ _FLAT = 1e-9
 
 
 def portray(run: RunDirectory | Path | str, *, device: str | None = None) -> Portrait:
-    """Make a run's portrait from its best weights and write it into its folder, replacing an older one.
-
-    t-SNE needs the extra `tsne` (scikit-learn); without it there are only principal components.
-    """
+    """Make a run's portrait from its best weights and write it into its folder, replacing an older one."""
     opened = open_run(run, device=device)
     with limited_threads(opened.config.threads):
         portrait = _smaller(_Painter(opened).portrait())
@@ -85,7 +81,6 @@ class _Painter:
     def portrait(self) -> Portrait:
         opened = self.opened
         surrogate = None if opened.config.surrogate.name == "none" else surrogate_of(opened)
-        further = {"scikit-learn": version("scikit-learn")} if find_spec("sklearn") else {}
         return Portrait(
             run=opened.name,
             surrogate=opened.config.defence,
@@ -98,7 +93,7 @@ class _Painter:
             part="" if surrogate is None else surrogate.part,
             classes=[] if surrogate is None else self._classes(surrogate),
             noise_std=opened.config.noise_std,
-            versions={"attncem": __version__, "torch": torch.__version__, **further},
+            versions={"attncem": __version__, "torch": torch.__version__, "scikit-learn": version("scikit-learn")},
         )
 
     # clouds
@@ -120,8 +115,8 @@ class _Painter:
         ]
 
     def _neighbours(self) -> list[Cloud]:
-        """t-SNE of clean features and of releases, if scikit-learn is installed and there are enough images."""
-        if find_spec("sklearn") is None or len(self.y) < 8:
+        """t-SNE of clean features and of releases, if there are enough images."""
+        if len(self.y) < 8:
             return []
         clouds: tuple[tuple[Of, Tensor], ...] = (("clean", self.z), ("released", self.released))
         return [_cloud(of, _tsne(_rows(part), self.opened.config.seed), None) for of, part in clouds]
