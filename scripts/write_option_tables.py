@@ -20,7 +20,7 @@ from attncem.config.options.run import RunConfig
 from attncem.models.lean import plan, trunk
 from attncem.models.split import count_parameters
 
-NAMES = ("surrogates.md", "front-ends.md", "campaigns.md", "networks.md")
+NAMES = ("surrogates.md", "front-ends.md", "campaigns.md", "networks.md", "penalties.md")
 PAGES = [Path(__file__).parent.parent / "docs" / name for name in NAMES]
 ROOTS: dict[str, type[Options]] = {"campaign": Campaign, "arm": ArmOptions, "campaign-audit": CampaignAudit}
 PLANS = "lean-plans"

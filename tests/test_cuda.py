@@ -328,6 +328,26 @@ def test_penalties_are_captured(name: str, tmp_path: Path) -> None:
     assert quick[-1] == pytest.approx(plain[-1], rel=0.2)
 
 
+@pytest.mark.parametrize("prior", ["learned", "class"])
+def test_a_learned_prior_is_captured(prior: str, tmp_path: Path) -> None:
+    options, rates = ("penalties.name=vib", f"penalties.prior={prior}"), []
+    for fast, mode in (("off", "plain"), ("capture", "captured")):
+        _, run = losses(tmp_path / fast, f"training.fast={fast}", *options, config="demo-none")
+        assert run.manifest["steps"] == mode, run.manifest["step_problems"]
+        rates.append([line["vib_rate"] for line in run.records() if line["kind"] == "train"])
+    assert rates[1][:6] == pytest.approx(rates[0][:6], rel=1e-3)
+    assert rates[1][-1] == pytest.approx(rates[0][-1], rel=0.2)
+
+
+@pytest.mark.parametrize("fast", ["capture", "compile"])
+def test_fast_steps_with_smoothed_labels_train_as_plain_ones(fast: str, tmp_path: Path) -> None:
+    plain, _ = losses(tmp_path / "plain", "training.fast=off", "training.label_smoothing=0.1", config="demo-none")
+    quick, run = losses(tmp_path / "fast", f"training.fast={fast}", "training.label_smoothing=0.1", config="demo-none")
+    assert run.manifest["steps"] == MODES[fast], run.manifest["step_problems"]
+    assert quick[:6] == pytest.approx(plain[:6], rel=2e-3)
+    assert quick[-1] == pytest.approx(plain[-1], rel=0.2)
+
+
 def test_a_penalty_that_skips_batches_is_trained_plainly(tmp_path: Path) -> None:
     _, run = losses(tmp_path / "run", "penalties.name=adversarial", "penalties.every=2", config="demo-none")
     assert run.manifest["steps"] == "plain"

@@ -32,6 +32,8 @@ def test_option_tables_are_those_of_the_schema() -> None:
     assert renewed(other) == other and other.count("<!-- options: model.front_end.name=") == 5
     campaigns = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
     assert renewed(campaigns) == campaigns and campaigns.count("<!-- options: ") == 3
+    penalties = (ROOT / "docs/penalties.md").read_text(encoding="utf-8")
+    assert renewed(penalties) == penalties and "<!-- options: penalties.name=vib -->\n| option |" in penalties
     networks = (ROOT / "docs/networks.md").read_text(encoding="utf-8")
     assert renewed(networks) == networks and networks.count(" → z 8×") == 12
 

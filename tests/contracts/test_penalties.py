@@ -6,7 +6,7 @@ import copy
 import math
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -29,9 +29,11 @@ from attncem.training.engine import Engine, Trainable
 from attncem.training.penalties import PENALTIES, Penalty
 from attncem.training.penalties.adversarial import AdversarialDecoder
 from attncem.training.penalties.distance_correlation import corrected_distance_correlation, distance_correlation
-from attncem.training.train import train
+from attncem.training.penalties.vib import VariationalBottleneck, gaussian_rate
+from attncem.training.train import _Trainer, train
 
 SHAPE, IMAGE, EPOCHS = (4, 4, 4), (1, 16, 16), 8
+CLASSES, NOISE = 10, 0.1
 SMALL = {"blocks": 0, "width": 8}
 CASES: dict[str, list[dict[str, Any]]] = {
     "distance_correlation": [{}, {"reads": "released"}, {"weight": 2.0, "warmup_epochs": 1}, {"estimate": "corrected"}],
@@ -43,8 +45,14 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**SMALL, "every": 3, "loss": "mse", "threshold": 0.5},
         {"blocks": 1, "width": 8, "warmup_epochs": 0, "lr_milestones": []},
     ],
+    "vib": [{}, {"prior": "learned"}, {"prior": "class", "weight": 0.1}, {"warmup_epochs": 1, "lr": 0.1}],
 }
 PAIRS = [(name, options) for name, cases in CASES.items() for options in cases]
+READS = [
+    (name, options, reads)
+    for name, options in PAIRS
+    for reads in get_args(PENALTIES[name].options_type.model_fields["reads"].annotation)
+]
 STATIC = [(name, options) for name, options in PAIRS if options.get("every", 1) == 1]
 
 
@@ -71,7 +79,8 @@ def make(
     torch.manual_seed(0)
     parsed = load_config({"penalties": {"name": name, **options}}).config.penalties[0]
     engine = Engine(torch.device("cpu"), precision)
-    penalty = PENALTIES[name](parsed, feature_shape=shape, image_shape=image, engine=engine)
+    facts = {"num_classes": CLASSES, "noise_std": NOISE}
+    penalty = PENALTIES[name](parsed, feature_shape=shape, image_shape=image, engine=engine, **facts)
     penalty.begin_epoch(epoch, EPOCHS)
     return penalty
 
@@ -145,8 +154,7 @@ def test_the_own_weights_get_no_gradient_and_do_not_change(name: str, options: d
     assert all(torch.equal(value, before[key]) for key, value in penalty.state_dict().items())
 
 
-@every_case
-@pytest.mark.parametrize("reads", ["clean", "released"])
+@pytest.mark.parametrize(("name", "options", "reads"), READS, ids=label)
 def test_it_looks_at_what_it_says(name: str, options: dict[str, Any], reads: str) -> None:
     penalty = make(name, {**options, "reads": reads})
     step = batch()
@@ -268,7 +276,7 @@ def test_warm_up(name: str, options: dict[str, Any]) -> None:
     penalty.begin_epoch(1, EPOCHS)
     assert float(penalty.get_buffer("weight")) == pytest.approx(penalty.options.weight)
     term, _ = penalty(step)
-    value, _ = penalty.evaluate(step.x, penalty.feature(step))
+    value, _ = penalty.evaluate(step.x, penalty.feature(step), step.y)
     torch.testing.assert_close(term, penalty.options.weight * value)
 
 
@@ -476,10 +484,141 @@ def test_low_precision_copies_of_weights_are_not_reused() -> None:
     assert float(single.get_buffer("fitted")) == pytest.approx(losses[-1], rel=1e-3)
 
 
+# the variational information bottleneck
+
+
+def bottleneck(prior: str, size: int, **options: Any) -> VariationalBottleneck:
+    penalty = make("vib", {"prior": prior, **options}, shape=(size,))
+    assert isinstance(penalty, VariationalBottleneck)
+    return penalty
+
+
+def step_of(z: Tensor, y: Tensor) -> StepView:
+    return StepView(torch.zeros(len(z), *IMAGE), y, z, z, z)
+
+
+def rate_of(penalty: VariationalBottleneck, z: Tensor, y: Tensor) -> float:
+    return float(penalty.evaluate(z, z, y)[0].detach())
+
+
+@pytest.mark.parametrize("prior", ["standard", "learned", "class"])
+def test_the_rate_is_the_divergence_from_the_prior(prior: str) -> None:
+    penalty, generator = bottleneck(prior, 6), torch.Generator().manual_seed(2)
+    z = torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    y = torch.randint(CLASSES, (40,), generator=generator)
+    for part in penalty.parameters():
+        part.data.copy_(torch.randn(part.shape, generator=generator))
+    assert len(list(penalty.parameters())) == (0 if prior == "standard" else 2)
+    rows = y if prior == "class" else torch.zeros_like(y)
+    mean, deviation = penalty.mean[rows].double(), (penalty.log_variance[rows].double() / 2).exp()
+    law = torch.distributions.Normal(mean, deviation)
+    expected = torch.distributions.kl_divergence(torch.distributions.Normal(z, NOISE), law).sum(1).detach()
+    assert expected.std() > 1
+    assert rate_of(penalty, z, y) == pytest.approx(float(expected.mean()), rel=1e-10)
+    assert float(penalty(step_of(z, y))[1]["vib_rate"]) == pytest.approx(float(expected.mean()), rel=1e-10)
+
+
+def test_the_gradient_of_the_rate_is_right() -> None:
+    generator = torch.Generator().manual_seed(3)
+    z, mean, log_variance = (torch.randn(5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    inputs = [part.requires_grad_() for part in (z, mean, log_variance)]
+    assert torch.autograd.gradcheck(lambda *parts: gaussian_rate(parts[0], 0.3, *parts[1:]), inputs)
+
+
+def gaussian_features(mix: Tensor, centre: Tensor, seed: int) -> Tensor:
+    """Features h = centre + mix · u of inputs u whose sample mean and covariance are exactly 0 and the identity."""
+    u = torch.randn(64, mix.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    u = u - u.mean(0)
+    return centre + u @ torch.linalg.cholesky(torch.linalg.inv(u.T @ u / len(u))) @ mix.T
+
+
+def information(mix: Tensor) -> float:
+    """I(u; h + noise) of these features in nats, for Gaussian u."""
+    return float(torch.logdet(torch.eye(len(mix), dtype=mix.dtype) + mix @ mix.T / NOISE**2) / 2)
+
+
+@pytest.mark.parametrize("prior", ["standard", "learned", "class"])
+@pytest.mark.parametrize("correlated", [False, True], ids=["independent", "correlated"])
+def test_the_rate_bounds_the_information(prior: str, correlated: bool) -> None:
+    """With equality where the trained prior is the law of the release: independent features, one law for each prior."""
+    generator = torch.Generator().manual_seed(4)
+    scales = torch.tensor([0.3, 0.1, 0.05], dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=generator, dtype=torch.float64)).Q
+    mixes = [number * (turn if correlated else torch.eye(3, dtype=torch.float64)) * scales for number in (1, 2)]
+    z = torch.cat([gaussian_features(mix, torch.tensor(0.5 * row), row) for row, mix in enumerate(mixes)])
+    y = torch.arange(2).repeat_interleave(64)
+    known = sum(map(information, mixes)) / 2
+    if prior != "class":  # one law of all: the first class alone
+        z, y, known = z[:64], y[:64], information(mixes[0])
+    penalty = bottleneck(prior, 3, lr=0.02)
+    for _ in range(1500):
+        penalty.inner_step(step_of(z, y))
+    rate = rate_of(penalty, z, y)
+    assert rate > known - 1e-6
+    if prior == "standard" or correlated:
+        assert rate > known + 0.1
+    else:
+        assert rate == pytest.approx(known, abs=2e-3)
+
+
+@pytest.mark.parametrize("prior", ["standard", "learned", "class"])
+def test_the_rate_trains_a_client_that_tells_less(prior: str) -> None:
+    """A linear client and server with a task on one of eight inputs: the exact information falls with the weight."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(512, 8, generator=generator)
+    y = (x[:, 0] > 0).long()
+    told, errors = [], []
+    for weight in (0.0, 0.01, 0.1):
+        penalty = bottleneck(prior, 4, weight=weight)
+        client = (0.3 * torch.randn(4, 8, generator=torch.Generator().manual_seed(6))).requires_grad_()
+        server = torch.zeros(2, 4, requires_grad=True)
+        optimizer = torch.optim.Adam([client, server], lr=0.02)
+        for _ in range(300):
+            z = x @ client.T
+            noisy = z + NOISE * torch.randn(z.shape, generator=generator)
+            step = StepView(x, y, z, noisy, noisy @ server.T)
+            penalty.inner_step(step)
+            loss = torch.nn.functional.cross_entropy(step.logits, y) + penalty(step)[0]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        mix = client.detach().double()
+        told.append(information(mix))
+        solved = torch.linalg.lstsq(noisy.detach(), x).solution
+        errors.append(float((noisy.detach() @ solved - x).square().mean()))
+        assert float((step.logits.argmax(1) == y).float().mean()) > 0.85, "and still answers"
+        if prior != "class":
+            assert rate_of(penalty, z.detach().double(), y) > 0.97 * told[-1], "up to the sample"
+    assert told[2] < told[1] < 0.9 * told[0]
+    assert errors[2] > errors[1] > errors[0]
+
+
+def test_the_noise_of_the_bound_is_what_z_meets_first() -> None:
+    """Later stages only lower the information; what comes before the noise changes what it is added to."""
+    one, other = ({"name": "gaussian", "noise_std": level} for level in (0.3, 0.4))
+    drop, still = {"name": "dropout"}, {"name": "identity"}
+    laplace = {"name": "laplace", "noise_std": 0.2}
+    cases = [([one], 0.3), ([one, other], 0.5), ([still, one, drop, other], 0.3), ([one, laplace], 0.3)]
+    cases += [([drop, one], 0), ([laplace, one], 0), ([{"name": "shaped"}], 0), ([{"name": "local_dp"}], 0)]
+    keyed = {**one, "noise": "keyed"}
+    for stages, expected in [*cases, ([keyed], 0.3)]:
+        assert load_config({"channel": stages}).config.first_gaussian_std == pytest.approx(expected)
+        settings = {"channel": stages, "penalties": {"name": "vib"}, "model.width": 4}
+        if expected:
+            trainer = _Trainer(load_config("demo-none", settings).config, None)
+            penalty = trainer.objective.penalties["vib"]
+            assert penalty.noise_std == pytest.approx(expected)
+            assert penalty.num_classes == 10
+        else:
+            with pytest.raises(ConfigError, match=r"vib bounds what passes Gaussian noise.*put channel\.name=gaussian"):
+                load_config("demo-none", settings)
+
+
 # in a run
 
 TINY = {"blocks": 0, "width": 4}
 BOTH = [{"name": "adversarial", **TINY, "every": 2}, {"name": "distance_correlation", "reads": "released"}]
+LEARNED = [{"name": "vib", "prior": "learned"}, {"name": "vib", "prior": "class", "weight": 0.01}]
 
 
 def fingerprint(run: RunDirectory) -> dict[str, bytes]:
@@ -497,7 +636,9 @@ def stop_at(step: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("config", "penalties"), [("demo-kmeans", BOTH), ("demo", BOTH[1:])], ids=["kmeans, both", "gated, one"]
+    ("config", "penalties"),
+    [("demo-kmeans", BOTH), ("demo", BOTH[1:]), *(("demo-none", [bottleneck]) for bottleneck in LEARNED)],
+    ids=["kmeans, both", "gated, one", "learned prior", "prior of each class"],
 )
 def test_a_stopped_run_ends_in_the_same_bits(
     tmp_path: Path, tiny: dict[str, Any], config: str, penalties: list[dict[str, Any]]
@@ -522,15 +663,31 @@ def test_a_penalty_of_weight_nothing_changes_nothing(tmp_path: Path, tiny: dict[
         assert fingerprint(plain)[f"{part}.safetensors"] == fingerprint(beside)[f"{part}.safetensors"]
 
 
-def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "figure", "weight"),
+    [
+        ({"name": "distance_correlation"}, "distance_correlation", 10.0),
+        ({"name": "vib", "prior": "learned", "lr": 0.1}, "vib_rate", 1.0),
+    ],
+    ids=["distance correlation", "vib"],
+)
+def test_penalties_act_on_the_client(
+    options: dict[str, Any], figure: str, weight: float, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
     """A strong term is smaller at the end than without it."""
-    quiet = {"penalties": {"name": "distance_correlation", "weight": 0.0}}
-    strong = {"penalties": {"name": "distance_correlation", "weight": 10.0}}
     ends = []
-    for number, extra in enumerate((quiet, strong)):
-        run = train("demo-none", {**tiny, **extra}, out=tmp_path / str(number), progress=silent)
-        ends.append([line for line in run.records() if line["kind"] == "train"][-1]["distance_correlation"])
+    for strength in (0.0, weight):
+        extra = {"penalties": {**options, "weight": strength}}
+        run = train("demo-none", {**tiny, **extra}, out=tmp_path / str(strength), progress=silent)
+        ends.append([line for line in run.records() if line["kind"] == "train"][-1][figure])
     assert ends[1] < 0.8 * ends[0]
+
+
+def test_a_checkpoint_holds_the_learned_prior(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = train("demo-none", {**tiny, "penalties": LEARNED[1]}, out=tmp_path / "run", progress=silent)
+    weights = run.load("last", optimizer=False).weights["penalty-vib"]
+    assert {name: len(value) for name, value in weights.items()} == {"mean": 10, "log_variance": 10}
+    assert all(value.any(1).all() for value in weights.values()), "of every label"
 
 
 @pytest.mark.parametrize(
@@ -542,6 +699,16 @@ def test_penalties_act_on_the_client(tmp_path: Path, tiny: dict[str, Any]) -> No
         ({"penalties": {"name": "adversarial", "steps": 0}}, "penalties.0.steps"),
         ({"penalties": {"name": "distance_correlation", "weight": -1}}, "penalties.0.weight"),
         ({"penalties": {"name": "distance_correlation", "steps": 1}}, "penalties.0.steps"),
+        ({"penalties": {"name": "vib", "reads": "released"}}, "penalties.0.reads=released: must be one of: clean"),
+        ({"penalties": {"name": "vib", "prior": "best"}}, "penalties.0.prior"),
+        (
+            {"penalties": {"name": "vib"}, "channel": {"name": "laplace"}},
+            "penalties.0.name=vib bounds what passes Gaussian noise, but z meets none first in this channel .laplace.:",
+        ),
+        (
+            {"penalties": {"name": "vib"}, "channel": {"name": "gaussian", "noise_std": 0}},
+            "put channel.name=gaussian with noise_std above 0 before every other stage",
+        ),
         (
             {"penalties": {"name": "distance_correlation"}, "training": {"batch_size": 3}},
             "training.batch_size=3 with processes=1: distance correlation takes 4 or more",

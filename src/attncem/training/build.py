@@ -213,7 +213,12 @@ def build_penalties(config: RunConfig, model: SplitModel, spec: DatasetSpec, eng
     for options in config.penalties:
         with seeded(engine.device, config.seed, "penalty", options.name):
             built[options.name] = PENALTIES[options.name](
-                options, feature_shape=shape, image_shape=spec.shape, engine=engine
+                options,
+                feature_shape=shape,
+                image_shape=spec.shape,
+                engine=engine,
+                num_classes=spec.num_classes,
+                noise_std=config.first_gaussian_std,
             )
     return built
 

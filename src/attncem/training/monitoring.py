@@ -62,8 +62,11 @@ class GradientRatio:
     running gates), gradients and generators of the run do not change, bit for bit.
     """
 
-    def __init__(self, engine: Engine, model: SplitModel, surrogate: Surrogate, seed: int) -> None:
+    def __init__(
+        self, engine: Engine, model: SplitModel, surrogate: Surrogate, seed: int, *, label_smoothing: float = 0.0
+    ) -> None:
         self._engine, self._model, self._surrogate, self._seed = engine, model, surrogate, seed
+        self._label_smoothing = label_smoothing
         try:
             self._copies()
         except (TypeError, RuntimeError) as error:
@@ -83,7 +86,8 @@ class GradientRatio:
             noise = make_generator(device, self._seed, "gradient ratio noise", step)
             with self._engine.autocast():
                 z = model.encode(x)
-                ce = F.cross_entropy(model.predict(model.transmit(z, x, noise)).float(), y)
+                logits = model.predict(model.transmit(z, x, noise)).float()
+                ce = F.cross_entropy(logits, y, label_smoothing=self._label_smoothing)
             penalty = weight * surrogate.penalise(surrogate.prepare(z, y)).loss
             return _gradient_norm(penalty, model.encoder) / _gradient_norm(ce, model.encoder).clamp_min(_SMALLEST)
 

@@ -159,7 +159,8 @@ class Objective:
         alone = self.world.size == 1  # with several processes, each sees only a part of the batch
         if not (self.gradient_ratio_every and options.penalty_weight and learns and alone):
             return None
-        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed)
+        smoothing = options.label_smoothing
+        return GradientRatio(self.engine, self.model, self.surrogate, self.config.seed, label_smoothing=smoothing)
 
     # an epoch and its steps
 
@@ -245,7 +246,7 @@ class Objective:
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
-            ce = F.cross_entropy(logits.float(), y)
+            ce = F.cross_entropy(logits.float(), y, label_smoothing=self.config.training.label_smoothing)
         terms, told = self._further_terms(StepView(x, y, z, released, logits))
         if seen.grad is not None:  # from here on: penalties may require gradients of z themselves
             z.register_hook(partial(_added, seen.grad, side))

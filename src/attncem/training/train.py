@@ -385,7 +385,8 @@ class _Trainer:
         def losses() -> Iterator[Tensor]:
             for x, y in map(self.data.train.get, rows[: options.batches]):
                 released = self.model.release(augment(x, self.config.data, order), generator=noise)
-                yield F.cross_entropy(self.model.predict(released), y)
+                smoothing = self.config.training.label_smoothing
+                yield F.cross_entropy(self.model.predict(released), y, label_smoothing=smoothing)
 
         importance = channel_importance(self.model.encoder, losses())
         prune(self.model.encoder, importance, options.ratio, self.objective.optimizers["model"])

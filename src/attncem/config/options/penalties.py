@@ -64,4 +64,23 @@ class AdversarialOptions(PenaltyOptions):
         return {"ssim": 0.5, "mse": 1.0}[self.loss] if self.threshold is None else self.threshold
 
 
-Penalty = Annotated[AdversarialOptions | DistanceCorrelationOptions, Field(discriminator="name"), Opened("penalty")]
+class VibOptions(PenaltyOptions):
+    """Rate of the release: an upper bound on the nats that it tells about x (VIB, Alemi et al., 2017)."""
+
+    name: Literal["vib"] = "vib"
+    weight: float = Field(1e-3, ge=0)
+    """Weight β of the rate in nats (Alemi et al.: 1e-3 on MNIST)."""
+    reads: Literal["clean"] = "clean"
+    """Its input: z before the channel; the rate includes the channel's noise."""
+    prior: Literal["standard", "learned", "class"] = "standard"
+    """Assumed law of the release. standard: N(0, I), as published; learned: a mean and a variance of each dimension;
+    class: these for each label, which bounds what the release tells beyond the label (ours)."""
+    lr: float = Field(1e-2, gt=0)
+    """Learning rate of the Adam of the prior; no effect with prior=standard (ours)."""
+
+
+Penalty = Annotated[
+    AdversarialOptions | DistanceCorrelationOptions | VibOptions,
+    Field(discriminator="name"),
+    Opened("penalty"),
+]

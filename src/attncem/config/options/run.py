@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -118,6 +119,12 @@ class RunConfig(Options):
                     f"training.batch_size={self.training.batch_size} with processes={self.processes}: distance "
                     "correlation takes 4 or more images in each process"
                 )
+            if penalty.name == "vib" and self.first_gaussian_std == 0:
+                order = " → ".join(stage.name for stage in self.channel)
+                raise ValueError(
+                    f"penalties.{position}.name=vib bounds what passes Gaussian noise, but z meets none first in this "
+                    f"channel ({order}): put channel.name=gaussian with noise_std above 0 before every other stage"
+                )
 
     def _check_pruning(self) -> None:
         opens = int(self.training.epochs * (1 - self.training.selection_window))
@@ -138,6 +145,12 @@ class RunConfig(Options):
         return math.hypot(*(stage.added_noise_std for stage in self.channel))
 
     @property
+    def first_gaussian_std(self) -> float:
+        """Standard deviation of the Gaussian noise that z meets before any other stage; 0 if it meets none first."""
+        first = takewhile(lambda stage: stage.name in ("gaussian", "identity"), self.channel)
+        return math.hypot(*(stage.added_noise_std for stage in first))
+
+    @property
     def channel_options(self) -> list[dict[str, Any]]:
         """The options of the channel's stages as plain data."""
         return [stage.model_dump(mode="json") for stage in self.channel]
@@ -154,12 +167,13 @@ class RunConfig(Options):
 
     @property
     def defence(self) -> str:
-        """The surrogate with its variant, front end, penalties and layers, in a few words."""
+        """The surrogate with its variant, front end, penalties, layers and label smoothing, in a few words."""
         variant = getattr(self.surrogate, "variant", None)
         surrogate = f"{self.surrogate.name}-{variant}" if variant not in (None, "ours") else self.surrogate.name
         further: list[str] = [] if self.model.front_end.name == "none" else [self.model.front_end.name]
         further += [penalty.name for penalty in self.penalties]
         further += [name for name in ("sparse_coding", "pruning") if getattr(self.model, name) is not None]
+        further += ["label_smoothing"] * (self.training.label_smoothing > 0)
         return " + ".join([surrogate, *(name.replace("_", " ") for name in further)])
 
     @property

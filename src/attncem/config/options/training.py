@@ -113,6 +113,9 @@ class TrainingOptions(Options):
     """Optimiser of client and server."""
     schedule: RateSchedule = OneCycleOptions()
     """Learning rate over time."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share s of each training label that is spread over all classes in the cross-entropy of the training loss;
+    validation, test and audits use the labels themselves (Szegedy et al., 2016)."""
     penalty_weight: float = Field(0.0, ge=0)
     """Weight λ of the surrogate's penalty."""
     penalty_schedule: WeightSchedule = ConstantWeightOptions()

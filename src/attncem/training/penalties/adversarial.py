@@ -73,7 +73,7 @@ class AdversarialDecoder(Penalty):
         self.engine.descend(loss, [self.optimizers["decoder"]])
         self.get_buffer("fitted").copy_(loss.detach())
 
-    def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def evaluate(self, x: Tensor, feature: Tensor, y: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The term, the decoder's score, and its training loss."""
         self.decoder.eval()
         constants = {name: weight.detach() for name, weight in self.decoder.named_parameters()}

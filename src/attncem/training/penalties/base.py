@@ -20,7 +20,8 @@ class Penalty(nn.Module, abc.ABC):
 
     Shapes are static, all state is in parameters, buffers and ``optimizers``, and nothing waits for the host. The
     gradient of the term reaches z (or the release), never the penalty's weights; ``inner_step`` trains those on
-    detached tensors and changes nothing else.
+    detached tensors and changes nothing else. ``noise_std`` is that of the Gaussian noise that z meets first, 0 if it
+    meets something else.
     """
 
     options_type: ClassVar[type[PenaltyOptions]]
@@ -33,10 +34,13 @@ class Penalty(nn.Module, abc.ABC):
         feature_shape: tuple[int, ...],
         image_shape: tuple[int, int, int],
         engine: Engine,
+        num_classes: int = 0,
+        noise_std: float = 0.0,
     ) -> None:
         super().__init__()
         self.options = options
         self.engine = engine
+        self.num_classes, self.noise_std = num_classes, noise_std
         self.optimizers: dict[str, Optimizer] = {}
         self.register_buffer("weight", torch.zeros((), device=engine.device), persistent=False)
 
@@ -53,12 +57,12 @@ class Penalty(nn.Module, abc.ABC):
         """Train the penalty's own parts before the step of the model; most have none."""
 
     @abc.abstractmethod
-    def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def evaluate(self, x: Tensor, feature: Tensor, y: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The term without its weight, and diagnostics."""
 
     def forward(self, step: StepView) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The weighted term and detached diagnostics."""
-        value, diagnostics = self.evaluate(step.x.detach(), self.feature(step))
+        value, diagnostics = self.evaluate(step.x.detach(), self.feature(step), step.y)
         told = {name: number.detach() for name, number in diagnostics.items()}
         return self.get_buffer("weight") * value, told
 

@@ -17,7 +17,7 @@ class DistanceCorrelation(Penalty):
     options_type = DistanceCorrelationOptions
     options: DistanceCorrelationOptions
 
-    def evaluate(self, x: Tensor, feature: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def evaluate(self, x: Tensor, feature: Tensor, y: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The correlation; statistics outside autocast."""
         measure = distance_correlation if self.options.estimate == "biased" else corrected_distance_correlation
         with torch.autocast(x.device.type, enabled=False):
