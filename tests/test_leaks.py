@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from attncem.base.plugins import PluginUse
 from attncem.base.texts import speaking
 from attncem.base.types import ConfigError
 from attncem.campaigns.choosing import Candidate, candidate, choose, undominated
@@ -25,6 +26,7 @@ from attncem.cli.verbs import audit as audit_verb
 from attncem.config.options.search import load_search
 from attncem.config.threats import THREATS
 from attncem.records.audit import AuditResult, Row
+from attncem.records.leak import Leak
 from attncem.records.leaks import CONTRARY, LEAKS, LIMIT, from_kept, kept, leaks_of, private_of, say_leak
 from attncem.records.ledger import ledgers
 from attncem.records.statistics import seed_summary
@@ -32,12 +34,12 @@ from attncem.records.study import Arm, AuditKind, Cell, Study
 from attncem.records.study.equal import is_better
 from attncem.records.study.leaking import contradictions, nats_disagree, ranked
 from attncem.records.study.results import study_of_results
-from attncem.reporting import compare, print_comparison, print_summary, report
+from attncem.reporting import card_words, compare, print_comparison, print_summary, report
 from attncem.reporting.campaign import nats
 from attncem.reporting.campaign.load import load_campaign
 from attncem.reporting.campaign.page import all_tables, write_campaign_report
 from attncem.reporting.runs import certificates, leaks
-from attncem.reporting.table_formats import as_csv, as_latex, leak_item, mean_sd
+from attncem.reporting.table_formats import Column, Item, as_csv, as_latex, leak_item, mean_sd, table, with_best
 from made_campaigns import ARMS, Made, make_campaign
 from made_runs import NOW, leak_rows, make_audit, make_run, rows
 
@@ -253,6 +255,37 @@ def test_the_command_names_weights_that_are_not_the_best(tmp_path: Path) -> None
         assert "--weights" not in words or words[words.index("--weights") + 1] == "old"
 
 
+def test_a_command_names_the_folder_of_the_run_and_its_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "my runs", "gated", audits=[make_audit("gated")])
+    audit = ledgers(run.rename(run.parent / "first") / "audits")[0].result()
+    monkeypatch.chdir(tmp_path)
+    console = Console(file=io.StringIO(), width=200)
+    print_summary([audit], console)
+    assert "attncem audit 'my runs/first' --suite" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "attncem audit 'my runs/first' --suite" in card_words.leak_words([audit], audit)
+    monkeypatch.chdir(run.parent / "first")
+    assert "attncem audit first --suite" in card_words.leak_words([audit], audit), "a card has no absolute path"
+    uses = [PluginUse(kind, kind, f"{kind}.py", "0" * 64, {}, {}) for kind in ("network", "attack")]
+    (words,) = [shlex.split(leaks.command([make_audit("gated", plugins=uses)], "gated", "certificates"))]
+    assert words[-2:] == ["--plugin", "network.py"] and "attack.py" not in words, "the attack is not in that suite"
+
+
+def test_the_best_of_numbers_with_other_counts_is_not_marked() -> None:
+    def best(*counts: int) -> list[bool]:
+        named = [(str(place), Leak(0.1 + place, 0, 1, "", count)) for place, count in enumerate(counts)]
+        fields: Any = [
+            (Column("arm", ""), lambda row: Item(row[0], row[0])),
+            (Column("reidentified", ""), lambda row: leak_item("reidentified", [row[1]])),
+        ]
+        return [row[1].best for row in with_best(table("t", "", fields, named)).rows]
+
+    assert best(1000, 1000) == [True, False] and best(1000, 200) == [False, False]
+
+
+def test_a_difference_of_nats_has_three_digits_on_both_sides() -> None:
+    assert [say_leak(LIMIT, value) for value in (14.27, -14.27, -0.0004)] == ["14.3", "-14.3", "0.00"]
+
+
 # pages of runs
 
 
@@ -294,6 +327,7 @@ def test_a_comparison_has_the_numbers_and_what_contradicts_a_ranking_by_nats(run
         assert "“重新识别率”（42.0 对 30.0 %）" in said[0].text and "没有检验" in said[0].text
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert "Leak limit, nats" in page and "Numbers of the leak: one seed, no test." in page
+    assert "MSE, most releases, ×256" in page and "Re-identified, of 1,000" in page
 
 
 def test_a_terminal_shows_every_number_of_the_leak(runs: list[Path]) -> None:

@@ -15,13 +15,16 @@ from torch import nn
 
 import attncem.training.on_device as on_device
 from attncem.base.progress import silent
-from attncem.base.types import ConfigError, RunError
+from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.loading.load import dump_config, load_config
+from attncem.config.options.model import ModelOptions
 from attncem.config.options.run import RunConfig
 from attncem.data.specs import DATASETS
 from attncem.judging.auditing import audit
 from attncem.judging.opening import open_run
+from attncem.models.architecture import Architecture
 from attncem.models.cost import count_cost
+from attncem.models.networks import ARCHITECTURES
 from attncem.records.listing import list_runs
 from attncem.records.on_device import Candidate, Reference, References, best_of, read_choice, write_choice
 from attncem.records.runs import RunDirectory
@@ -37,7 +40,7 @@ TINY: dict[str, Any] = {
     **{"training.batch_size": 32, "training.epochs": 1, "training.log_every": 5},
 }
 """Overrides for runs of five steps."""
-OTHER_RECIPES = {"training.epochs": 2, "data.rotation_degrees": 5.0}
+OTHER_RECIPES = {"training.epochs": 2, "data.rotation_degrees": 5.0, "training.label_smoothing": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +123,32 @@ def test_a_trunk_that_costs_more_with_its_head_is_no_candidate() -> None:
         on_device.candidates(small)
 
 
+class _ChannelsLast(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 2, 3, 1)
+
+
+class _ChannelsFirst(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 3, 1, 2)
+
+
+def _odd(spec: DatasetSpec, options: ModelOptions) -> Architecture:
+    """A split network whose first stage has no head: it gives [H, W, C]."""
+    first = nn.Sequential(nn.Conv2d(spec.shape[0], 48, 3, stride=2, padding=1), nn.ReLU(), _ChannelsLast())
+    second = nn.Sequential(_ChannelsFirst(), nn.Conv2d(48, 16, 3, padding=1), nn.ReLU())
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, spec.num_classes))
+    return Architecture((("first", first, 48), ("second", second, 16)), head)
+
+
+def test_a_trunk_that_is_no_network_of_its_own_leaves_the_lean_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ARCHITECTURES, "odd", _odd)
+    config = load_config("demo-none", {"model.name": "odd", "model.cut": 1, "model.bottleneck": None}).config
+    with pytest.raises(RuntimeError):
+        on_device.client_macs(on_device.alone(config, "trunk"))
+    assert list(on_device.candidates(on_device.budget_of(config))) == ["lean-7", "lean-4"]
+
+
 def test_a_lean_client_is_compared_at_its_own_side_and_others() -> None:
     config = load_config(
         "demo-none",
@@ -180,6 +209,20 @@ def test_test_images_are_measured_only_when_wanted_and_once(
     assert asked == ["validation", "test"]
     both, choice = read_choice(copies[0]), read_choice(made)
     assert both is not None and choice is not None and both.scores == choice.scores
+
+
+def test_a_choice_that_cannot_be_written_names_the_run_and_the_way_on(
+    made: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = read_choice(made)
+    assert choice is not None
+
+    def refused(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("attncem.records.on_device.write_record", refused)
+    with pytest.raises(RunError, match=rf"{made.path.name}: Permission denied; .*run the same command again"):
+        write_choice(made, choice)
 
 
 def test_a_network_that_is_best_of_two_budgets_keeps_both(made: RunDirectory, tmp_path: Path) -> None:
@@ -275,8 +318,8 @@ def test_what_does_not_fit_is_no_reference(made: RunDirectory, changes: dict[str
 def test_a_reference_with_the_recipe_of_the_run_goes_first_and_another_is_named(
     made: RunDirectory, tmp_path: Path
 ) -> None:
-    longer, turned = (load_config(made.config, {key: value}).config for key, value in OTHER_RECIPES.items())
-    for config, same in ((made.config, True), (longer, False), (turned, False)):
+    longer, turned, smoothed = (load_config(made.config, {key: value}).config for key, value in OTHER_RECIPES.items())
+    for config, same in ((made.config, True), (longer, False), (turned, False), (smoothed, False)):
         reference = References([made.path]).of(_defended(made), 0, config)
         assert reference is not None and reference.same_recipe is same
     copy = RunDirectory.open(shutil.copytree(made.path, tmp_path / "longer"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from attncem.records.bounds import Bound
 from attncem.records.campaign import CampaignPlan
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.campaign_table import Ends
+from attncem.records.ledger import ledgers
 from attncem.records.on_device import Reference, Worth, worth_of
 from attncem.records.study import Cell, RunFacts
 from attncem.records.study.campaign import study_of_campaign
@@ -205,6 +207,35 @@ def test_its_page_says_whether_the_server_is_worth_it(folder: CampaignFolder, tm
     assert all(said in page for said in words[:3]) and words[3] not in page
 
 
+def test_the_list_of_runs_says_what_the_server_adds(
+    folder: CampaignFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attncem.cli.main import main
+
+    copy = Path(shutil.copytree(folder.path, tmp_path / "copy"))
+    monkeypatch.chdir(tmp_path)
+    assert on_device.of_folder("copy") == [], "these audits are of other weights"
+    monkeypatch.setattr(on_device, "newest_audit", lambda run: ledgers(run.path / "audits")[-1].result())
+    lines = on_device.of_folder("copy")
+    assert [line.partition(":")[0] for line in lines] == [
+        f"runs/{name}-s{s}" for name in ("gated", "none") for s in (0, 1)
+    ]
+    assert all("the server adds -" in line for line in lines)
+    assert main(["runs", "copy"]) == 0
+    assert lines[0] in re.sub(r"\s+", " ", capsys.readouterr().out)
+    monkeypatch.setattr(on_device, "_LISTED", 1)
+    assert on_device.of_folder("copy")[1:] == ["the client alone: known for 3 more; attncem report copy shows it"]
+    for file in copy.glob("runs/*/on_device.json"):
+        file.unlink()
+    assert on_device.of_folder("copy") == [
+        "runs/gated-s0: the client alone: not known; run attncem train --on-device copy/runs/gated-s0",
+        "the client alone: not known for 3 more",
+    ]
+    (copy / "runs" / "gated-s0" / "manifest.json").write_text("{", encoding="utf-8")
+    assert on_device.of_folder("copy")[0].startswith("runs/gated-s1:"), "a damaged run has no sentence"
+    assert on_device.of_folder("nowhere") == []
+
+
 def test_a_campaign_without_the_client_alone_says_so_once(tmp_path: Path) -> None:
     made = Made({"none": ARMS["none"]}, seeds=1, attacks=("ridge",), pictures=1, portraits=False)
     there = make_campaign(tmp_path / "made", made)
@@ -272,8 +303,6 @@ def test_a_limit_of_other_weights_or_of_another_adversary_is_not_said(folder: Ca
 
 def test_an_interrupted_choice_is_completed(folder: CampaignFolder, tmp_path: Path) -> None:
     """The record of the choice belongs to the best candidate alone, and only once all are trained."""
-    import shutil
-
     copy = CampaignFolder.open(shutil.copytree(folder.path, tmp_path / "copy"))
     chosen = next(cell for cell in copy.plan.cells if cell.point.get("network") == "trunk")
     (copy.run_path(chosen.id) / "on_device.json").unlink()
@@ -326,6 +355,7 @@ def test_a_campaign_and_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytes
     assert found[0][1:] in card.purpose[-1]
     with pytest.raises(Exception, match="nothing is released"):
         privacy_card(alone)
+    assert on_device.of_folder("runs") == [f"split: {found[0]}"]
     assert main(["runs", "runs"]) == 0 and main(["predict", str(alone.path), "test:0"]) == 2
     campaign = {
         **{"name": "tiny", "config": "demo-none", "arms": {"none": {}}, "set": tiny, "on_device": True},

@@ -159,8 +159,8 @@ def say_leak(measure: str, value: float, *, unit: bool = False, digits: int = 3)
     """A number of the leak as text: nats with this many significant digits, shares in percent."""
     kind, decimals = LEAKS[measure].unit, LEAKS[measure].decimals
     if kind == "nats":
-        decimals = max(0, digits - 1 - math.floor(math.log10(value))) if value >= _SMALL else decimals
-    shown = f"{100 * value if kind == '%' else value:.{decimals}f}"
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if abs(value) >= _SMALL else decimals
+    shown = f"{100 * value if kind == '%' else value:z.{decimals}f}"
     return f"{shown} {kind}" if unit and kind else shown
 
 

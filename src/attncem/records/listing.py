@@ -21,7 +21,7 @@ _DEEPEST = 4
 """Largest depth of runs below a folder: `./campaigns/NAME/runs/CELL` is included."""
 _PARTS = ("config.yaml", "checkpoints")
 """A run has one of these next to its manifest, even when damaged; other programs have manifests too."""
-_DAMAGED = (RunError, OSError, LookupError, TypeError, ValueError)
+DAMAGED = (RunError, OSError, LookupError, TypeError, ValueError)
 """Exceptions from reading the files of a run."""
 UNKNOWN = "?"
 ON_DEVICE = "on device"
@@ -94,17 +94,18 @@ def _folders(folder: Path, *, required: bool) -> list[Path]:
 
 def describe_runs(folder: str | Path) -> list[RunLine]:
     """One line for each run, with its path relative to the folder. Nothing is written."""
-    return [_line(run, _name(run.path, Path(folder))) for run in list_runs(folder)]
+    return [_line(run, name_in(folder, run)) for run in list_runs(folder)]
 
 
-def _name(path: Path, folder: Path) -> str:
-    return path.resolve().name if path == folder else str(path.relative_to(folder))
+def name_in(folder: str | Path, run: RunDirectory) -> str:
+    """The name of a run in the list of a folder: its path relative to the folder."""
+    return run.path.resolve().name if run.path == Path(folder) else str(run.path.relative_to(folder))
 
 
 def _line(run: RunDirectory, name: str) -> RunLine:
     try:
         return _describe(run, name)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         unreadable = PermissionError in (type(error), type(error.__cause__))
         return RunLine(name, "unreadable" if unreadable else "damaged")
 
@@ -139,8 +140,8 @@ def _status(run: RunDirectory, said: str) -> str:
 def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
     """The line with the results of the newest audit; an unreadable audit leaves the other columns as they are."""
     try:
-        audit = _newest_audit(run)
-    except _DAMAGED:
+        audit = newest_audit(run)
+    except DAMAGED:
         return line._replace(mse=UNKNOWN)
     if audit is None:
         return line
@@ -150,7 +151,7 @@ def _with_audit(line: RunLine, run: RunDirectory) -> RunLine:
     return line._replace(mse=mse, accuracy=f"{100 * audit.accuracy.mean:.1f}", audited=True)
 
 
-def _newest_audit(run: RunDirectory) -> AuditResult | None:
+def newest_audit(run: RunDirectory) -> AuditResult | None:
     """The newest audit on test images of the run's current weights, joined with its other suites."""
     mark = client_mark(run)
     found = [

@@ -17,7 +17,7 @@ from attncem.base.texts import Sentence, written
 from attncem.base.types import AttncemError
 from attncem.config.options.run import RunConfig
 from attncem.records.audit import Score
-from attncem.records.files import read_record, write_record
+from attncem.records.files import explain_os_error, read_record, write_record
 from attncem.records.findings import Finding, finding
 from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
@@ -28,7 +28,7 @@ FILE = "on_device.json"
 _LEAST = 0.9
 """A reference was chosen for at least this part of the run's budget: a much smaller network is no reference."""
 _AUGMENTATION = ("crop_padding", "horizontal_flip", "rotation_degrees")
-_TRAINING = ("epochs", "batch_size", "batches", "optimizer", "schedule", "selection_window")
+_TRAINING = ("epochs", "batch_size", "batches", "optimizer", "schedule", "label_smoothing", "selection_window")
 
 
 class Candidate(Record):
@@ -87,7 +87,8 @@ class Reference:
 
 def write_choice(run: RunDirectory, choice: Choice) -> None:
     """Store the choice in the chosen run."""
-    write_record(run.path / FILE, choice)
+    with explain_os_error(run.path, "the candidates are trained: fix this and run the same command again"):
+        write_record(run.path / FILE, choice)
 
 
 def read_choice(run: RunDirectory) -> Choice | None:
@@ -139,10 +140,10 @@ class References:
 
     def __init__(self, places: Iterable[Path]) -> None:
         runs = ((run, _readable(run)) for run in _chosen(places))
-        self._found = [(run.manifest, reference) for run, reference in runs if reference is not None]
+        self._chosen = [(run.manifest, reference) for run, reference in runs if reference is not None]
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._chosen)
 
     def of(self, manifest: Mapping[str, Any], seed: int, config: RunConfig | None = None) -> Reference | None:
         """The client alone for a run of this manifest: of the runs that fit, the best by validation.
@@ -155,7 +156,7 @@ class References:
             return None
         fitting = [
             replace(it, same_recipe=config is None or it.recipe == recipe_of(config))
-            for facts, it in self._found
+            for facts, it in self._chosen
             if it.macs <= limit and it.budget >= _LEAST * limit and is_same_data(facts, manifest)
         ]
         alike = [it for it in fitting if it.same_recipe] or fitting

@@ -11,21 +11,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from attncem.base.shown_paths import shown_path
 from attncem.base.texts import text, translated
 from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding
 from attncem.records.judge import removed
 from attncem.records.leaks import LIMIT, limit, say_leak
+from attncem.records.ledger import count_audits
+from attncem.records.listing import DAMAGED, UNKNOWN, list_runs, name_in, newest_audit
 from attncem.records.on_device import Reference, References, Worth, worth_of
 from attncem.records.runs import RunDirectory
 from attncem.records.study import AuditKind, Cell, Study
 from attncem.records.study.runs import load_run
 from attncem.reporting import wording
+from attncem.reporting.places import run_place
 from attncem.reporting.table_formats import Item
 
 JudgedCell = Cell[AuditResult]
+_LISTED = 6
+"""Largest number of runs that a list has a sentence about."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,41 @@ def of_audits(audits: Sequence[AuditResult], *, local: bool = False) -> Alone | 
     return alone
 
 
+def of_folder(folder: str | Path) -> list[str]:
+    """What the clients of a folder's audited runs could do alone, for a terminal.
+
+    A sentence for each of the first few runs with a reference and for the first run without one, and how many follow.
+    """
+    runs = [run for run in list_runs(folder) if _is_audited(run)]
+    beside = {run.path.parent: references_for([run.path]) for run in runs}
+    having = [run for run in runs if beside[run.path.parent].of(run.manifest, run.config.seed, run.config)]
+    lacking = [run for run in runs if run not in having]
+    lines = [line for run in (*having[:_LISTED], *lacking[:1]) if (line := _line(run, name_in(folder, run)))]
+    if more := len(having[_LISTED:]):
+        lines.append(text("on_device.list.known", count=more, folder=run_place(Path(folder), local=True)))
+    if more := len(lacking[1:]):
+        lines.append(text("on_device.list.unknown", count=more))
+    return lines
+
+
+def _is_audited(run: RunDirectory) -> bool:
+    """Whether a run that releases something has audits; False where it is damaged."""
+    try:
+        return not run.config.on_device and run.is_finished and count_audits(run.path / "audits") not in ("0", UNKNOWN)
+    except DAMAGED:
+        return False
+
+
+def _line(run: RunDirectory, name: str) -> str:
+    """The sentence about a run of a list; empty without a readable audit of its best weights on test images."""
+    try:
+        audit = newest_audit(run)
+    except DAMAGED:
+        return ""
+    alone = None if audit is None else of_audits([audit], local=True)
+    return "" if alone is None else text("said.about", about=name, said=alone.sentence)
+
+
 def of_campaign(study: Study[AuditResult], kind: AuditKind | None) -> dict[str, Alone]:
     """What the clients of a campaign's arms could do alone, by label, from audits of one kind.
 
@@ -124,16 +163,16 @@ def of_campaign(study: Study[AuditResult], kind: AuditKind | None) -> dict[str, 
     if kind is None:
         return {}
     references = references_for(cell.path for cell in study.cells if cell.manifest)
-    found = {}
+    by_label = {}
     for arm in study.arms:
         audited = [Audited(cell, audit) for cell in arm.cells if (audit := cell.audit(kind)) is not None]
         if audited and (alone := of_arm(arm.cells, audited, references)):
-            found[arm.label] = alone
+            by_label[arm.label] = alone
     asked = any(arm.on_device for arm in study.arms)
-    if not asked and not any(alone.worth for alone in found.values()):
+    if not asked and not any(alone.worth for alone in by_label.values()):
         return {}
     waiting = text("on_device.campaign.waiting") if asked else ""
-    return {label: it if it.worth or not asked else replace(it, sentence=waiting) for label, it in found.items()}
+    return {label: it if it.worth or not asked else replace(it, sentence=waiting) for label, it in by_label.items()}
 
 
 def worths(study: Study[AuditResult], kind: AuditKind | None) -> dict[str, Worth]:
@@ -145,8 +184,8 @@ def points_item(worth: Worth | None) -> Item:
     """What the server adds, in points, as a table's entry; a dash where it is not known."""
     if worth is None:
         return Item(None, wording.MISSING)
-    known = worth.low is not None and worth.high is not None
-    ends = f"[{100 * (worth.low or 0):+z.1f}, {100 * (worth.high or 0):+z.1f}]" if known else ""
+    has_interval = worth.low is not None and worth.high is not None
+    ends = f"[{100 * (worth.low or 0):+z.1f}, {100 * (worth.high or 0):+z.1f}]" if has_interval else ""
     more = {"low": worth.low, "high": worth.high}
     return Item(worth.difference, f"{100 * worth.difference:+z.1f}", ends, more)
 
@@ -188,15 +227,7 @@ def _command(run: JudgedCell, *words: str, local: bool = False) -> str:
     """A command on a run, with the names of the plugins that it needs."""
     files = dict.fromkeys(str(use["file"]) for use in run.manifest.get("plugins", ()))
     plugins = [word for file in files for word in ("--plugin", file)]
-    return shlex.join(["attncem", *words, _place(run.path, local=local), *plugins])
-
-
-def _place(run: Path, *, local: bool = False) -> str:
-    """The run from the current folder; of one elsewhere the whole path (``local``), or for others its last name."""
-    path, here = run.resolve(), Path.cwd().resolve()
-    if path != here != Path(here.anchor) and path.is_relative_to(here):
-        path = path.relative_to(here)
-    return str(path) if local else shown_path(path)
+    return shlex.join(["attncem", *words, run_place(run.path, local=local), *plugins])
 
 
 def leak_of(audits: Sequence[Sequence[AuditResult]], firsts: Sequence[Audited]) -> str:
@@ -204,11 +235,11 @@ def leak_of(audits: Sequence[Sequence[AuditResult]], firsts: Sequence[Audited]) 
 
     ``audits`` are those of each seed under one adversary; a limit may come from another suite under the same one.
     """
-    limits = [_limit([*own, *it.cell.results]) for own, it in zip(audits, firsts, strict=True)]
-    known = [limit for limit in limits if limit is not None]
-    if known and len(known) == len(limits):
-        return text("on_device.leak.bound", nats=say_leak(LIMIT, max(known)))
-    every = [audit for own in audits for audit in own]
+    by_seed = [_limit([*of_seed, *it.cell.results]) for of_seed, it in zip(audits, firsts, strict=True)]
+    limits = [limit for limit in by_seed if limit is not None]
+    if limits and len(limits) == len(by_seed):
+        return text("on_device.leak.bound", nats=say_leak(LIMIT, max(limits)))
+    every = [audit for of_seed in audits for audit in of_seed]
     shown = [removed(audit)[0] for audit in every if audit.judgement.answer("picture").status == "leaks"]
     if shown:
         return text("on_device.leak.attack", share=wording.percent(fmean(shown), 0))

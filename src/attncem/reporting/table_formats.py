@@ -112,14 +112,18 @@ def without_empty(table: Table, keys: Collection[str]) -> Table:
 
 
 def with_best(table: Table, left_out: Sequence[str] = ()) -> Table:
-    """The table with the best entries of every measure marked, where rows differ; rows named ``left_out`` never are."""
+    """The table with the best entries of every measure marked, where rows differ; rows named ``left_out`` never are.
+
+    Numbers of other counts of releases or candidates are not compared.
+    """
     rows = [list(row) for row in table.rows]
     for place, column in enumerate(table.columns):
         measured = column.key in METRICS or column.key in LEAKS
         wanted = "higher" if column.key == ACCURACY else private_of(column.key) if measured else ""
         shown = [row[place] for row in rows if row[0].value not in left_out and row[place].value is not None]
         items = [item for item in shown if not item.more.get("vacuous")]
-        if not wanted or len({item.value for item in items}) < 2:
+        are_alike = len({item.more.get("counts") for item in items}) == 1
+        if not wanted or not are_alike or len({item.value for item in items}) < 2:
             continue
         best = (max if wanted == "higher" else min)(item.value for item in items)
         for row in rows:
@@ -198,10 +202,10 @@ def leak_item(measure: str, leaks: Sequence[Leak], missing: str = "") -> Item:
         return Item(None, wording.MISSING, missing)
     item, several = spread_item(measure, spread), spread.seeds.sd is not None
     bare = not several and spread.image_low == spread.image_high  # a bound that nothing was measured for
-    counts = dict.fromkeys(_count_said(measure, leak) for leak in leaks if leak.count)
-    small = " · ".join(filter(None, ["" if bare else item.small, *counts]))
+    small = " · ".join(filter(None, ["" if bare else item.small, *counts_said(measure, leaks)]))
     flags = {"vacuous": sum(leak.vacuous for leak in leaks), "at_ceiling": sum(leak.at_ceiling for leak in leaks)}
-    return replace(item, shown=hedged(item.shown, leaks), small=small, more={**item.more, **flags})
+    counts = tuple(sorted({leak.count for leak in leaks}))
+    return replace(item, shown=hedged(item.shown, leaks), small=small, more={**item.more, **flags, "counts": counts})
 
 
 def hedged(shown: str, leaks: Sequence[Leak]) -> str:
@@ -224,11 +228,12 @@ def _described(measure: str, leaks: Sequence[Leak]) -> str:
     return hedged(say_leak(measure, plain.fmean(leak.mean for leak in leaks), unit=True), leaks)
 
 
-def _count_said(measure: str, leak: Leak) -> str:
-    """How many releases an attack saw, or among how many candidates a probe chose."""
+def counts_said(measure: str, leaks: Iterable[Leak]) -> list[str]:
+    """How many releases the attacks saw, or among how many candidates the probes chose, each number once."""
+    counts = [count for count in dict.fromkeys(leak.count for leak in leaks) if count]
     if LEAKS[measure].unit == "%":
-        return text("leak.among", count=leak.count)
-    return text("leak.count", count=leak.count)
+        return [text("leak.among", count=count) for count in counts]
+    return [text("leak.count", count=count) for count in counts]
 
 
 def summary_more(summary: SeedSummary) -> dict[str, Any]:

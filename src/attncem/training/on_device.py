@@ -124,8 +124,8 @@ def candidates(budget: Budget) -> dict[str, RunConfig]:
     They are the client's own trunk with a head, and lean networks that spend the whole budget.
     """
     config, spec = budget.config, dataset_spec(budget.config.data)
-    own = {} if budget.custom or config.model.name == "lean" else {TRUNK: alone(config, TRUNK)}
-    fitting = {name: it for name, it in own.items() if client_macs(it) <= budget.macs}
+    trunk = _trunk(budget)
+    fitting = {} if trunk is None else {TRUNK: trunk}
     for side in _sides(config.model, spec.shape, budget.macs):
         with contextlib.suppress(ConfigError):  # the budget is too small for this side
             plan(spec.shape, budget.macs, side, classes=spec.num_classes)
@@ -133,16 +133,27 @@ def candidates(budget: Budget) -> dict[str, RunConfig]:
     if not fitting:
         raise ConfigError(
             f"no network of at most {budget.macs:,} multiply-accumulates for images of {spec.shape[1]}x{spec.shape[2]} "
-            f"px: the trunk of {config.model.name} with a head of its own costs more, and lean needs more"
+            f"px: lean needs more, and the trunk of {config.model.name} with a head costs more or cannot be built"
         )
     return fitting
+
+
+def _trunk(budget: Budget) -> RunConfig | None:
+    """The client's trunk with a head; None where it costs more than the client, or is no network of its own."""
+    if budget.custom or budget.config.model.name == "lean":
+        return None
+    try:
+        config = alone(budget.config, TRUNK)
+        return config if client_macs(config) <= budget.macs else None
+    except Exception:  # a network of a plugin or of another library may fail in any way
+        return None
 
 
 def _sides(model: ModelOptions, shape: tuple[int, int, int], macs: int) -> list[int]:
     """The last maps that lean networks are tried with: the two smallest of side 4 and more, and that of the client."""
     usual = [side for size in maps_of(shape)[1:] if (side := max(size)) >= _LEAST_SIDE][-2:]
-    own = [model.side or default_side(shape, model.macs or macs)] if model.name == "lean" else []
-    return list(dict.fromkeys([*own, *usual]))
+    of_client = [model.side or default_side(shape, model.macs or macs)] if model.name == "lean" else []
+    return list(dict.fromkeys([*of_client, *usual]))
 
 
 def alone(config: RunConfig, name: str, model: Mapping[str, Any] | None = None) -> RunConfig:

@@ -66,6 +66,7 @@ def _data_set(row: DatasetState) -> dict[str, Any]:
 
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.records.listing import describe_runs
+    from attncem.reporting.on_device import of_folder
 
     if known.time_client:
         _time_clients(known.folder)
@@ -81,6 +82,8 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
+    for sentence in of_folder(known.folder):
+        show_line(sentence, console)
 
 
 def _time_clients(folder: str) -> None:

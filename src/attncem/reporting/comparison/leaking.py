@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from attncem.base.texts import text
@@ -11,7 +11,9 @@ from attncem.records.leaks import LEAKS, LIMIT
 from attncem.records.run_comparison import ComparedRun, Quantity
 from attncem.records.study import AuditKind
 from attncem.records.study.runs import JudgedRun
+from attncem.reporting.places import run_place
 from attncem.reporting.runs import leaks
+from attncem.reporting.table_formats import counts_said
 
 LEAK = "leak."
 """How the keys of the leak's numbers begin."""
@@ -29,7 +31,15 @@ def leak_quantities(views: Mapping[str, JudgedRun], kind: AuditKind | None) -> l
         return []
     released = [run for run in views.values() if not run.on_device]
     names = [name for name in LEAKS if all(run.leak(name, kind) for run in released)]
-    return [Quantity(f"{LEAK}{name}", text(f"measure.{name}"), name) for name in names]
+    return [Quantity(f"{LEAK}{name}", _title(name, released, kind), name) for name in names]
+
+
+def _title(name: str, runs: Sequence[JudgedRun], kind: AuditKind) -> str:
+    """The title of a number, with its releases or candidates."""
+    leaks_of_runs = [leak for run in runs if (leak := run.leak(name, kind)) is not None]
+    counts = " ".join(counts_said(name, leaks_of_runs))
+    title = text(f"measure.{name}")
+    return text("leak.in_unit", title=title, unit=counts) if counts else title
 
 
 def unmeasured(views: Mapping[str, JudgedRun], kind: AuditKind | None) -> tuple[list[str], str]:
@@ -40,7 +50,7 @@ def unmeasured(views: Mapping[str, JudgedRun], kind: AuditKind | None) -> tuple[
     lacking = [run for run in without if leaks.may_have(run.alike(kind), LIMIT)]
     if not lacking:
         return [], ""
-    command = leaks.command([lacking[0].audits[kind]], lacking[0].path.name, LEAKS[LIMIT].suite)
+    command = leaks.command([lacking[0].audits[kind]], run_place(lacking[0].path), LEAKS[LIMIT].suite)
     return [run.label for run in lacking], command
 
 

@@ -70,7 +70,7 @@ def _spread_of(group: Group, quantity: Quantity) -> str:
 def change(item: Comparison, quantity: Quantity) -> str:
     """A difference with its sign; for shares, in percentage points."""
     scale, digits = _scale(item, quantity)
-    said = f"{scale * item.difference:+.{digits}f}"
+    said = f"{scale * item.difference:+z.{digits}f}"
     return text("compare.points", value=said) if quantity.measure in _SHARES else said
 
 
@@ -79,7 +79,7 @@ def bounds(item: Comparison, quantity: Quantity) -> str:
     if item.low is None or item.high is None:
         return wording.MISSING
     scale, digits = _scale(item, quantity)
-    low, high = (f"{scale * value:+.{digits}f}" for value in (item.low, item.high))
+    low, high = (f"{scale * value:+z.{digits}f}" for value in (item.low, item.high))
     return text("compare.bounds", low=low, high=high)
 
 

@@ -13,7 +13,7 @@ from attncem.records.audit import AuditResult
 from attncem.records.files import read_record
 from attncem.records.leak import Leak
 from attncem.records.leaks import BEYOND, LEAKS, LIMIT, leak_of, rows_of
-from attncem.records.repeating import audit_options, threat_of
+from attncem.records.repeating import audit_options
 from attncem.records.run_files import Best
 from attncem.records.study import spread_of
 from attncem.reporting.table_formats import hedged, mean_sd
@@ -103,8 +103,9 @@ def command(audits: Sequence[AuditResult], place: str, suite: str) -> str:
     options = ["--suite", suite]
     if audits:
         plan = audits[0].plan
-        options = audit_options(replace(plan, suite=suite, changed=[], reference="", plugins=[]))
-        if threat_of(plan)[0] == _DEFAULT:
+        plugins = [use for use in plan.plugins if use.kind != "attack"]  # what the run needs; the suite is another
+        options = audit_options(replace(plan, suite=suite, changed=[], reference="", plugins=plugins))
+        if plan.threat.base == _DEFAULT:
             place_of = options.index("--threat")
             options = options[:place_of] + options[place_of + 2 :]
         options = [*_weights(audits[0]), *options]

@@ -19,6 +19,7 @@ from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import answers, wording
 from attncem.reporting.client_costs import LATER, TIMES, client_cost
+from attncem.reporting.places import run_place
 from attncem.reporting.runs import leaks, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.methods import Entry, Method
@@ -148,7 +149,7 @@ def _leak(name: str) -> Field[_Model]:
 
     def entry(it: _Model) -> Item:
         audits = it.method.audits
-        missing = leaks.missing(audits, it.method.runs[0].path.name, name) if audits else ""
+        missing = leaks.missing(audits, run_place(it.method.runs[0].path), name) if audits else ""
         return leak_item(name, leaks.leaks_in(audits, name), missing)
 
     return _column(name, more=leak_more(name), extra=name not in (LIMIT, BEYOND)), entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -16,6 +17,7 @@ from attncem.records.metrics import METRICS, shown_in
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import table_formats, wording
 from attncem.reporting.client_costs import LATER, TIMED_ON
+from attncem.reporting.places import run_place
 from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
 
@@ -147,7 +149,7 @@ def unaudited_row(run: JudgedRun) -> Cells:
     known = {
         "kind": "alone" if run.on_device else "unaudited",
         "run": run.label,
-        "command": f"attncem audit {run.path.name}",
+        "command": shlex.join(["attncem", "audit", run_place(run.path)]),
         "surrogate": run.config.defence,
         "penalty_weight": run.config.training.penalty_weight,
         "noise_std": run.config.noise_std,
@@ -287,7 +289,7 @@ def _score_said(name: str, score: Score, chance: float | None) -> str:
         median=score.median,
         chance=chance,
         blind=wording.percent(chance),
-        among=round(1 / chance),
+        among=round(1 / chance) if chance else 0,
         labels=labels,
     )
 

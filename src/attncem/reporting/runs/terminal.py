@@ -16,6 +16,7 @@ from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
 from attncem.records.study.suites import joined_suites, with_other_suites
 from attncem.reporting import answers, on_device, wording
+from attncem.reporting.places import place_of
 from attncem.reporting.runs import leaks, protection, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.health import best_accuracy
@@ -49,7 +50,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
             yield text("terminal.units", run=label, mse=wording.decimal(mse), said=said)
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
-    yield text("leak.terminal", run=label, said=leaks.describe([audit], audit.subject.run))
+    yield text("leak.terminal", run=label, said=leaks.describe([audit], place_of(audit, local=True)))
     for row in audit.rows:
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
