@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from attncem.config.threats import THREATS, with_queries
 from attncem.judging.conditions import check, parse_conditions
 from attncem.records import judge as rules
 from attncem.records.audit import AuditResult, Row, Score, Verdict
@@ -58,6 +59,8 @@ def test_an_audit_with_enough_images_and_a_converged_attack_is_reliable() -> Non
     [
         (None, {"num_auxiliary": LEAST_OWNED}, "reliable", []),
         (None, {"num_auxiliary": LEAST_OWNED - 1}, "not_enough", ["few_owned"]),
+        (None, {"threat": with_queries(THREATS["query_only"], LEAST_OWNED)}, "reliable", []),
+        (None, {"threat": with_queries(THREATS["query_only"], LEAST_OWNED - 1)}, "not_enough", ["few_answered"]),
         (rows(0.02, decoder={"num_images": LEAST_JUDGED}), {}, "reliable", []),
         (rows(0.02, decoder={"num_images": LEAST_JUDGED - 1}), {}, "not_enough", ["few_judged"]),
         (rows(0.02, decoder={"verdict": Verdict(False, 0.05)}), {}, "not_reliable", ["unreliable"]),

@@ -41,6 +41,7 @@ from attncem.reporting.figures import HEALTH, PANELS
 from attncem.reporting.html import marked
 from attncem.reporting.runs.certificates import OF_BOUND
 from attncem.reporting.runs.first_screen import FACTS
+from attncem.reporting.runs.leak_costs import AXES
 from attncem.reporting.runs.protection import BARS, Level
 from attncem.reporting.runs.report_tables import COLUMNS as REPORT_COLUMNS
 from attncem.reporting.runs.report_tables import NOTED, OF_CLASS
@@ -91,6 +92,7 @@ FILLED: dict[str, Iterable[str]] = {
     "report.probe.*": (
         *("attribute_accuracy", "attribute_balanced"),
         *(f"{space}_{measure}" for space in ("pixel", "feature") for measure in ("rank_1", "rank")),
+        *(f"{method}_{measure}" for method in ("kmeans", "mixture") for measure in ("accuracy", "nats")),
         *("rank_1", "rank", "reciprocal_rank", "accuracy", "balanced", "auc", "balanced_accuracy"),
     ),
     "report.sample.*": SAMPLED,
@@ -111,9 +113,9 @@ FILLED: dict[str, Iterable[str]] = {
     "answer.*.numbers": [question for question in get_args(Question) if question != "picture"],
     "threat.encoder.*": ("yes", "no"),
     "threat.channel.*": ("yes", "no"),
-    "threat.query.*": ("yes", "no"),
     "threat.auxiliary.*": get_args(Auxiliary),
     "threat.lacks.*": get_args(Need),
+    "report.costs.column.*": AXES,
     "subject.lacks.*": ("gradient", "encoder", "labels"),
     "health.*.meaning": CAUSES,
     "health.*.advice": CAUSES,
@@ -165,7 +167,7 @@ FILLED: dict[str, Iterable[str]] = {
     "finding.row_*": ("failed", "not_applicable", "damaged"),
     "assumption.*": ASSUMPTIONS,
     "card.not_said.*": NOT_SAID,
-    "card.adversary.*": THREATS,
+    "card.adversary.*": (*THREATS, "outside"),
     "card.untested.*": ("attribute", "membership"),
     "dataset.*": DATASETS,
     "bound.*": BOUNDS,
@@ -179,7 +181,7 @@ FILLED: dict[str, Iterable[str]] = {
         *("epoch", "rob_loss", "train_accuracy", *SHOWN.values(), "smoothness", "pull"),
         *("running", "failed"),
     ),
-    "threat_name.*": THREATS,
+    "threat_name.*": (*THREATS, "outside"),
     "noise_name.*": get_args(RandomOptions.model_fields["noise"].annotation),
     "channel_name.*": CHANNELS,
     "images_name.*": ("train", "validation", "held_out", "test", "infer_auxiliary", "infer_evaluation"),

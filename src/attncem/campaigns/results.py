@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from attncem.base.types import SCHEMA_VERSION, RunError
 from attncem.campaigns.expansion import digest
 from attncem.config.options.campaigns import CampaignAudit
 from attncem.config.options.suites import load_suite
+from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditResult, Row, Score
 from attncem.records.campaign import Cell
 from attncem.records.campaign_folder import CampaignFolder, CellView
@@ -37,10 +39,11 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class Read:
-    """The result of a finished cell, and the device of each of its audits."""
+    """The result of a finished cell, and the device and the adversary of each of its audits."""
 
     result: CellResult
     devices: list[str]
+    adversaries: list[ThreatModel]
 
 
 Known = dict[str, Read]
@@ -164,13 +167,16 @@ def campaign_table(path: str | Path, *, command_to: str = "OUT.json", known: Kno
             there = folder.finished(view.cell.id).audits
             asked_of = () if view.cell.budget is not None else folder.campaign.audits
             audits = [joined(view.path / "audits" / there[audit.key]) for audit in asked_of]
-            known[view.cell.id] = Read(_cell(folder, view, audits), [audit.plan.device for audit in audits])
+            plans = [audit.plan for audit in audits]
+            known[view.cell.id] = Read(
+                _cell(folder, view, audits), [plan.device for plan in plans], [plan.threat for plan in plans]
+            )
     images = next((audit.on for audit in folder.campaign.audits), "test")
     found = _with_worth([known[view.cell.id] for view in done], done, images)
     name = folder.campaign.name
     verb = "search" if (folder.path / SEARCH).is_file() else "campaign run"
-    devices = [one.devices for one in found if one.result.alone is None]
-    asked = [_asked(audit, [it[place] for it in devices]) for place, audit in enumerate(folder.campaign.audits)]
+    judged = [one for one in found if one.result.alone is None]
+    asked = [_asked(audit, judged, place) for place, audit in enumerate(folder.campaign.audits)]
     return CampaignTable(
         campaign=name,
         meaning=folder.campaign.meaning,
@@ -201,15 +207,18 @@ def _warned(result: CellResult, view: CellView, references: References, images: 
     return replace(result, warnings=sorted({*(result.warnings or ()), *codes}))
 
 
-def _asked(audit: CampaignAudit, devices: list[str]) -> AskedAudit:
+def _asked(audit: CampaignAudit, judged: Sequence[Read], place: int) -> AskedAudit:
+    """An audit of the campaign, which is the one at this place in every cell."""
     suite = load_suite(audit.suite, audit.set).suite
+    extended = any(it is not None for it in (audit.attacker_data, audit.attacker_images, audit.queries))
     return AskedAudit(
         rows=asked_rows(audit),
         suite=f"{suite.name} v{suite.version}",
         threat=audit.threat,
         evaluation=audit.on,
         weights=audit.weights,
-        devices=sorted(set(devices)),
+        devices=sorted({one.devices[place] for one in judged}),
+        adversary=next((one.adversaries[place] for one in judged if extended), None),
     )
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from attncem.base.record import Record
 from attncem.base.types import ConfigError
 
-Auxiliary = Literal["train", "held_out", "published_infer", "none"]
+Auxiliary = Literal["train", "held_out", "published_infer", "outside", "none"]
 Need = Literal["images", "queries", "encoder", "gradient", "channel", "server", "generator", "observed", "labels"]
 """Possible needs of an attack: own images; releases of them; the encoder's weights; its gradient; the channel's law;
 the server's answers; noise of a generator whose seeds can be tried; the observed releases, without their images;
 labels of the images.
 """
+
+
+class Pictures(Record):
+    """Pictures from elsewhere: the name of their folder or set, their number, and the SHA-256 of their pixels."""
+
+    name: str
+    count: int
+    sha256: str
 
 
 class ThreatModel(Record):
@@ -24,6 +33,10 @@ class ThreatModel(Record):
     them through the channel if ``knows_channel``, which also gives it the channel itself. ``releases_per_input``:
     the number of releases it sees of each image; ``jitter``: the largest change of each pixel in grey levels, drawn
     again for each release, as in a video or a photograph that was encoded again.
+
+    ``pictures`` are from elsewhere and have no labels: the adversary owns them instead of images of the model's data.
+    ``images``: it owns only this many. ``queries``: the client answers only this many, each for one of its images,
+    with as many releases as it sees of every image. The last three are left out of files where they are None.
     """
 
     name: str
@@ -33,6 +46,24 @@ class ThreatModel(Record):
     releases_per_input: int = 1
     may_query: bool = True
     jitter: int = 0
+    pictures: Pictures | None = None
+    images: int | None = None
+    queries: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; audits of models without the later fields keep their names."""
+        later = ("pictures", "images", "queries")
+        return {name: value for name, value in super().to_dict().items() if name not in later or value is not None}
+
+    @property
+    def base(self) -> str:
+        """The name of the threat model that was given fewer images, fewer queries, more releases or other pictures."""
+        name = self.name.rpartition("+")[0] if self.pictures else self.name
+        for mark, number in (("x", self.releases_per_input), ("q", self.queries), ("n", self.images)):
+            name = name.removesuffix(f"-{mark}{number}")
+        if name != "outside" or self.pictures is None:
+            return name
+        return "train" if self.knows_encoder else "query_only" if self.may_query or self.queries == 0 else "no_access"
 
     def missing(self, need: Need) -> bool:
         """Whether this adversary lacks the need."""
@@ -42,10 +73,15 @@ class ThreatModel(Record):
             "encoder": not self.knows_encoder,
             "gradient": not self.knows_encoder,
             "channel": not self.knows_channel,
+            "labels": self.auxiliary == "outside",
         }.get(need, False)
 
 
 MOST_RELEASES = 65_536
+MOST_QUERIES = 100_000
+"""Most queries that can be limited: their answers are kept in memory."""
+FEWEST_IMAGES = 20
+"""Smallest number of images of an attacker that owns images, and of queries of one that is answered."""
 
 
 def with_releases(threat: ThreatModel, releases: int | None) -> ThreatModel:
@@ -57,6 +93,47 @@ def with_releases(threat: ThreatModel, releases: int | None) -> ThreatModel:
     return replace(threat, name=f"{threat.name}-x{releases}", releases_per_input=releases)
 
 
+def with_images(threat: ThreatModel, images: int | None) -> ThreatModel:
+    """The same adversary with only this many images."""
+    if images is None:
+        return threat
+    if threat.auxiliary == "none":
+        raise ConfigError(f"attacker_images={images}: threat={threat.name} owns no images")
+    if images < FEWEST_IMAGES:
+        raise ConfigError(f"attacker_images={images}: at least {FEWEST_IMAGES} are needed")
+    return replace(threat, name=f"{threat.name}-n{images}", images=images)
+
+
+def with_queries(threat: ThreatModel, queries: int | None) -> ThreatModel:
+    """The same adversary with answers to only this many queries; ConfigError where it needs no answer."""
+    if queries is None:
+        return threat
+    if threat.knows_encoder:
+        raise ConfigError(
+            f"queries={queries}: threat={threat.name} knows the encoder and computes releases itself; a number of "
+            "queries limits an adversary without it: threat=query_only"
+        )
+    if not threat.may_query and queries:
+        raise ConfigError(f"queries={queries}: threat={threat.name} cannot query the client; take threat=query_only")
+    if queries and not FEWEST_IMAGES <= queries <= MOST_QUERIES:
+        raise ConfigError(f"queries={queries}: must be 0, or at least {FEWEST_IMAGES} and at most {MOST_QUERIES}")
+    return replace(threat, name=f"{threat.name}-q{queries}", queries=queries, may_query=queries > 0)
+
+
+def with_pictures(threat: ThreatModel, pictures: Pictures) -> ThreatModel:
+    """The same adversary with pictures from elsewhere instead of images of the model's data."""
+    if threat.pictures is not None:
+        if threat.pictures != pictures:
+            raise ConfigError(f"attacker_data={pictures.name} has changed since the audit began")
+        return threat
+    base, mark, rest = threat.name.partition("-")
+    base = "outside" if base == threat.auxiliary else base
+    short = re.sub(r"[^A-Za-z0-9_.]+", "_", pictures.name)[:_LONGEST] or "pictures"
+    return replace(threat, name=f"{base}{mark}{rest}+{short}", auxiliary="outside", pictures=pictures)
+
+
+_LONGEST = 40
+"""Largest length of a folder's name in the name of a threat model."""
 THREATS: dict[str, ThreatModel] = {
     threat.name: threat
     for threat in (

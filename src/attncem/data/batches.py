@@ -90,6 +90,10 @@ class DeviceData:
         """The first images, in the same memory."""
         return replace(self, images=self.images[:count], labels=self.labels[:count])
 
+    def at(self, index: Tensor) -> DeviceData:
+        """The images at these places, as a copy in the same memory."""
+        return replace(self, images=self.images[index], labels=self.labels[index.to(self.labels.device)])
+
     @property
     def in_parts(self) -> Images:
         """The images alone, for access in parts."""

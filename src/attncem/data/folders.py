@@ -241,6 +241,17 @@ def read_folders(folder: Path, spec: DatasetSpec, *, resize: bool = False) -> Ar
     return {**arrays, "turned": np.array(turned)}
 
 
+def read_scaled(paths: Sequence[Path], shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Pictures of any size, grey or in colour, as images [N, C, H, W]; one DataError names all bad files."""
+
+    def read(path: Path) -> NDArray[np.uint8]:
+        with open_picture(path) as opened:
+            _check_mode(path, opened.image)
+            return _pixels(opened.image, shape)
+
+    return np.stack(_each(paths, read))
+
+
 def check_files(name: str, folder: Path) -> tuple[tuple[int, int], tuple[int, int]]:
     """Decode every file of a set; the smallest and the largest (width, height). One DataError names all bad files."""
     listing = list_images(name, folder)
@@ -306,13 +317,18 @@ def decode_image(path: Path, shape: tuple[int, int, int], *, resize: bool = Fals
 
 
 def _decode(path: Path, shape: tuple[int, int, int], *, resize: bool) -> tuple[NDArray[np.uint8], bool]:
-    C, H, W = shape
     with open_picture(path) as opened:
         image = opened.image
         _check_image(path, image, shape, resize=resize)
-        picture = image.convert("L" if C == 1 else "RGB")
-        picture = picture.resize((W, H), Image.Resampling.LANCZOS) if picture.size != (W, H) else picture
-        return as_pixels(picture, shape), opened.turned
+        return _pixels(image, shape), opened.turned
+
+
+def _pixels(image: Image.Image, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """A picture in this size, grey or in colour."""
+    C, H, W = shape
+    picture = image.convert("L" if C == 1 else "RGB")
+    picture = picture.resize((W, H), Image.Resampling.LANCZOS) if picture.size != (W, H) else picture
+    return as_pixels(picture, shape)
 
 
 def _check_image(path: Path, image: Image.Image, shape: tuple[int, int, int], *, resize: bool) -> None:

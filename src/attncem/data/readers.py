@@ -92,14 +92,14 @@ def read_dataset(name: str, root: str | Path | None = None, image_size: int | No
     if not _Kept.wanted or name not in DATASETS or name == EMBEDDED:
         return _read(name, root, image_size)
     folder = locate(name, root)
-    key = (name, folder.resolve(), image_size, _stamp(folder))
+    key = (name, folder.resolve(), image_size, stamp_of(folder))
     if _Kept.data is None or _Kept.key != key:
         _Kept.data = None  # never two data sets in memory at once
         _Kept.key, _Kept.data = key, _read(name, root, image_size)
     return _Kept.data
 
 
-def _stamp(folder: Path) -> str:
+def stamp_of(folder: Path) -> str:
     """A value that changes when a file below the folder is added, removed or written."""
     digest = hashlib.sha256()
     for path, folders, files in os.walk(folder):

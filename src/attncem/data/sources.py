@@ -132,7 +132,7 @@ def lies_in_classes(folder: Path) -> bool:
         return False
     inside = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     filled = sum(any(file.suffix.lower() in SUFFIXES for file in path.iterdir()) for path in inside)
-    return filled >= (2 if any(map(_is_picture, folder.iterdir())) else 1)
+    return filled >= (2 if any(map(is_picture, folder.iterdir())) else 1)
 
 
 def lies_flat(folder: Path) -> bool:
@@ -140,15 +140,16 @@ def lies_flat(folder: Path) -> bool:
     parts = [path for entry in SOURCES["image_folder"].files for path in entry.split("|")]
     if not folder.is_dir() or any((folder / part).is_dir() for part in parts) or lies_in_classes(folder):
         return False
-    return any(_is_picture(path) for path in folder.iterdir())
+    return any(is_picture(path) for path in folder.iterdir())
 
 
 def flat_pictures(folder: Path) -> list[Path]:
     """The pictures directly in a folder, by name; files with other names are ignored."""
-    return sorted(path for path in folder.iterdir() if _is_picture(path))
+    return sorted(path for path in folder.iterdir() if is_picture(path))
 
 
-def _is_picture(path: Path) -> bool:
+def is_picture(path: Path) -> bool:
+    """Whether a file is a picture by its name."""
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 

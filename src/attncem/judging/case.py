@@ -17,8 +17,10 @@ from attncem.base.texts import written
 from attncem.base.types import ConfigError, NotApplicable, RunError
 from attncem.config.options.attacks import SeeingOptions
 from attncem.config.options.base import Options
-from attncem.config.threats import Need, ThreatModel
+from attncem.config.threats import FEWEST_IMAGES, Need, ThreatModel, with_pictures
 from attncem.data.batches import DeviceData, Images
+from attncem.data.outside import Outside
+from attncem.judging.answers import Answers
 from attncem.judging.attacks.base import Attack
 from attncem.judging.attacks.ridge import RidgeAttack
 from attncem.judging.attacks.seeing import Combine, Sight, mean_of
@@ -30,16 +32,20 @@ from attncem.records.metrics import accuracy
 from attncem.training.build import RunData
 
 BATCH = 250
-_FEWEST = 20
-"""Smallest number of images of an attacker that owns images."""
+_CHOICE = 20261119
+"""Seed of the images of an adversary that owns only some: the same for every audit."""
 
 
 @dataclass
 class Known:
-    """Results computed once for all attacks: clean features of the attacker's images, and releases that repeat."""
+    """Results computed once for all attacks: clean features of the attacker's images, and releases that repeat.
+
+    ``answers`` are those to a limited number of queries.
+    """
 
     features: Tensor | None = None
     fixed: Tensor | None = None
+    answers: Answers | None = None
 
 
 class Case:
@@ -48,7 +54,8 @@ class Case:
     ``released`` is drawn once: the server answers to it, and an adversary that sees one release gets it. An adversary
     that sees more releases, or releases of nearly the same pixels, gets draws of its own, in a stream (`seen_by`).
     ``reference`` is an undefended network of the same data for the measurements of probes; ``kept`` gives the strongest
-    attack so far and its name, if the audit kept it. ``remembered`` caches results that certificates share.
+    attack so far and its name, if the audit kept it. ``remembered`` caches results that certificates share. ``outside``
+    is where an adversary has its pictures from.
     """
 
     def __init__(
@@ -59,16 +66,24 @@ class Case:
         on: str = "test",
         seed: int = 0,
         reference: OpenRun | None = None,
+        outside: Outside | None = None,
     ) -> None:
+        pictures = None
+        if outside is not None:
+            pictures, facts = outside.read(subject.spec.shape)
+            threat = with_pictures(threat, facts)
         self.subject, self.threat, self.on, self.seed, self.reference = subject, threat, on, seed, reference
+        self.outside = outside
         self.kept: Callable[[], tuple[str, Attack] | None] = lambda: None
         self.model = subject.model
-        self.auxiliary, evaluation = _attacker_and_evaluation(subject.data, threat, on)
-        if threat.auxiliary != "none" and len(self.auxiliary) < _FEWEST:
+        every, evaluation = _attacker_and_evaluation(subject.data, threat, on, pictures)
+        if threat.auxiliary != "none" and len(every) < (wanted := threat.images or FEWEST_IMAGES):
             raise ConfigError(
-                f"threat={threat.name} leaves the attacker {len(self.auxiliary)} images, and {_FEWEST} are needed: "
+                f"threat={threat.name} leaves the attacker {len(every)} images, and {wanted} are needed: "
                 "raise data.held_out_fraction, or add images"
             )
+        self.chosen = None if threat.images is None else _chosen(len(every), threat.images).to(every.images.device)
+        self.auxiliary = every if self.chosen is None else every.at(self.chosen)
         self.x, self.y = evaluation.get(slice(None))
         self._known = Known()
         self.remembered: dict[Any, Any] = {}
@@ -101,20 +116,52 @@ class Case:
         With ``own`` it holds only the first `own` of the attacker's images, for a trial.
         """
         self.require(attack.needs)
-        mine = self.auxiliary if own is None else self.auxiliary.first(own)
+        mine = self.owned_by(attack)
+        mine = mine if own is None else mine.first(own)
         features, fixed = self._known_of_own(attack) if own is None else self.known_of(mine.in_parts)
         return Oracle(
             self.model,
             self.threat,
             mine.in_parts,
             mine.labels,
-            num_classes=self.subject.spec.num_classes,
+            num_classes=self.num_classes,
             seed=seed,
             combine=_combine_of(attack),
             features=features,
             fixed=fixed,
             observed=torch.cat(list(self.seen_by(attack, len(self.x)))) if "observed" in attack.needs else None,
+            answers=self._answers(attack),
         )
+
+    def owned_by(self, attack: Attack | Probe) -> DeviceData:
+        """The attacker's images; where an attack needs their releases and queries are limited, those with an answer."""
+        if self.threat.queries is None or "queries" not in attack.needs:
+            return self.auxiliary
+        return self.auxiliary.first(self.threat.queries)
+
+    @torch.no_grad()
+    def _answers(self, attack: Attack | Probe) -> Answers | None:
+        """The answers to a limited number of queries, the same for all attacks; None without a limit."""
+        if self.threat.queries is None or "queries" not in attack.needs:
+            return None
+        combine = _combine_of(attack)
+        if combine is mean_of and self._known.answers is not None:
+            return self._known.answers
+        sight, noise = (
+            Sight(self.model, self.threat, combine),
+            make_generator(self.subject.device, self.seed, "queries"),
+        )
+        images, count = self.auxiliary.in_parts, len(self.auxiliary)
+        numbers = torch.arange(self.threat.queries, device=self.auxiliary.images.device) % count
+        answers = Answers.of(torch.cat([sight(images[part], noise) for part in numbers.split(BATCH)]), count)
+        if combine is mean_of:
+            self._known.answers = answers
+        return answers
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes whose labels the attacker has; 0: it has none."""
+        return 0 if self.threat.auxiliary == "outside" else self.subject.spec.num_classes
 
     def require(self, needs: Iterable[Need]) -> None:
         """NotApplicable unless the threat model grants all needs, and the subject provides them."""
@@ -124,7 +171,7 @@ class Case:
             has_server=self.model.server is not None,
             weak_noise=has_weak_noise(self.model.channel),
             gradients=self.subject.differentiable,
-            labels=self.subject.spec.num_classes > 0,
+            labels=self.num_classes > 0,
         )
 
     def image_index(self, attack: Attack) -> NDArray[np.int64]:
@@ -156,7 +203,7 @@ class Case:
     def _known_of_own(self, attack: Attack | Probe) -> tuple[Tensor | None, Tensor | None]:
         """Clean features of the attacker's images, and releases that repeat, computed once for all attacks."""
         known = self._known
-        if not {"images", "queries"} <= attack.needs or self.threat.jitter:
+        if not {"images", "queries"} <= attack.needs or self.threat.jitter or self.threat.queries is not None:
             return None, None
         if known.features is None:
             known.features, known.fixed = self.known_of(self.auxiliary.in_parts)
@@ -211,9 +258,20 @@ def _combine_of(attack: Attack | Probe) -> Combine:
     return attack.combine
 
 
-def _attacker_and_evaluation(data: RunData, threat: ThreatModel, on: str) -> tuple[DeviceData, DeviceData]:
+def _chosen(count: int, wanted: int) -> Tensor:
+    """Indices of the images of an adversary that owns only so many, in a fixed random order."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(_CHOICE))[:wanted]
+
+
+def _attacker_and_evaluation(
+    data: RunData, threat: ThreatModel, on: str, pictures: NDArray[np.uint8] | None
+) -> tuple[DeviceData, DeviceData]:
     """The attacker's images and the images it is judged on: never the same ones."""
     evaluation = data.test if on == "test" else data.validation
+    if threat.auxiliary == "outside" and pictures is not None:
+        every = np.arange(len(pictures), dtype=np.int64)
+        device, streamed = data.train.labels.device, data.train.streamed
+        return DeviceData.from_arrays(pictures, np.zeros_like(every), every, device, streamed=streamed), evaluation
     if threat.auxiliary == "train":
         return data.train, evaluation
     if threat.auxiliary == "held_out":

@@ -20,6 +20,7 @@ from attncem.base.texts.titles import threat_word
 from attncem.base.types import NotApplicable
 from attncem.config.threats import Need, ThreatModel
 from attncem.data.batches import Images
+from attncem.judging.answers import Answers
 from attncem.judging.attacks.seeing import Combine, Sight, mean_of
 from attncem.models.channels import Channel, IdentityChannel
 from attncem.models.split import SplitModel, passes_gradients
@@ -66,7 +67,8 @@ class Oracle:
 
     For each input, `releases_per_input` releases are drawn and combined into one by `combine` (`Sight`). ``features``
     are the clean features of the attacker's images if already computed, ``fixed`` their releases if these repeat, as
-    with keyed noise. ``observed`` is what the attack sees of the images that it is judged on.
+    with keyed noise. ``observed`` is what the attack sees of the images that it is judged on. With ``answers``
+    the client answers nothing else.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Oracle:
         features: Tensor | None = None,
         fixed: Tensor | None = None,
         observed: Tensor | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self.threat = threat
         self.num_classes = num_classes
@@ -104,6 +107,7 @@ class Oracle:
         moved = bool(threat.jitter)
         self._features = None if moved else features
         self._fixed = fixed if threat.may_query and not moved else None
+        self._answers = answers
         self._look: Callable[[Tensor], Tensor] = lambda released: released
 
     def require(self, *needs: Need) -> None:
@@ -126,9 +130,28 @@ class Oracle:
         self.require("images")
         return self._x, self._y.clone()
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether it gets releases of any image, not only the answers that it already has."""
+        return self._answers is None
+
+    def _require_open(self) -> None:
+        """NotApplicable if the client answers no further query."""
+        if self._answers is not None:
+            what = written("threat.lacks.more_queries", count=self.threat.queries)
+            raise NotApplicable(written("threat.lacks", name=threat_word(self.threat.name), what=what))
+
     def owning(self, x: Tensor, y: Tensor) -> Oracle:
         """The same adversary with other images, which it may derive from its own."""
         return self._owning(Images.of(x), y)
+
+    def only(self, index: Tensor) -> Oracle:
+        """The same adversary with some of its images."""
+        if self._answers is None:
+            return self.owning(self._x[index], self._y[index])
+        other = copy.copy(self)
+        other._x, other._y, other._answers = Images.of(self._x[index]), self._y[index], self._answers.only(index)
+        return other
 
     def mirrored(self) -> Oracle:
         """The same adversary with all of its images mirrored."""
@@ -137,6 +160,7 @@ class Oracle:
     @torch.no_grad()
     def _owning(self, x: Images, y: Tensor) -> Oracle:
         self.require("images")
+        self._require_open()
         other = copy.copy(self)
         other._x, other._y, other._features, other._fixed = x, y, None, None
         if self._fixed is not None:
@@ -162,6 +186,7 @@ class Oracle:
     def release(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """What the adversary sees of any images: all of its releases of each, combined."""
         self.require("queries")
+        self._require_open()
         noise = generator or self._noise
         return self._look(torch.cat([self._sight(part, noise) for part in x.split(_BATCH)]))
 
@@ -172,6 +197,8 @@ class Oracle:
         return self._look(self._released(index, generator or self._noise))
 
     def _released(self, index: Tensor, noise: torch.Generator) -> Tensor:
+        if self._answers is not None:
+            return self._answers.draw(index, noise)
         if self._fixed is not None:
             return self._sight.repeated(self._fixed[index])
         if self.threat.jitter:

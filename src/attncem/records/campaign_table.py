@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from attncem.base.record import Record
+from attncem.config.threats import ThreatModel
 from attncem.records.client_costs import ClientCosts
 from attncem.records.judgement import State
 from attncem.records.leak import Leak
@@ -25,7 +26,8 @@ class Ends(NamedTuple):
 
 class AskedAudit(Record):
     """One audit of every cell: suite and version, row options that differ from the defaults, the adversary, the images
-    and weights, and its devices. Values that an older file did not keep are absent.
+    and weights, and its devices. ``adversary`` is the whole threat model where its name does not define it. Values that
+    an older file did not keep are absent.
     """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class AskedAudit(Record):
     evaluation: str | None = None
     weights: str | None = None
     devices: list[str] | None = None
+    adversary: ThreatModel | None = None
 
 
 class CellAudit(Record):

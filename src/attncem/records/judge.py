@@ -28,7 +28,7 @@ _QUESTIONS: dict[str, tuple[Question, tuple[str, ...]]] = {
     "membership": ("membership", ("auc",)),
 }
 """The question of each probe, and the measures that answer it; one that ends in @ has a number of labels after it."""
-_BLOCKING = ("no_attack", "no_learned", "should_lead", "few_owned", "few_judged", "wide")
+_BLOCKING = ("no_attack", "no_learned", "should_lead", "few_owned", "few_answered", "few_judged", "wide")
 """Reasons that make it `not_enough`; the others make it `not_reliable`."""
 
 
@@ -70,6 +70,8 @@ def _failed(audit: AuditResult) -> Iterator[Finding]:
 def _of_numbers(plan: AuditPlan, best: Row) -> Iterator[Finding]:
     if plan.num_auxiliary < LEAST_OWNED:
         yield finding("doubt_few_owned", count=plan.num_auxiliary, wanted=LEAST_OWNED)
+    elif plan.threat.queries is not None and plan.threat.queries < LEAST_OWNED:
+        yield finding("doubt_few_answered", count=plan.threat.queries, wanted=LEAST_OWNED)
     if best.num_images < LEAST_JUDGED:
         yield finding("doubt_few_judged", count=best.num_images, wanted=LEAST_JUDGED)
 

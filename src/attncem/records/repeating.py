@@ -6,14 +6,13 @@ import shlex
 from pathlib import Path
 
 from attncem.base.texts import Sentence, written
+from attncem.config.threats import ThreatModel
 from attncem.records.audit import AuditPlan
 
 
 def audit_options(plan: AuditPlan) -> list[str]:
     """The options and overrides of `attncem audit` that ask for this audit; a user's own suite has only its name."""
-    threat, releases = threat_of(plan)
-    options = ["--suite", plan.suite, "--threat", threat]
-    options += ["--releases", releases] if releases else []
+    options = ["--suite", plan.suite, "--threat", plan.threat.base, *_adversary(plan.threat)]
     options += ["--on", plan.evaluation] if plan.evaluation != "test" else []
     options += ["--reference", plan.reference.split()[0]] if plan.reference else []
     options += ["--seed", str(plan.seed)] if plan.seed != plan.subject.seed else []
@@ -21,10 +20,17 @@ def audit_options(plan: AuditPlan) -> list[str]:
     return [*options, *plan.changed, *(word for file in files for word in ("--plugin", file))]
 
 
-def threat_of(plan: AuditPlan) -> tuple[str, str]:
-    """The threat model's name, and the number of releases if it was raised; otherwise empty."""
-    name, _, releases = plan.threat.name.rpartition("-x")
-    return (name, releases) if name and releases.isdecimal() else (plan.threat.name, "")
+def _adversary(threat: ThreatModel) -> list[str]:
+    """The options that change a packaged adversary; pictures from elsewhere have the name of their folder only."""
+    options = ["--attacker-data", threat.pictures.name] if threat.pictures else []
+    options += [] if threat.images is None else ["--attacker-images", str(threat.images)]
+    options += [] if threat.queries is None else ["--queries", str(threat.queries)]
+    return options + (["--releases", str(threat.releases_per_input)] if _is_raised(threat) else [])
+
+
+def _is_raised(threat: ThreatModel) -> bool:
+    name = threat.name.rpartition("+")[0] if threat.pictures else threat.name
+    return name.endswith(f"-x{threat.releases_per_input}")
 
 
 def repeat_command(plan: AuditPlan, folder: Path) -> str:

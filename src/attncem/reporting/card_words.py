@@ -11,6 +11,7 @@ from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAnswer, CardBound
 from attncem.records.judgement import Answer, State, Status
 from attncem.reporting import answers, wording
+from attncem.reporting.places import place_of
 from attncem.reporting.runs import certificates, leaks
 
 _NAMED = 6
@@ -123,7 +124,7 @@ def _shown_first(answer: Answer, is_main: bool) -> tuple[bool, bool, int]:
 def leak_words(audits: Sequence[AuditResult], main: AuditResult) -> str:
     """The leak in nats under the adversary of the deciding audit: its limit, or the command that measures it."""
     alike = [audit for audit in audits if audit.plan.threat == main.plan.threat]
-    return text("card.leak", said=leaks.describe(alike, main.subject.run))
+    return text("card.leak", said=leaks.describe(alike, place_of(main)))
 
 
 def proven(subject: Subject, bounds: Sequence[CardBound]) -> list[str]:
@@ -163,10 +164,10 @@ def _questions(audits: Sequence[AuditResult]) -> Iterator[str]:
 
 def _adversaries(audits: Sequence[AuditResult]) -> Iterator[str]:
     threats = [audit.plan.threat for audit in audits]
-    names = {threat.name.partition("-x")[0] for threat in threats}
+    names = {"outside" if threat.pictures else threat.base for threat in threats}
     if not any(row.releases > 1 and row.ok for audit in audits for row in audit.rows):
         yield text("card.untested.releases")
-    others = [text(f"card.adversary.{name}") for name in THREATS if name not in names]
+    others = [text(f"card.adversary.{name}") for name in (*THREATS, "outside") if name not in names]
     if others:
         yield text("card.untested.adversaries", names=text("card.adversary.between").join(others))
 

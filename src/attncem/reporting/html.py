@@ -29,6 +29,7 @@ from attncem.reporting.runs import (
     first_screen,
     gallery,
     health,
+    leak_costs,
     protection,
     report_tables,
     strips,
@@ -154,6 +155,7 @@ def _figures(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequ
         "legend": {method.color: run_name(method) for method in reversed(methods)},
         "leakage_axis": certificates.axis(audited),
         "asking_curves": figures.asking_curves(audited),
+        "cost_curves": leak_costs.figures(leak_costs.curves(audited)),
         "curves": figures.training_curves(runs, order),
         "health_curves": figures.health_curves(runs, order),
         "attack_curves": figures.attack_curves(audited),
@@ -172,6 +174,7 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
     worth = any(plan.units for plan in plans)
     cells = tables.headline(runs, audited)
     asked = [(it, report_tables.asking_table(it, n, worth=worth)) for n, it in enumerate(asking.blocks(audited))]
+    costs = [(it, leak_costs.cost_table(it, n)) for n, it in enumerate(leak_costs.curves(audited))]
     certified = [(it, certificates.certificate_table(it, n)) for n, it in enumerate(certificates.blocks(audited))]
     found: dict[str, Any] = {
         "cells": cells,
@@ -181,12 +184,13 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
         "attacks": report_tables.attacks_table(audited, worth=worth),
         "families": families.family_table_list(audited),
         "asking": asked,
+        "costs": costs,
         "certificates": certified,
         "classes": report_tables.classes_tables(methods),
         "has_units": worth,
     }
     single = [table for table in (found[name] for name in ("headline", "seeds", "guesses", "attacks")) if table]
-    pairs = [table for _, table in (*found["families"], *asked, *certified)]
+    pairs = [table for _, table in (*found["families"], *asked, *costs, *certified)]
     every = [*single, *pairs, *found["classes"]]
     return found | {"data": {"tables": {table.name: {"csv": as_csv(table)} for table in every}}}
 

@@ -25,12 +25,12 @@ def decimal(value: float | None, digits: int = 4) -> str:
     """A number with a fixed number of decimals; a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
-    return f"{value:.{digits}f}" if math.isfinite(value) else "∞"
+    return f"{value:z.{digits}f}" if math.isfinite(value) else "∞"
 
 
 def percent(value: float | None, digits: int = 1, unit: str = " %") -> str:
     """A share as a percentage."""
-    return MISSING if value is None or math.isnan(value) else f"{100 * value:.{digits}f}{unit}"
+    return MISSING if value is None or math.isnan(value) else f"{100 * value:z.{digits}f}{unit}"
 
 
 def general(value: float | None) -> str:
@@ -68,10 +68,25 @@ def describe_threat(threat: ThreatModel) -> str:
         "threat.sentence",
         encoder=text(f"threat.encoder.{answers[threat.knows_encoder]}"),
         channel=text(f"threat.channel.{answers[threat.knows_channel]}"),
-        query=text(f"threat.query.{answers[threat.may_query]}"),
-        owned=text(f"threat.auxiliary.{threat.auxiliary}"),
+        query=_describe_queries(threat),
+        owned=describe_owned(threat),
         sight=text("threat.jitter", sight=sight, jitter=threat.jitter) if threat.jitter else sight,
     )
+
+
+def describe_owned(threat: ThreatModel) -> str:
+    """The images that an adversary owns."""
+    if threat.pictures is not None:
+        return text("threat.auxiliary.pictures", count=threat.pictures.count, name=threat.pictures.name)
+    owned = text(f"threat.auxiliary.{threat.auxiliary}")
+    return owned if threat.images is None else text("threat.auxiliary.some", count=threat.images, owned=owned)
+
+
+def _describe_queries(threat: ThreatModel) -> str:
+    """How often the client answers an adversary."""
+    if threat.queries:
+        return text("threat.query.some", count=threat.queries)
+    return text("threat.query.yes") if threat.may_query else text("threat.query.no")
 
 
 def describe_sight(row: Row) -> str:

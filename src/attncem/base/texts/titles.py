@@ -14,6 +14,8 @@ from attncem.base.texts import LANGUAGES, catalogue, has_text, language, pattern
 
 _HEADS = ("stage.", "row.")
 _PARTS = ("row.", "stage.part.")
+_EXTENDED = re.compile(r"(?P<name>.+?)(?:-(?P<mark>[xqn])(?P<number>\d+)|\+(?P<pictures>[\w.]+))")
+"""The name of a threat model with one mark at its end."""
 
 
 def row_title(name: str) -> str:
@@ -49,9 +51,15 @@ def failed_at(stage: str) -> str:
 
 def threat_word(name: str) -> str:
     """A threat model's name as results store it: a sentence that can be translated, or the name of a user's own."""
-    model, mark, releases = name.rpartition("-x")
-    if mark and releases.isdecimal():
-        return written("threat.repeated", name=threat_word(model), releases=releases)
+    if match := _EXTENDED.fullmatch(name):
+        base, number = threat_word(match["name"]), match["number"]
+        if match["mark"] == "x":
+            return written("threat.repeated", name=base, releases=number)
+        if match["mark"] == "q":
+            return written("threat.asking", name=base, queries=number)
+        if match["mark"] == "n":
+            return written("threat.owning", name=base, images=number)
+        return written("threat.of_pictures", name=base, pictures=match["pictures"])
     return written(f"threat_name.{name}") if has_text(f"threat_name.{name}") else name
 
 

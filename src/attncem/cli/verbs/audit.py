@@ -35,6 +35,17 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--suite", default="standard", help="rows to run, see below, or a YAML (default: standard)")
     parser.add_argument("--threat", default="train", help=f"adversary: {', '.join(THREATS)} (default: train)")
     parser.add_argument("--releases", type=int, metavar="K", help="releases seen of each image (default: 1)")
+    parser.add_argument(
+        "--attacker-data",
+        metavar="FOLDER|SET",
+        help="pictures from elsewhere that the adversary owns; no labels needed",
+    )
+    parser.add_argument(
+        "--attacker-images", type=int, metavar="N", help="images that the adversary owns (default: all)"
+    )
+    parser.add_argument(
+        "--queries", type=int, metavar="Q", help="queries that the client answers (default: any number)"
+    )
     parser.add_argument("--on", default="test", help="images to evaluate on: test or validation (default: test)")
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
@@ -88,7 +99,8 @@ def _audit_all(
     from attncem.judging.auditing import audit
 
     where = ("on", "weights", "seed", "out", "device", "reference", "threads", "workers")
-    names = ("suite", "threat", "releases", "only", "skip", "fresh", *where)
+    adversary = ("threat", "releases", "attacker_data", "attacker_images", "queries")
+    names = ("suite", *adversary, "only", "skip", "fresh", *where)
     options = {name: getattr(known, name) for name in names}
     results: list[tuple[str, AuditResult]] = []
     errors: dict[str, str] = {}

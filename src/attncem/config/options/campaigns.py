@@ -27,7 +27,7 @@ from attncem.config.loading.suggest import known
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
 from attncem.config.options.suites import load_suite, select_rows
-from attncem.config.threats import THREATS, with_releases
+from attncem.config.threats import FEWEST_IMAGES, MOST_QUERIES, THREATS, with_images, with_queries, with_releases
 
 _OWN = ("name", "seed")
 """Keys of a run that the campaign sets for each cell."""
@@ -64,6 +64,10 @@ class ArmOptions(Options):
     """Lists of values by dotted key, in addition to the campaign's; the same key replaces them."""
 
 
+_LATER = ("attacker_data", "attacker_images", "queries")
+"""Options of an audit that are left out of files where they are not set."""
+
+
 class CampaignAudit(Options):
     """An audit of every run of a campaign."""
 
@@ -75,6 +79,12 @@ class CampaignAudit(Options):
     """What the adversary knows, owns and sees."""
     releases: int | None = Field(None, ge=1)
     """Number of releases of each image; null: as in the threat model."""
+    attacker_data: str | None = None
+    """A folder, relative to the campaign's file, or a data set: pictures from elsewhere that the adversary owns."""
+    attacker_images: int | None = Field(None, ge=FEWEST_IMAGES)
+    """Number of images that the adversary owns; null: all."""
+    queries: int | None = Field(None, ge=0, le=MOST_QUERIES)
+    """Number of queries that the client answers; null: any number."""
     on: Literal["test", "validation"] = "test"
     """Evaluation images."""
     weights: str = "best"
@@ -86,6 +96,12 @@ class CampaignAudit(Options):
     reference: str | None = None
     """An arm whose run of the same seed is the undefended reference of probes."""
 
+    @model_serializer(mode="wrap")
+    def _without_new_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The audit as data; one of the campaign's own images and any query is the same as before these options."""
+        data: dict[str, Any] = write(self)
+        return {key: value for key, value in data.items() if key not in _LATER or value is not None}
+
     @property
     def key(self) -> str:
         """A name of the audit by which a finished one is found again."""
@@ -94,7 +110,8 @@ class CampaignAudit(Options):
 
     def rows(self) -> list[str]:
         """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
-        with_releases(THREATS[known("threat", self.threat, THREATS)], self.releases)
+        owning = with_images(THREATS[known("threat", self.threat, THREATS)], self.attacker_images)
+        with_releases(with_queries(owning, self.queries), self.releases)
         return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
 
 
@@ -215,6 +232,9 @@ def _taken_in(audit: CampaignAudit, beside: Path) -> CampaignAudit:
     suite = audit.suite
     if isinstance(suite, str) and is_path(suite):
         suite = plain(load_suite(_beside(suite, beside) or suite).suite)
-    made = audit.model_copy(update={"suite": suite})
+    pictures = audit.attacker_data
+    if pictures is not None and (beside / Path(pictures).expanduser()).is_dir():
+        pictures = str((beside / Path(pictures).expanduser()).resolve())
+    made = audit.model_copy(update={"suite": suite, "attacker_data": pictures})
     made.rows()
     return made

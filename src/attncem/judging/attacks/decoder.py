@@ -130,7 +130,7 @@ class Material:
         self.options, self.seed = options, seed
         self.own = OwnImages(oracle)
         self.x = self.own.x
-        self._mirrored = oracle.mirrored() if options.mirror else None
+        self._mirrored = oracle.mirrored() if options.mirror and oracle.may_ask else None
         self.device = self.x.device
         self._noise = make_generator(self.device, seed, "decoder noise")
         self._order = make_generator(self.device, seed, "decoder order")

@@ -88,7 +88,7 @@ class OptimisationAttack(Attack):
         fraction = min(_HELD, self.options.tuning_images / len(own.x))
         known, held = divide(len(own.x), fraction, derive_seed(seed, "optimisation split"), own.x.device)
         released = own.release_all(make_generator(own.x.device, seed, "optimisation"))
-        self._start = Start(self.options, oracle.owning(own.x[known], own.y[known]), seed, self.progress)
+        self._start = Start(self.options, oracle.only(known), seed, self.progress)
         x, seen, centre = own.x[held], released[held], self._start.centre(released[held])
         variance = float(mse(centre, x).mean().clamp_min(_ROUNDING))
         view = View(oracle, self.options.draws, seed)

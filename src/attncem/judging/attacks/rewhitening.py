@@ -44,7 +44,7 @@ class RewhiteningAttack(Attack):
         own = OwnImages(oracle)
         released = own.release_all(make_generator(own.x.device, seed, "rewhitening"))
         known, held = divide(len(own.x), _HELD, derive_seed(seed, "rewhitening split"), own.x.device)
-        part = oracle.owning(own.x[known], own.y[known])
+        part = oracle.only(known)
         spread, best = Spread(released[known], own.y[known], self.options.shrinkage), None
         for power in self.options.powers:
             whiten = spread.whitener(power)

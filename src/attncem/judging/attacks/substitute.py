@@ -88,7 +88,8 @@ class Training:
         observed = oracle.observed()
         self.scale = Scale.of(observed)
         self.observed, shape = self.scale(observed), tuple(observed.shape[1:])
-        self.server = oracle.server() if oracle.has_server else None
+        labelled = oracle.has_server and oracle.num_classes > 0
+        self.server = oracle.server() if labelled else None
         self._draws = make_generator(oracle.device, seed, "substitute")
         with seeded(oracle.device, seed, "substitute init"):
             self.client = Client(oracle.image_shape, shape, options.width).to(oracle.device)

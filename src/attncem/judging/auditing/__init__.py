@@ -24,6 +24,7 @@ from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select
 from attncem.config.plugins import uses, uses_of
 from attncem.config.threats import ThreatModel
 from attncem.data.attributes import attributes_hash
+from attncem.data.outside import Outside
 from attncem.judging.attacks.base import Attack
 from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
 from attncem.judging.auditing.describing import describe_subject
@@ -59,6 +60,9 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     *,
     threat: str | ThreatModel = "train",
     releases: int | None = None,
+    attacker_data: str | Path | None = None,
+    attacker_images: int | None = None,
+    queries: int | None = None,
     on: str = "test",
     weights: str = "best",
     seed: int | None = None,
@@ -77,7 +81,9 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
 
     An audit that was stopped resumes with the missing rows; `fresh` starts another one and keeps the old. `overrides`
     change options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker
-    knows and owns, `releases` how often it sees each image; evaluation images are never among its own. `on` is `test`,
+    knows and owns, `releases` how often it sees each image; evaluation images are never among its own.
+    `attacker_data`, a folder or a data set, gives it pictures from elsewhere instead of images of the run's data;
+    `attacker_images` is how many it owns, `queries` how many the client answers. `on` is `test`,
     or `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the
     name of a checkpoint, `out` another folder for the result, `threads` the threads of torch on a CPU, by default those
     of the run. `workers` is the number of processes that attack in parallel, each with `threads` threads; the results
@@ -85,13 +91,28 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     """
     loaded = load_suite(suite, overrides)
     rows = Rows(loaded, select_rows(loaded.suite, only, skip))
-    adversary = Adversary(threat_model(threat, releases), on, seed, reference)
+    outside = None if attacker_data is None else Outside(str(attacker_data), attacker_images)
+    adversary = Adversary(threat_model(threat, releases, attacker_images, queries), on, seed, reference, outside)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     if workers > 1 and opened.again is None and (isinstance(run, OpenRun) or modules is not None):
         needed = "a run folder that every process can open, or an ONNX file, and no modules of your own"
         raise ConfigError(f"workers={workers} needs {needed}")
     compute = Compute(str(opened.device), threads or opened.config.threads, workers)
+    return _audited(opened, rows, adversary, compute, out, fresh=fresh, progress=progress)
+
+
+def _audited(
+    opened: OpenRun,
+    rows: Rows,
+    adversary: Adversary,
+    compute: Compute,
+    out: str | Path | None,
+    *,
+    fresh: bool,
+    progress: Progress | None,
+) -> AuditResult:
+    """Measure the missing rows, and join all of them."""
     with attacking(opened.device, compute.threads), shown(progress) as reporter:
         if opened.directory is None:
             try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])

@@ -9,7 +9,8 @@ from pathlib import Path
 from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import known
 from attncem.config.options.suites import LoadedSuite
-from attncem.config.threats import THREATS, ThreatModel, with_releases
+from attncem.config.threats import THREATS, ThreatModel, with_images, with_queries, with_releases
+from attncem.data.outside import Outside
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
 from attncem.records.runs import RunDirectory
@@ -37,12 +38,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Adversary:
-    """Which adversary, on which images, with which seed (None: the run's); ``reference`` is an undefended run."""
+    """Which adversary, on which images, with which seed (None: the run's); ``reference`` is an undefended run.
+
+    ``outside`` gives it pictures from elsewhere.
+    """
 
     threat: ThreatModel
     on: str = "test"
     seed: int | None = None
     reference: RunLike | None = None
+    outside: Outside | None = None
 
     def __post_init__(self) -> None:
         known("on", self.on, ("test", "validation"))
@@ -50,7 +55,7 @@ class Adversary:
     def against(self, opened: OpenRun) -> Case:
         """The case of this adversary against a run."""
         seed = opened.config.seed if self.seed is None else self.seed
-        return Case(opened, self.threat, on=self.on, seed=seed, reference=self._reference(opened))
+        return Case(opened, self.threat, on=self.on, seed=seed, reference=self._reference(opened), outside=self.outside)
 
     def _reference(self, opened: OpenRun) -> OpenRun | None:
         """The reference on the same device; ConfigError if its data differ."""
@@ -66,10 +71,12 @@ class Adversary:
         return other
 
 
-def threat_model(threat: str | ThreatModel, releases: int | None) -> ThreatModel:
-    """A threat model, by its name or as an object, with this number of releases of each image."""
+def threat_model(
+    threat: str | ThreatModel, releases: int | None, images: int | None = None, queries: int | None = None
+) -> ThreatModel:
+    """A threat model, by its name or as an object, with these numbers of releases, own images and answered queries."""
     named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
-    return with_releases(named, releases)
+    return with_releases(with_queries(with_images(named, images), queries), releases)
 
 
 def require_some(**numbers: int | None) -> None:

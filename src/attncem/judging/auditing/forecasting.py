@@ -114,7 +114,7 @@ def _of_row(case: Case, options: Options, judging: Callable[[int], Seconds]) -> 
         if not isinstance(judge, Attack):
             case.require(judge.needs)
             return judge.forecast(case.for_row(options))
-        images, own = len(case.image_index(judge)), len(case.auxiliary)
+        images, own = len(case.image_index(judge)), len(case.owned_by(judge))
         seconds = judge.forecast(case.for_row(options).oracle(judge, 0, own=_OWN), own, images)
     except NotApplicable:
         return Seconds()
@@ -134,5 +134,5 @@ def _judging(case: Case, images: int) -> Seconds:
 
 def _own_features(case: Case) -> Seconds:
     """Time of the features of the attacker's images, computed once for all rows."""
-    x = case.auxiliary.first(_OWN).in_parts
+    x = case.auxiliary.first(0 if case.threat.queries is not None else _OWN).in_parts
     return timed(lambda: case.known_of(x)).times(len(case.auxiliary) / len(x)) if len(x) else Seconds()

@@ -35,7 +35,8 @@ class Brief:
     @classmethod
     def of(cls, case: Case, compute: Compute) -> Brief:
         """A description of the case for other processes."""
-        opened, adversary = case.subject, Adversary(case.threat, case.on, case.seed)
+        opened = case.subject
+        adversary = Adversary(case.threat, case.on, case.seed, outside=case.outside)
         again = opened.again
         if again is None:
             assert opened.directory is not None

@@ -38,8 +38,11 @@ class AttributeLeakage(Probe):
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """Whether each image's attribute is predicted correctly: by the best rule, and by the best balanced rule."""
+        if case.threat.auxiliary == "outside":
+            case.require(["labels"])
         oracle = case.oracle(self, seed)
         own, true = self._attributes(case)
+        own = own[: oracle.num_auxiliary]
         self.index = np.flatnonzero(true >= 0)
         judged = true[self.index]
         if len(np.unique(judged)) < 2 or len(np.unique(own[own >= 0])) < 2:
@@ -83,7 +86,8 @@ class AttributeLeakage(Probe):
         split, options = case.subject.data.split, case.subject.config.data
         counts = (split.available, len(split.test))
         train, test = read_attributes(options, attribute, counts, self.options.file)
+        chosen = slice(None) if case.chosen is None else case.chosen.cpu().numpy()
         if case.threat.auxiliary == "published_infer":
-            return test[split.infer_auxiliary], test[split.infer_evaluation]
-        own = train[split.train if case.threat.auxiliary == "train" else split.held_out]
+            return test[split.infer_auxiliary][chosen], test[split.infer_evaluation]
+        own = train[split.train if case.threat.auxiliary == "train" else split.held_out][chosen]
         return own, test if case.on == "test" else train[split.validation]

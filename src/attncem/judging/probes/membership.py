@@ -39,7 +39,7 @@ class Membership(Probe):
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """For each pair, named by its evaluation image: its part in the AUC, and its share of right answers."""
-        if case.threat.auxiliary != "train":
+        if case.threat.auxiliary != "train" or case.threat.images is not None or case.threat.queries is not None:
             raise NotApplicable(
                 written("threat.lacks", name=threat_word(case.threat.name), what=written("threat.lacks.members"))
             )

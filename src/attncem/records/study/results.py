@@ -42,7 +42,7 @@ def _name(table: CampaignTable, cell: CellResult) -> str:
 def _kind(table: CampaignTable, asked: AskedAudit) -> AuditKind:
     """The kind of an audit; files that do not name the adversary are from versions with a single one."""
     suite, _, version = (asked.suite or "").partition(" v")
-    threat = THREATS.get(asked.threat or "train")
+    threat = asked.adversary or THREATS.get(asked.threat or "train")
     if threat is None:
         raise RunError(f"{table.campaign}: the adversary {asked.threat} is unknown; known are {', '.join(THREATS)}")
     return AuditKind(suite, int(version) if version else None, (), asked.evaluation or "", threat)

@@ -12,7 +12,7 @@ from attncem.base.texts import text
 from attncem.config.loading.load import packaged_folder, packaged_names
 from attncem.config.options.suites import Suite
 from attncem.config.threats import THREATS
-from attncem.records.repeating import audit_options, threat_of
+from attncem.records.repeating import audit_options
 from attncem.records.study.runs import JudgedRun
 
 
@@ -33,7 +33,7 @@ def run_commands(run: JudgedRun) -> list[str]:
 def own_names(runs: Sequence[JudgedRun]) -> str:
     """A note on the user's own suites and threat models, of which audits store only the name; empty without any."""
     plans = [audit.plan for run in runs if run.config is not None for audit in run.results]
-    named = dict.fromkeys(name for plan in plans for name in (plan.suite, threat_of(plan)[0]))
+    named = dict.fromkeys(name for plan in plans for name in (plan.suite, plan.threat.base))
     packaged = {*packaged_names(packaged_folder(Suite)), *THREATS}
     users = [name for name in named if name not in packaged]
     return text("report.commands.own", names=", ".join(users)) if users else ""

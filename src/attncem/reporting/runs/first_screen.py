@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics as plain
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import answers, wording
+from attncem.reporting.places import run_place
 from attncem.reporting.runs import leaks as nats
 from attncem.reporting.runs.gallery import Album, Cell
 from attncem.reporting.runs.methods import Entry, Method, defence_of
@@ -106,9 +108,9 @@ def _row(
         [answers.line(question, audits) for question in answers.QUESTIONS[1:]] if audits else [],
         answers.worst([audit.state for audit in audits]),
         any(audit.judgement.leaks for audit in audits),
-        "" if method.entries or method.on_device else f"attncem audit {method.runs[0].path.name}",
+        "" if method.entries or method.on_device else shlex.join(["attncem", "audit", run_place(method.runs[0].path)]),
         warnings,
-        nats.words(audits, method.runs[0].path.name) if audits else None,
+        nats.words(audits, run_place(method.runs[0].path)) if audits else None,
     )
 
 
@@ -263,5 +265,5 @@ def describe_attacker(threat: ThreatModel, name: str) -> str:
     """The images and releases that the adversary of this name has, in a few words."""
     many = threat.releases_per_input
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
-    owned = text(f"threat.auxiliary.{threat.auxiliary}")
+    owned = wording.describe_owned(threat)
     return text("report.first.adversary", name=name, owned=owned, sight=sight)

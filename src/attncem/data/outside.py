@@ -1,0 +1,110 @@
+"""Pictures from elsewhere for an attacker: a folder with pictures at any depth, or the training images of a set.
+
+They are scaled to the size of the model's images, and turned grey or coloured as those are. Labels are not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from attncem.base.types import ConfigError, DataError
+from attncem.config.loading.suggest import did_you_mean, nearest
+from attncem.config.threats import FEWEST_IMAGES, Pictures
+from attncem.data.decoding import as_pixels
+from attncem.data.folders import list_images, read_scaled
+from attncem.data.readers import FOLDER_SETS, read_dataset, stamp_of
+from attncem.data.sources import is_picture, locate
+from attncem.data.specs import DATASETS
+
+Shape = tuple[int, int, int]
+_SEED = 20261119
+"""Seed of the choice among more pictures than wanted: the same for every audit."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Where pictures from elsewhere are: a folder, or the name of a data set; ``count``: only so many of them."""
+
+    source: str
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        """ConfigError where the source is neither a folder nor a data set."""
+        if not self.source or not Path(self.source).is_dir():
+            sets = [name for name in DATASETS if name != "image_folder"]
+            if self.source not in sets:
+                guess = did_you_mean(nearest(self.source, sets, 0.4)) or "."
+                raise ConfigError(
+                    f"attacker_data={self.source}: there is no such folder or data set{guess} "
+                    f"Data sets: {', '.join(sets)}"
+                )
+
+    def read(self, shape: Shape) -> tuple[NDArray[np.uint8], Pictures]:
+        """The pictures as bytes [N, C, H, W], and the facts that identify them."""
+        folder = self._folder()
+        mark = "" if folder is None else stamp_of(folder)
+        return _read(self.source, None if folder is None else str(folder), shape, self.count, mark)
+
+    def _folder(self) -> Path | None:
+        """The folder of the pictures; None for a set that is not a folder of pictures."""
+        if Path(self.source).is_dir():
+            return Path(self.source)
+        return locate(self.source) if self.source in FOLDER_SETS else None
+
+
+@lru_cache(maxsize=1)
+def _read(
+    source: str, folder: str | None, shape: Shape, count: int | None, mark: str
+) -> tuple[NDArray[np.uint8], Pictures]:
+    """The pictures, kept until others are read; `mark` changes when a file of the folder does."""
+    if folder is None:
+        every = read_dataset(source).train_images
+        images = _scaled(every[_chosen(len(every), count, source)], shape)
+    else:
+        paths = (
+            _below(Path(folder))
+            if Path(source).is_dir()
+            else [path for path, _ in list_images(source, Path(folder)).train]
+        )
+        images = read_scaled([paths[place] for place in _chosen(len(paths), count, source)], shape)
+    images.flags.writeable = False
+    name = Path(source).resolve().name if folder is not None and Path(source).is_dir() else source
+    return images, Pictures(name, len(images), hashlib.sha256(images.tobytes()).hexdigest())
+
+
+def _below(folder: Path) -> list[Path]:
+    """All pictures below a folder, sorted by path."""
+    walked = (Path(path) / name for path, _, names in os.walk(folder) for name in names)
+    paths = sorted(path for path in walked if is_picture(path))
+    if not paths:
+        raise DataError(f"attacker_data={folder} has no pictures")
+    return paths
+
+
+def _chosen(count: int, wanted: int | None, source: str) -> NDArray[np.int64]:
+    """Indices of the wanted number of pictures in a fixed random order."""
+    if count < max(FEWEST_IMAGES, wanted or 0):
+        raise ConfigError(f"attacker_data={source} has {count} pictures; {max(FEWEST_IMAGES, wanted or 0)} are needed")
+    order = np.random.default_rng(_SEED).permutation(count)
+    return order if wanted is None else order[:wanted]
+
+
+def _scaled(images: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint8]:
+    """Images [N, C, H, W] in another size and with another number of channels."""
+    if images.shape[1:] == shape:
+        return images
+    C, H, W = shape
+    made = np.empty((len(images), *shape), np.uint8)
+    for place, pixels in enumerate(images):
+        picture = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        picture = picture.convert("L" if C == 1 else "RGB").resize((W, H), Image.Resampling.LANCZOS)
+        made[place] = as_pixels(picture, shape)
+    return made
