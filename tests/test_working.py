@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +57,33 @@ def test_a_process_that_cannot_end_itself_is_killed(monkeypatch: pytest.MonkeyPa
     pool.end()
     with pytest.raises(WorkerEnded, match="SIGKILL"):
         work.result()
+
+
+def shared_lock() -> None:
+    """Keep a lock between processes, as progress bars of other libraries do."""
+    time.kept = multiprocessing.RLock()  # type: ignore[attr-defined]
+
+
+_SCRIPT = """
+from attncem.base.progress import silent
+from attncem.base.working import Workers
+from tests.test_working import shared_lock
+if __name__ == "__main__":
+    with Workers(2, silent, "a test") as pool:
+        pool.submit(shared_lock).result()
+"""
+
+
+@pytest.mark.slow
+def test_idle_processes_remove_what_they_share(tmp_path: Path) -> None:
+    """Python's resource tracker names at the end what was left behind."""
+    file = tmp_path / "shares.py"
+    file.write_text(_SCRIPT)
+    root = str(Path(__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, str(file)], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_a_failure_is_the_last_that_a_process_does() -> None:

@@ -52,7 +52,7 @@ class Workers:
         self._context = multiprocessing.get_context("spawn")
         self._watched, self._lifeline = self._context.Pipe(duplex=False)
         self._threads = ThreadPoolExecutor(count, "worker")
-        self._local, self._started = threading.local(), list[BaseProcess]()
+        self._local, self._started = threading.local(), list[tuple[BaseProcess, Connection]]()
         self._progress, self._reporting, self._whose, self._scratch = progress, threading.Lock(), whose, scratch
 
     def __enter__(self) -> Self:
@@ -61,7 +61,20 @@ class Workers:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             self._threads.shutdown()
+            self._dismiss()
         self.end()
+
+    def _dismiss(self) -> None:
+        """Let idle processes end by themselves, so that libraries in them can remove what they share.
+
+        With a `scratch` folder they wait for the end of their parent, who closes the lifeline.
+        """
+        if self._scratch is not None:
+            return
+        for _, connection in self._started:
+            connection.close()
+        for process, _ in self._started:
+            wait([process.sentinel], _END_SECONDS)
 
     def submit(self, work: Callable[..., Any], *arguments: Any, tells: bool = False) -> Future[Any]:
         """Call a function in a worker; with `tells` its `progress` reports to ours."""
@@ -71,11 +84,11 @@ class Workers:
         """End all processes, even in the middle of their work; may be called twice."""
         self._lifeline.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._started:
+        for process, _ in self._started:
             if not wait([process.sentinel], _END_SECONDS):
                 process.kill()
         self._threads.shutdown()
-        for process in self._started:
+        for process, _ in self._started:
             process.join()
         self._watched.close()
 
@@ -104,7 +117,7 @@ class Workers:
             with _interrupts_held():
                 process.start()
             there.close()  # once the worker has ended, nobody holds that end
-            self._started.append(process)
+            self._started.append((process, here))
             self._local.process = process, here
         served: tuple[BaseProcess, Connection] = self._local.process
         return served
