@@ -191,6 +191,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lean_alone": partial(lean.alone_table, SOURCE),
     "lean_noise": partial(lean.noisy_table, SOURCE),
     "lean_bits": partial(lean.bits_table, SOURCE),
+    "lean_identity": partial(lean.identity, SOURCE),
     "lean_recommended": partial(lean.recommended_table, SOURCE),
     "lean_disagreements": partial(lean.disagreements, SOURCE),
 }

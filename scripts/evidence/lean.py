@@ -197,6 +197,43 @@ def disagreements(source: Source) -> str:
     return "\n".join(f"- {text}." for text in findings) or "None."
 
 
+def identity(source: Source) -> str:
+    """Whether re-identification follows the limit on the leak: the order of rows by both, and codes beside noise."""
+    from scipy.stats import kendalltau
+
+    rows = [one for one in measured(source) if one.arm.config.model.name == "lean" and one.leak("reidentified")]
+    noisy = [(_number(one, LIMIT), _number(one, "reidentified")) for one in rows if not one.is_code]
+    codes = [(one, _number(one, LIMIT), _number(one, "reidentified")) for one in rows if one.is_code]
+    if len(noisy) < 3 or not codes:
+        return "Not measured yet."
+    below = [(limit, share) for limit, share in noisy if share < _ALL]
+    tau = float(kendalltau(*zip(*below, strict=True)).statistic)
+    lines = [
+        f"- {len(below)} noisy lean rows below 100 %: the orders by re-identification and by the limit agree with Kendall's "
+        f"tau {tau:.2f}, from {_ends(min(below))} to {_ends(max(below))}."
+    ]
+    for one, limit, share in sorted(codes, key=itemgetter(1)):
+        near = min(noisy, key=lambda pair: abs(pair[0] - limit))
+        lines.append(
+            f"- {one.arm.name.replace('-', ' ')}: {_ends((limit, share))}; noise with the nearest limit: {_ends(near)}."
+        )
+    return "\n".join(lines)
+
+
+_ALL = 0.9995
+"""Shares from here on are shown as 100 %."""
+
+
+def _number(one: Measured, name: str) -> float:
+    value = one.leak(name)
+    assert value is not None
+    return value
+
+
+def _ends(pair: tuple[float, float]) -> str:
+    return f"{100 * pair[1]:.1f} % at {say_leak(LIMIT, pair[0])} nats"
+
+
 def bits_table(source: Source) -> str:
     """Codes without noise: their bits and bytes, and what they leak for any number of queries."""
     references = chosen(source)
