@@ -209,8 +209,8 @@ def identity(source: Source) -> str:
     below = [(limit, share) for limit, share in noisy if share < _ALL]
     tau = float(kendalltau(*zip(*below, strict=True)).statistic)
     lines = [
-        f"- {len(below)} noisy lean rows below 100 %: the orders by re-identification and by the limit agree with Kendall's "
-        f"tau {tau:.2f}, from {_ends(min(below))} to {_ends(max(below))}."
+        f"- {len(below)} noisy lean rows below 100 %: the orders by re-identification and by the limit agree with "
+        f"Kendall's tau {tau:.2f}, from {_ends(min(below))} to {_ends(max(below))}."
     ]
     for one, limit, share in sorted(codes, key=itemgetter(1)):
         near = min(noisy, key=lambda pair: abs(pair[0] - limit))
