@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from evidence import lean
+from evidence import lean, outside
 from evidence.source import Setting, Source
 from evidence.words import front_end, table, table_of
 
@@ -188,6 +188,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder_table,
     "ladder_summary": ladder_summary,
     "client_costs": client_costs_table,
+    "outside": partial(outside.outside_table, SOURCE),
     "lean_alone": partial(lean.alone_table, SOURCE),
     "lean_noise": partial(lean.noisy_table, SOURCE),
     "lean_bits": partial(lean.bits_table, SOURCE),

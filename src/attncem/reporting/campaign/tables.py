@@ -52,7 +52,7 @@ def _seconds(seconds: float | None) -> Item:
 
 
 def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
-    """Arms as rows: accuracy and the strongest attack's measures over seeds."""
+    """Arms as rows: accuracy and the strongest attack's measures over seeds, if the audit has attacks."""
     notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
 
     def seeds(arm: JudgedArm) -> Item:
@@ -65,13 +65,13 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
         note = answers.by_state(arm, kind)
         return made.row_item(names.most_common(1)[0][0], small=note)
 
+    attacked = [_field("attack", attack), *(_spread(measure, _over_seeds(kind)) for measure in ERRORS)]
     fields: list[made.Field[JudgedArm]] = [
         _field("arm", lambda arm: _arm(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
         _field("seeds", seeds),
         _spread(ACCURACY, _over_seeds(kind)),
         *_server_adds(study, kind),
-        _field("attack", attack),
-        *(_spread(measure, _over_seeds(kind)) for measure in ERRORS),
+        *(attacked if any(arm.attacked(kind) for arm in study.arms) else []),
         *(leak_field(measure, kind) for measure in study.leaks(kind) if measure in (LIMIT, BEYOND, *CONTRARY)),
     ]
     return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(notes))

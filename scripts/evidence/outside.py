@@ -1,0 +1,68 @@
+"""What a leak costs on the demo's models: adversaries with few images, few answers, or pictures from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attncem.config.threats import THREATS
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit
+from evidence.source import Source
+from evidence.words import table
+
+CAMPAIGN = "outside-demo"
+_STATES = {"reliable": "", "not_reliable": " (not reliable)", "not_enough": " (not enough to tell)"}
+
+
+def outside_table(source: Source) -> str:
+    """The strongest attack of every adversary on every model: its MSE, and how often an image is found again."""
+    made = source.table(CAMPAIGN)
+    if made is None:
+        return "Not measured yet."
+    arms = [cell.arm for cell in made.cells]
+    head = [
+        "adversary",
+        "own pictures",
+        "answers",
+        *(f"{arm}: MSE" for arm in arms),
+        *(f"{arm}: found again %" for arm in arms),
+    ]
+    lines = [
+        [_adversary(asked), _owned(asked), _answers(asked), *_each(made, place, _error), *_each(made, place, _again)]
+        for place, asked in enumerate(made.audits)
+    ]
+    return table(head, lines, left=3)
+
+
+def _each(made: CampaignTable, place: int, write: Callable[[CellAudit], str]) -> Sequence[str]:
+    return [write(cell.audits[place]) for cell in made.cells]
+
+
+def _error(audit: CellAudit) -> str:
+    score = audit.score("mse")
+    return "" if score is None else f"{score.mean:.4f}{_STATES[audit.state]}"
+
+
+def _again(audit: CellAudit) -> str:
+    row = (audit.probes or {}).get("re-identification", {}).get("rank_1")
+    return "" if row is None else f"{100 * row[0]:.1f}"
+
+
+def _adversary(asked: AskedAudit) -> str:
+    threat = asked.adversary or THREATS[asked.threat or "train"]
+    if threat.pictures is not None:
+        return f"`{threat.base}`, pictures of {threat.pictures.name}"
+    return f"`{threat.base}`"
+
+
+def _owned(asked: AskedAudit) -> str:
+    threat = asked.adversary
+    if threat is None or (threat.images is None and threat.pictures is None):
+        return "all"
+    return f"{threat.pictures.count if threat.pictures else threat.images:,}"
+
+
+def _answers(asked: AskedAudit) -> str:
+    threat = asked.adversary or THREATS[asked.threat or "train"]
+    if threat.knows_encoder:
+        return "not needed"
+    return "any number" if threat.queries is None and threat.may_query else f"{threat.queries or 0:,}"
