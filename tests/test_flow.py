@@ -210,10 +210,10 @@ def test_samples_are_the_same_alone_and_after_loading(case: Case) -> None:
 
 def test_different_releases_draw_differently(case: Case) -> None:
     released = case.released[:200]
-    marks = flow._mark(released)
+    marks = flow.mark(released)
     assert len(marks.unique()) > 100
-    assert torch.equal(torch.cat([flow._mark(part) for part in released.split(1)]), marks)
-    assert torch.equal(flow._mark(released[:1].expand(2, -1, -1, -1)), marks[:1].expand(2))
+    assert torch.equal(torch.cat([flow.mark(part) for part in released.split(1)]), marks)
+    assert torch.equal(flow.mark(released[:1].expand(2, -1, -1, -1)), marks[:1].expand(2))
 
 
 def test_attacks_that_know_one_image_have_no_further_scores(case: Case) -> None:

@@ -229,6 +229,22 @@ def test_the_client_answers_nothing_else() -> None:
     assert torch.equal(part.auxiliary()[0], oracle.auxiliary()[0][[7, 3]])
 
 
+def test_a_row_with_more_releases_has_answers_of_its_own() -> None:
+    one, several = RidgeOptions(), RidgeOptions(releases=16)
+    index, last = torch.arange(50), {}
+    for order in ((one, several, one), (several, one)):
+        case = asked(50)
+        for options in order:
+            ridge = build_attack(options)
+            last[options.releases, order] = case.for_row(options).oracle(ridge, 0).release_auxiliary(index)
+    assert torch.equal(last[None, (one, several, one)], last[None, (several, one)]), "whichever row comes first"
+    averaged = last[16, (one, several, one)]
+    assert torch.equal(averaged, last[16, (several, one)])
+    clean = case.model.encode(case.auxiliary.in_parts[index])
+    errors = [(z - clean).std() for z in (last[None, (several, one)], averaged)]
+    assert 3 < float(errors[0] / errors[1]) < 5, "the mean of 16 releases has a quarter of the noise"
+
+
 def test_who_needs_no_answers_has_all_images() -> None:
     case = asked(50, images=200)
     assert case.oracle(build_attack(MeanImageOptions()), 0).num_auxiliary == 200

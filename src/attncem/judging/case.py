@@ -40,12 +40,13 @@ _CHOICE = 20261119
 class Known:
     """Results computed once for all attacks: clean features of the attacker's images, and releases that repeat.
 
-    ``answers`` are those to a limited number of queries.
+    ``answers`` are those to a limited number of queries, with the adversary that saw them: a row with other releases
+    has other answers.
     """
 
     features: Tensor | None = None
     fixed: Tensor | None = None
-    answers: Answers | None = None
+    answers: tuple[ThreatModel, Answers] | None = None
 
 
 class Case:
@@ -141,21 +142,20 @@ class Case:
 
     @torch.no_grad()
     def _answers(self, attack: Attack | Probe) -> Answers | None:
-        """The answers to a limited number of queries, the same for all attacks; None without a limit."""
+        """The answers to limited queries, the same for all attacks of this adversary; None without a limit."""
         if self.threat.queries is None or "queries" not in attack.needs:
             return None
         combine = _combine_of(attack)
-        if combine is mean_of and self._known.answers is not None:
-            return self._known.answers
-        sight, noise = (
-            Sight(self.model, self.threat, combine),
-            make_generator(self.subject.device, self.seed, "queries"),
-        )
+        kept = self._known.answers
+        if combine is mean_of and kept is not None and kept[0] == self.threat:
+            return kept[1]
+        sight = Sight(self.model, self.threat, combine)
+        noise = make_generator(self.subject.device, self.seed, "queries")
         images, count = self.auxiliary.in_parts, len(self.auxiliary)
         numbers = torch.arange(self.threat.queries, device=self.auxiliary.images.device) % count
         answers = Answers.of(torch.cat([sight(images[part], noise) for part in numbers.split(BATCH)]), count)
         if combine is mean_of:
-            self._known.answers = answers
+            self._known.answers = (self.threat, answers)
         return answers
 
     @property

@@ -1,4 +1,4 @@
-"""A conditional flow: samples of the images behind a release, and their mean in one step."""
+"""Flows: samples of the images behind a release, and their mean in one step; samples of images of any kind."""
 
 from __future__ import annotations
 
@@ -54,45 +54,87 @@ class FlowDecoder(nn.Module):
         """Squared error of F for each image, [B]; `time` is [B] in [0, 1], `noise` is ε, and 0 where the time is 0."""
         with torch.no_grad():
             mean = self.mean(released)
-        r, t = (x - mean) / self.scale, time.view(-1, 1, 1, 1)
-        root = (t.square() + (1 - t).square()).sqrt()
-        seen, wanted = ((1 - t) * noise + t * r) / root, ((1 - t) * r - t * noise) / root
-        errors: Tensor = (self.network(seen, time, released, mean) - wanted).square().flatten(1).mean(1)
-        return errors
+        return flow_loss(self.network, (x - mean) / self.scale, time, noise, released, mean)
 
     def sample(self, released: Tensor, noise: Tensor, steps: int) -> Tensor:
         """The images at the end of the flow from this noise (Heun's method), in [0, 1]."""
         mean: Tensor = self.mean(released)
-        r = noise
-        for now, following in pairwise(torch.linspace(FIRST_TIME, 1, steps + 1).tolist()):
-            first = self._velocity(r, now, released, mean)
-            second = self._velocity(r + (following - now) * first, following, released, mean)
-            r = r + (following - now) * (first + second) / 2
-        return (mean + self.scale * r).clamp(0, 1)
-
-    def _velocity(self, r: Tensor, t: float, released: Tensor, mean: Tensor) -> Tensor:
-        q = t * t + (1 - t) * (1 - t)
-        time = torch.full((len(r),), t, device=r.device)
-        field: Tensor = self.network(r / math.sqrt(q), time, released, mean)
-        return (2 * t - 1) / q * r + field / math.sqrt(q)
+        return (mean + self.scale * flowed(self.network, noise, steps, released, mean)).clamp(0, 1)
 
 
-class FlowNetwork(nn.Module):
-    """F: residual blocks at half and at a quarter of the image's resolution, conditioned on the release and the time.
+class FlowPrior(nn.Module):
+    """p(x) of a kind of images: a flow from noise ε to r = (x − mean) / scale, without a release.
 
-    Four neighbouring pixels are one position, so that nothing is lost. The release enters as a grid at every position,
-    and as a vector that shifts and scales the normalised values of each block, as the time does.
+    It is that of `FlowDecoder` with a fixed mean image in the place of M(z).
     """
 
-    def __init__(self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int, blocks: int) -> None:
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, network: nn.Module, mean: Tensor, scale: float) -> None:
         super().__init__()
-        colours = image_shape[0]
-        self.to_grid = ToGrid(feature_shape, image_shape)
-        self.view = WholeView(self.to_grid, feature_shape)
-        self.release = nn.Conv2d(self.to_grid.grid[0], width, 3, padding=1)
-        self.whole = nn.Linear(self.view.length, 2 * width)
+        self.network = network
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", torch.tensor(scale))
+
+    def loss(self, x: Tensor, time: Tensor, noise: Tensor) -> Tensor:
+        """Squared error of F for each image, [B]; `time` is [B] in [0, 1], `noise` is ε."""
+        return flow_loss(self.network, self.scaled(x), time, noise)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Images as r."""
+        return (x - self.mean) / self.scale
+
+    def expected(self, r: Tensor, t: float) -> Tensor:
+        """The mean of the images that lead through r at time t, in one step; not limited to [0, 1]."""
+        return self.mean + self.scale * (r + (1 - t) * velocity(self.network, r, t))
+
+    def drawn(self, noise: Tensor, steps: int) -> Tensor:
+        """The images at the end of the flow from this noise; not limited to [0, 1]."""
+        return self.mean + self.scale * flowed(self.network, noise, steps)
+
+
+def flow_loss(network: nn.Module, r: Tensor, time: Tensor, noise: Tensor, *condition: Tensor) -> Tensor:
+    """Squared error of F for each image, [B], at r_t = (1 − t) ε + t r."""
+    t = time.view(-1, 1, 1, 1)
+    root = (t.square() + (1 - t).square()).sqrt()
+    seen, wanted = ((1 - t) * noise + t * r) / root, ((1 - t) * r - t * noise) / root
+    errors: Tensor = (network(seen, time, *condition) - wanted).square().flatten(1).mean(1)
+    return errors
+
+
+def velocity(network: nn.Module, r: Tensor, t: float, *condition: Tensor) -> Tensor:
+    """(2t − 1) / q · r_t + F / √q."""
+    q = t * t + (1 - t) * (1 - t)
+    time = torch.full((len(r),), t, device=r.device)
+    field: Tensor = network(r / math.sqrt(q), time, *condition)
+    return (2 * t - 1) / q * r + field / math.sqrt(q)
+
+
+def flowed(network: nn.Module, noise: Tensor, steps: int, *condition: Tensor) -> Tensor:
+    """The end of the flow from this noise (Heun's method)."""
+    r = noise
+    for now, following in pairwise(torch.linspace(FIRST_TIME, 1, steps + 1).tolist()):
+        first = velocity(network, r, now, *condition)
+        second = velocity(network, r + (following - now) * first, following, *condition)
+        r = r + (following - now) * (first + second) / 2
+    return r
+
+
+class PriorNetwork(nn.Module):
+    """F without a release: residual blocks at half and at a quarter of the image's resolution, conditioned on the time.
+
+    Four neighbouring pixels are one position, so that nothing is lost.
+    """
+
+    def __init__(self, colours: int, *, width: int, blocks: int) -> None:
+        super().__init__()
+        self._add_trunk(4 * colours, colours, width, blocks)
+
+    def _add_trunk(self, inputs: int, colours: int, width: int, blocks: int) -> None:
+        """Add the layers that do not see the release."""
         self.clock = nn.Sequential(nn.Linear(2 * _WAVES, 2 * width), nn.SiLU(), nn.Linear(2 * width, 2 * width))
-        self.stem = nn.Conv2d(8 * colours, width, 3, padding=1)
+        self.stem = nn.Conv2d(inputs, width, 3, padding=1)
         self.before = _blocks(width, 2 * width, blocks)
         self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
         self.deep = _blocks(2 * width, 2 * width, 2 * blocks)
@@ -100,16 +142,37 @@ class FlowNetwork(nn.Module):
         self.after = _blocks(width, 2 * width, blocks)
         self.end = nn.Sequential(group_norm(width), nn.SiLU(), _silent(nn.Conv2d(width, 4 * colours, 3, padding=1)))
 
-    def forward(self, seen: Tensor, time: Tensor, released: Tensor, mean: Tensor) -> Tensor:
-        """F for every pixel, in float32; `seen` is r_t / √q, `mean` is M(z)."""
-        told = F.silu(self.clock(_waves(time)) + self.whole(self.view(released)))
-        fine = self.stem(_folded(torch.cat([seen, 2 * mean - 1], 1)))
-        fine = fine + _at_size(self.release(self.to_grid(released)), fine)
-        fine = _passed(self.before, fine, told)
-        deep = _passed(self.deep, self.down(fine), told)
-        fine = _passed(self.after, fine + _at_size(self.up(deep), fine), told)
+    def forward(self, seen: Tensor, time: Tensor) -> Tensor:
+        """F for every pixel, in float32; `seen` is r_t / √q."""
+        return self._through(self.stem(_folded(seen)), F.silu(self.clock(_waves(time))), seen)
+
+    def _through(self, fine: Tensor, condition: Tensor, seen: Tensor) -> Tensor:
+        fine = _passed(self.before, fine, condition)
+        deep = _passed(self.deep, self.down(fine), condition)
+        fine = _passed(self.after, fine + _at_size(self.up(deep), fine), condition)
         height, width = seen.shape[-2:]
         return F.pixel_shuffle(self.end(fine).float(), 2)[..., :height, :width]
+
+
+class FlowNetwork(PriorNetwork):
+    """F with a release: it enters as a grid at every position, and as a vector.
+
+    The vector shifts and scales the normalised values of each block, as the time does.
+    """
+
+    def __init__(self, feature_shape: tuple[int, ...], image_shape: ImageShape, *, width: int, blocks: int) -> None:
+        nn.Module.__init__(self)
+        self.to_grid = ToGrid(feature_shape, image_shape)
+        self.view = WholeView(self.to_grid, feature_shape)
+        self.release = nn.Conv2d(self.to_grid.grid[0], width, 3, padding=1)
+        self.whole = nn.Linear(self.view.length, 2 * width)
+        self._add_trunk(8 * image_shape[0], image_shape[0], width, blocks)
+
+    def forward(self, seen: Tensor, time: Tensor, released: Tensor, mean: Tensor) -> Tensor:  # type: ignore[override]
+        """F for every pixel, in float32; `seen` is r_t / √q, `mean` is M(z)."""
+        condition = F.silu(self.clock(_waves(time)) + self.whole(self.view(released)))
+        fine = self.stem(_folded(torch.cat([seen, 2 * mean - 1], 1)))
+        return self._through(fine + _at_size(self.release(self.to_grid(released)), fine), condition, seen)
 
 
 class ToldBlock(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from attncem.config.options.base import Options
 from attncem.config.threats import MOST_RELEASES
@@ -243,6 +243,49 @@ class FlowOptions(GlobalDecoderOptions):
     """Steps of Heun's method from noise to a sample."""
 
 
+class FlowPriorOptions(BudgetOptions):
+    """A flow of the attacker's images alone (AdamW), bent to each release through the client: samples, or a search.
+
+    The training needs no release. Samples and search follow the gradient of the release's likelihood.
+    """
+
+    name: Literal["flow_prior"] = "flow_prior"
+    by: Literal["guidance", "latent"] = "guidance"
+    """guidance: samples of p(x | release), and their mean; latent: a search for the flow's starting noise."""
+    epochs: float = Field(4.0, gt=0)
+    """First budget of the flow in epochs; it doubles until doubling gains less than tolerance."""
+    max_epochs: float = Field(16.0, gt=0)
+    """Largest budget of the flow in epochs."""
+    lr: float = Field(3e-3, gt=0)
+    """Highest learning rate of the flow."""
+    batch_size: int = Field(64, ge=1)
+    """Images per step."""
+    width: int = Field(32, ge=8)
+    """Channels of the flow at half the image's resolution; twice as many at a quarter."""
+    blocks: int = Field(1, ge=1)
+    """Residual blocks of the flow before and after the lowest resolution; twice as many there."""
+    samples: int = Field(8, ge=2)
+    """Samples of each release; with by=latent, the number of searches, of which the best counts."""
+    times: int = Field(10, ge=2)
+    """Times at which a sample is bent to its release; with by=latent, Heun steps of the flow."""
+    steps: int = Field(5, ge=1)
+    """First number of gradient steps: at each time, or of a search; held-out images choose among doublings."""
+    max_steps: int = Field(10, ge=1)
+    """Largest number of gradient steps."""
+    pulls: tuple[PositiveFloat, ...] = Field((0.3, 1.0, 3.0), min_length=1)
+    """Weights of the prior against the likelihood; held-out images choose one; 1: as measured."""
+    tuning_images: int = Field(32, ge=2)
+    """The attacker's images held out to choose weight and steps; at most a fifth of all."""
+    images: int | None = Field(200, ge=1)
+    """Largest number of evaluation images; None: all."""
+
+    @model_validator(mode="after")
+    def _leave_steps_to_double(self) -> Self:
+        if self.max_steps < self.steps:
+            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
+        return self
+
+
 class RewhiteningOptions(SeeingOptions):
     """Ridge or a small decoder on releases stretched along directions that the defence shrank inside the classes."""
 
@@ -329,6 +372,7 @@ AttackOptions = Annotated[
     | FamilyOptions
     | InformedOptions
     | FlowOptions
+    | FlowPriorOptions
     | OptimisationOptions
     | RewhiteningOptions
     | NoiseGuessOptions

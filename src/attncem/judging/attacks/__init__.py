@@ -10,6 +10,7 @@ from attncem.judging.attacks.decoder import DecoderAttack
 from attncem.judging.attacks.family import FamilyAttack
 from attncem.judging.attacks.floors import ClassMeanFloor, GreyFloor, MeanImageFloor, NearestNeighbour
 from attncem.judging.attacks.flow import FlowAttack
+from attncem.judging.attacks.flow_prior import FlowPriorAttack
 from attncem.judging.attacks.gan import GanAttack
 from attncem.judging.attacks.image_prior import ImagePriorAttack
 from attncem.judging.attacks.informed import InformedAttack
@@ -32,6 +33,7 @@ ATTACKS: dict[str, type[Attack]] = {
     "family": FamilyAttack,
     "informed": InformedAttack,
     "flow": FlowAttack,
+    "flow_prior": FlowPriorAttack,
     "optimisation": OptimisationAttack,
     "rewhitening": RewhiteningAttack,
     "noise_guess": NoiseGuessAttack,

@@ -28,7 +28,7 @@ _SMALLEST = 1e-4
 """Smallest deviation around the mean, in pixel values; a deviation of 0 would leave no scale."""
 
 
-_STARTS = 512
+STARTS = 512
 """Number of noises that samples start from; the release selects which ones."""
 
 
@@ -82,9 +82,9 @@ class FlowAttack(DecodingAttack):
     def samples(self, released: Tensor) -> Tensor:
         """Plausible images, [samples, B, …]."""
         z, draws = self._standardise(released), make_generator(released.device, self._seed, "flow samples")
-        noise = torch.randn(_STARTS, *self._image_shape, generator=draws, device=z.device)
-        first = _mark(released) * self.options.samples
-        starts = (noise[(first + number) % _STARTS] for number in range(self.options.samples))
+        noise = torch.randn(STARTS, *self._image_shape, generator=draws, device=z.device)
+        first = mark(released) * self.options.samples
+        starts = (noise[(first + number) % STARTS] for number in range(self.options.samples))
         return torch.stack([self._decoder.sample(z, start, self.options.steps) for start in starts])
 
     def blank(self, feature_shape: Shape, image_shape: Shape, state: State) -> nn.Module:
@@ -102,9 +102,9 @@ class FlowAttack(DecodingAttack):
         self._seed = int(state["seed"])
 
 
-def _mark(released: Tensor) -> Tensor:
+def mark(released: Tensor) -> Tensor:
     """A number for each release alone, [B]: the sum of its bits as integers, which does not depend on the order."""
-    return released.float().contiguous().view(torch.int32).flatten(1).sum(1) % _STARTS
+    return released.float().contiguous().view(torch.int32).flatten(1).sum(1) % STARTS
 
 
 class FlowMaterial(Material):
