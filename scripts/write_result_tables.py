@@ -189,6 +189,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder_summary": ladder_summary,
     "client_costs": client_costs_table,
     "outside": partial(outside.outside_table, SOURCE),
+    "outside_labels": partial(outside.labels, SOURCE),
     "lean_alone": partial(lean.alone_table, SOURCE),
     "lean_noise": partial(lean.noisy_table, SOURCE),
     "lean_bits": partial(lean.bits_table, SOURCE),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from attncem.config.threats import THREATS
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit
+from attncem.records.study import ACCURACY
 from evidence.source import Source
 from evidence.words import table
 
@@ -66,3 +67,20 @@ def _answers(asked: AskedAudit) -> str:
     if threat.knows_encoder:
         return "not needed"
     return "any number" if threat.queries is None and threat.may_query else f"{threat.queries or 0:,}"
+
+
+def labels(source: Source) -> str:
+    """What a few labels of each class tell, beside the server."""
+    made = source.table(CAMPAIGN)
+    if made is None:
+        return "Not measured yet."
+    lines = []
+    for cell in made.cells:
+        audit = cell.audits[0]
+        row, accuracy = (audit.probes or {})["label leakage"], audit.score(ACCURACY)
+        assert accuracy is not None
+        few = ", ".join(f"{100 * row[f'accuracy@{count}'][0]:.1f} % with {count}" for count in (1, 4, 16, 40))
+        lines.append(
+            f"- Labels, {cell.arm}: {few} labelled releases of each class; the server: {100 * accuracy.mean:.1f} %."
+        )
+    return "\n".join(lines)
