@@ -387,6 +387,9 @@ def test_probes_are_rows_on_disk_and_sentences(tmp_path: Path) -> None:
     said = console.export_text()
     assert f"encoder: who: {who}" in said
     assert f"encoder: membership: {member}" in said
+    print_summary([result], console, brief=True)
+    brief = console.export_text()
+    assert "encoder: who:" not in brief and "encoder: Recognise it among others:" in brief
 
 
 def test_unequal_classes_are_told_beside_the_accuracy(tmp_path: Path) -> None:

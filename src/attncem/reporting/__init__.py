@@ -138,12 +138,14 @@ def summary_table(audits: Sequence[AuditResult]) -> list[dict[str, Any]]:
     return build(audits)
 
 
-def print_summary(audits: Sequence[AuditResult], console: Console, *, lang: str | None = None) -> None:
-    """Print the headline table to a terminal."""
+def print_summary(
+    audits: Sequence[AuditResult], console: Console, *, brief: bool = False, lang: str | None = None
+) -> None:
+    """Print the headline table and sentences to a terminal; ``brief``: without the numbers of single probes."""
     from attncem.reporting.runs.terminal import print_summary as show
 
     with spoken(lang):
-        show(audits, console)
+        show(audits, console, brief=brief)
 
 
 def print_predictions(result: PredictionResult, console: Console, *, lang: str | None = None) -> None:

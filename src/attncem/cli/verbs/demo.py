@@ -37,7 +37,7 @@ def _demo(known: argparse.Namespace, rest: Sequence[str]) -> None:
         print_json({"report": str(demo.report), "runs": runs, "alone": alone, "audits": demo.audits})
         return
     console = open_console()
-    print_summary(demo.audits, console)
+    print_summary(demo.audits, console, brief=True)
     show_line(text("command.report", path=demo.report.resolve()), console)
     command = own_command()
     run = shlex.quote(str(as_typed(demo.runs[-1])))

@@ -27,20 +27,23 @@ _NAME_WIDTH = 17
 """Width of the longest floor's name; longer names wrap in a narrow terminal."""
 
 
-def print_summary(audits: Sequence[AuditResult], console: Console) -> None:
-    """Print one row per audit, then the floors, then sentences about each audit; suites of one run are joined."""
+def print_summary(audits: Sequence[AuditResult], console: Console, *, brief: bool = False) -> None:
+    """Print one row per audit, then the floors, then sentences about each audit; suites of one run are joined.
+
+    ``brief``: without the numbers of single probes and certificates.
+    """
     audits = joined_suites(audits)
     labels, best = _labels(audits), best_accuracy(audits)
     console.print(_table(summary_table(audits, labels), len(audits)))
     for audit, label in zip(audits, labels, strict=True):
         for line in filter(
-            None, (protection.summary(audit, label, best), *_lines(audit, label), *_alone(audit, label))
+            None, (protection.summary(audit, label, best), *_lines(audit, label, brief=brief), *_alone(audit, label))
         ):
             console.print(line, markup=False, highlight=False)
 
 
-def _lines(audit: AuditResult, label: str) -> Iterator[str]:
-    """State, answers, the error in familiar units, the gain from repeated releases, and the probes."""
+def _lines(audit: AuditResult, label: str, *, brief: bool) -> Iterator[str]:
+    """State, answers, the error in familiar units, the gain from repeated releases, and unless brief the probes."""
     yield text("terminal.state", run=label, said=answers.describe(audit.judgement))
     for answer in answers.lines(audit):
         yield text("terminal.answer", run=label, said=answer)
@@ -51,7 +54,7 @@ def _lines(audit: AuditResult, label: str) -> Iterator[str]:
     if said := asking.describe(audit):
         yield text("terminal.asking", run=label, said=said)
     yield text("leak.terminal", run=label, said=leaks.describe([audit], place_of(audit, local=True)))
-    for row in audit.rows:
+    for row in () if brief else audit.rows:
         if numbers := other_numbers(row):
             yield text("terminal.judged", run=label, row=row_title(row.name), said="; ".join(numbers))
 
