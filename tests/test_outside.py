@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from attncem.base.shown_paths import without_paths_in
 from attncem.base.texts.titles import threat_title
 from attncem.base.types import ConfigError, DataError, NotApplicable
+from attncem.campaigns import results
+from attncem.campaigns.expansion import expand
 from attncem.cli.main import main
 from attncem.config.options.attacks import ClassMeanOptions, DecoderOptions, MeanImageOptions, RidgeOptions
-from attncem.config.options.campaigns import load_campaign
+from attncem.config.options.campaigns import CampaignAudit, load_campaign
 from attncem.config.options.probes import LabelLeakageOptions, MembershipOptions, ReidentificationOptions
 from attncem.config.options.suites import Suite
 from attncem.config.threats import (
@@ -45,7 +49,7 @@ from attncem.records.ledger import Ledger
 from attncem.records.repeating import audit_options
 from attncem.records.statistics import bootstrap_mean
 from attncem.records.study.runs import load_runs
-from attncem.reporting import report
+from attncem.reporting import compare, report
 from attncem.reporting.runs import leak_costs
 from attncem.reporting.runs.methods import Entry
 from attncem.reporting.wording import describe_threat
@@ -88,6 +92,30 @@ def test_all_pictures_of_a_folder_are_scaled_to_the_models_images(elsewhere: Pat
 def _grey(path: Path) -> np.ndarray[Any, Any]:
     with Image.open(path) as image:
         return np.asarray(image.convert("L").resize((28, 28), Image.Resampling.LANCZOS))
+
+
+def test_pictures_behind_links_count_once(elsewhere: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    (folder / "faces").symlink_to(elsewhere)
+    (folder / "again").symlink_to(elsewhere)
+    (folder / "loop").symlink_to(folder)
+    before = Outside(str(folder)).read(SHAPE)[1]
+    assert before.count == 40
+    picture = elsewhere / "00.png"
+    content = picture.read_bytes()
+    try:
+        Image.new("L", (30, 40)).save(picture)
+        assert Outside(str(folder)).read(SHAPE)[1].sha256 != before.sha256
+    finally:
+        picture.write_bytes(content)
+
+
+def test_pictures_of_a_home_folder_do_not_name_its_user(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(elsewhere))
+    monkeypatch.setenv("USERPROFILE", str(elsewhere))
+    _, facts = Outside(str(elsewhere), 21).read(SHAPE)
+    assert facts.name == "~" and with_pictures(THREATS["train"], facts).name == "outside+_"
 
 
 def test_some_pictures_are_always_the_same_ones(elsewhere: Path) -> None:
@@ -179,6 +207,35 @@ def test_an_adversary_that_cannot_be_is_refused(change: Callable[[], ThreatModel
 
 
 # the answers
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"knows_encoder": True, "queries": 100}, "knows the encoder"),
+        ({"knows_encoder": False, "queries": 0}, "may_query of threat=mine is True"),
+        ({"knows_encoder": False, "queries": 100, "may_query": False}, "may_query of threat=mine is False"),
+        ({"knows_encoder": False, "queries": -3, "may_query": False}, "queries=-3"),
+    ],
+)
+def test_a_users_adversary_does_not_contradict_itself(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TOY.case(600, ThreatModel("mine", knows_channel=False, auxiliary="train", **fields))
+
+
+def test_a_users_adversary_needs_its_images() -> None:
+    mine = ThreatModel("mine", knows_encoder=True, knows_channel=True, auxiliary="train")
+    for threat, said in (
+        (replace(mine, auxiliary="outside"), "attacker_data must say which"),
+        (replace(mine, images=5), "leaves the attacker 5 images"),
+        (replace(mine, images=601), "attacker_images=601: there are only 600 images"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            TOY.case(600, threat)
+
+
+def test_no_answer_changes_nobody_that_cannot_ask() -> None:
+    assert with_queries(THREATS["no_access"], 0) == THREATS["no_access"]
 
 
 def test_every_answer_is_to_its_own_image_and_all_are_used() -> None:
@@ -353,6 +410,13 @@ def test_own_images_are_a_random_choice_of_them(run: Path) -> None:
     assert len(some.auxiliary) == 40 and some.chosen.max() > 40 and len(some.auxiliary.labels.unique()) > 5
 
 
+def test_the_folder_of_an_audit_has_a_harmless_name(run: Path, tmp_path: Path) -> None:
+    threat = replace(THREATS["train"], name="a/../b\\c:<d>")
+    result = audit(run, ROWS, only=["mean image"], threat=threat, out=tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == result.plan.id and folder.name.startswith("outside-a_.._b_c__d_-test-")
+
+
 def test_changed_pictures_are_another_adversary(elsewhere: Path) -> None:
     facts = Outside(str(elsewhere)).read(SHAPE)[1]
     threat = with_pictures(THREATS["train"], facts)
@@ -391,6 +455,33 @@ def test_a_campaign_names_the_adversary(elsewhere: Path, tmp_path: Path) -> None
         load_campaign(file)
 
 
+def test_a_campaign_checks_its_pictures_before_any_work() -> None:
+    campaign = {"name": "asked", "arms": {"plain": {}}, "audits": [{"suite": "quick", "attacker_data": "nowhere"}]}
+    with pytest.raises(ConfigError, match="attacker_data=nowhere: there is no such folder"):
+        expand(load_campaign(campaign))
+
+
+@pytest.mark.parametrize("option", [{"releases": 4}, {"queries": 100}, {"attacker_images": 50}])
+def test_a_file_of_results_names_an_adversary_that_was_changed(option: dict[str, int]) -> None:
+    adversary = with_releases(ASKING, 4)
+    judged: list[Any] = [SimpleNamespace(devices=["cpu"], adversaries=[adversary])]
+    asked = CampaignAudit(suite="quick", threat="query_only", **option)
+    assert results._asked(asked, judged, 0).adversary == adversary
+    assert results._asked(CampaignAudit(suite="quick"), judged, 0).adversary is None
+
+
+def test_an_audit_keeps_its_name_in_an_archive(elsewhere: Path) -> None:
+    audit = CampaignAudit(suite="quick", attacker_data=str(elsewhere))
+    there = CampaignAudit(
+        suite="quick", attacker_data=without_paths_in({"attacker_data": str(elsewhere)})["attacker_data"]
+    )
+    assert there.attacker_data == elsewhere.name and there.key == audit.key
+    assert audit.key != CampaignAudit(suite="quick", attacker_data="others").key
+    twice = [{"attacker_data": "a/faces"}, {"attacker_data": "b/faces"}]
+    with pytest.raises(ConfigError, match="need different names"):
+        load_campaign({"name": "asked", "arms": {"plain": {}}, "audits": twice})
+
+
 def test_probes_of_queries_know_their_limit() -> None:
     case = asked(50)
     with pytest.raises(NotApplicable, match="answers to 50 queries only"):
@@ -418,8 +509,7 @@ ASKED = [
 
 
 def test_a_curve_changes_one_number_alone(tmp_path: Path) -> None:
-    (run,) = load_runs([make_run(tmp_path, audits=ASKED)])
-    drawn = leak_costs.curves([Entry(run, result, "none", 0) for result in run.results])
+    drawn = _curves(make_run(tmp_path, audits=ASKED))
     points = [
         (curve.axis, [(leak_costs.count(it, curve.axis), it.audit.strongest_attack.mse.mean) for it in curve.entries])
         for curve in drawn
@@ -434,6 +524,40 @@ def test_a_curve_changes_one_number_alone(tmp_path: Path) -> None:
     assert "Adversary outside+faces: MSE 0.0510 with 100 images, 0.0450 with 900." in sentences
 
 
+@pytest.mark.parametrize("what", ["seed", "weights", "rows", "folder"])
+def test_a_curve_mixes_no_audits_that_differ_in_more(what: str, tmp_path: Path) -> None:
+    threat = with_queries(ASKING, 1000)
+    if what == "folder":  # two folders of one name, each whole
+        few, many = (with_pictures(THREATS["train"], replace(FACES, count=n, sha256=str(n))) for n in (100, 900))
+        pair = [audited(0.05, few, 100), audited(0.045, many, 900)]
+    else:
+        pair = [audited(0.02, ASKING), audited(0.03, threat)]
+    path = make_run(tmp_path / "same", audits=pair)
+    assert len(_curves(path)) == (what != "folder")
+    last = pair[1]
+    if what == "seed":
+        last = replace(last, plan=replace(last.plan, seed=7))
+    elif what == "weights":
+        last = replace(last, plan=replace(last.plan, subject=replace(last.plan.subject, weights="epoch-00001")))
+    elif what == "rows":
+        last = replace(last, rows=last.rows[:-1])
+    assert not _curves(make_run(tmp_path / "other", audits=[pair[0], last]))
+
+
+def _curves(path: Path) -> list[leak_costs.Curve]:
+    (run,) = load_runs([path])
+    return leak_costs.curves([Entry(run, result, "none", 0) for result in run.results])
+
+
+def test_a_comparison_tells_pictures_of_one_name_apart(tmp_path: Path) -> None:
+    runs = []
+    for mark in ("a" * 64, "b" * 64):
+        pictures = with_pictures(THREATS["train"], replace(FACES, sha256=mark))
+        runs.append(make_run(tmp_path / mark[0], audits=[audited(0.05, pictures, 100)]))
+    (note,) = [it for it in compare(runs).findings if it.code == "compare_no_common_audit"]
+    assert "outside+faces aaaaaaaaaaaa" in str(note) and "outside+faces bbbbbbbbbbbb" in str(note)
+
+
 def test_the_page_shows_what_a_leak_costs(tmp_path: Path) -> None:
     path = make_run(tmp_path, audits=ASKED)
     page = report([path], tmp_path / "page.html").read_text(encoding="utf-8")
@@ -441,5 +565,9 @@ def test_the_page_shows_what_a_leak_costs(tmp_path: Path) -> None:
     assert "What a leak costs" in section and section.count("<svg") == 2
     for shown in ("Answered queries", "Images of the attacker", "any number", "not enough to tell", "0.0450"):
         assert shown in section
-    plain = report([make_run(tmp_path / "other", audits=ASKED[-1:])], tmp_path / "plain.html")
-    assert 'id="costs"' not in plain.read_text(encoding="utf-8")
+    alike = [
+        audited(0.05, with_pictures(THREATS["train"], replace(FACES, count=n, sha256=str(n))), n) for n in (70, 90)
+    ]
+    page = report([make_run(tmp_path / "other", audits=alike)], tmp_path / "other.html").read_text(encoding="utf-8")
+    assert 'id="costs"' not in page, "these pictures are from two folders"
+    assert "owns 70 pictures from elsewhere (faces)" in page and "owns 90 pictures from elsewhere (faces)" in page

@@ -286,6 +286,7 @@ def test_a_path_as_shown(path: str, shown: str) -> None:
         ("/home/John Doe/x.png cannot be read", "x.png cannot be read"),
         ('File "/usr/lib/my python/z.py", line 3', 'File "z.py", line 3'),
         ("root: /mnt/my disk/photos\nname: a", "root: photos\nname: a"),
+        ("- attacker_data: /mnt/my disk/Jane Doe/faces\n", "- attacker_data: faces\n"),
         ("data.root=/photos", "data.root=photos"),
         ("C:\\Users\\Jo Doe\\x.png is missing", "x.png is missing"),
         ("文件 /srv/a/b.png 丢失", "文件 b.png 丢失"),

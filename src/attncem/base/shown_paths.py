@@ -16,9 +16,11 @@ _HOMES = r"(?:/(?:export/)?home|/Users|[A-Za-z]:[\\/](?:Users|Documents\ and\ Se
 _PART = r"""[^\s\\/'"<>|:;,()\[\]{}*?]+"""
 _HOME_FOLDER = re.compile(rf"(?:file://)?{_HOMES}[\\/][^\\/]+[\\/]*|/root/*|~[\w.-]*[\\/]*")
 _ABSOLUTE = re.compile(r"[\\/]|~|[A-Za-z]:[\\/]|file://")
-_KEYS = ("root", "init_from", "config", "folder", "path", "file", "source", "saved")
+_KEYS = ("root", "init_from", "config", "attacker_data", "folder", "path", "file", "source", "saved")
 """Keys of data whose text is a path and nothing else, with spaces or without."""
-_KEYED = re.compile(r"""^(\s*(?:[\w.]+\.)?(?:root|init_from|config): )(["']?)([\\/~.A-Za-z][^\n]*?)\2$""", re.MULTILINE)
+_KEYED = re.compile(
+    r"""^([\s-]*(?:[\w.]+\.)?(?:root|init_from|config|attacker_data): )(["']?)([\\/~.A-Za-z][^\n]*?)\2$""", re.MULTILINE
+)
 """Lines of a configuration with a path."""
 _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 _PATHS = re.compile(

@@ -17,6 +17,7 @@ from attncem.campaigns.naming import cell_id
 from attncem.config.loading.load import load_config
 from attncem.config.options.campaigns import ArmOptions, Campaign
 from attncem.config.options.run import RunConfig
+from attncem.data.outside import Outside
 from attncem.records.campaign import CampaignPlan, Cell
 from attncem.records.campaign_folder import CampaignFolder, PlannedCell
 
@@ -36,6 +37,8 @@ def expand(campaign: Campaign) -> list[PlannedCell]:
     cells = [plan_cell(campaign, *place, seed) for seed in campaign.seed_list for place in points]
     for audit in campaign.audits:
         audit.rows()
+        if audit.attacker_data is not None:
+            Outside(audit.attacker_data, audit.attacker_images)
     _check_partners(campaign, [planned.cell for planned in cells])
     if campaign.on_device:
         place = campaign.seed_list.index

@@ -210,7 +210,7 @@ def _warned(result: CellResult, view: CellView, references: References, images: 
 def _asked(audit: CampaignAudit, judged: Sequence[Read], place: int) -> AskedAudit:
     """An audit of the campaign, which is the one at this place in every cell."""
     suite = load_suite(audit.suite, audit.set).suite
-    extended = any(it is not None for it in (audit.attacker_data, audit.attacker_images, audit.queries))
+    extended = any(it is not None for it in (audit.attacker_data, audit.attacker_images, audit.queries, audit.releases))
     return AskedAudit(
         rows=asked_rows(audit),
         suite=f"{suite.name} v{suite.version}",

@@ -108,16 +108,28 @@ def with_queries(threat: ThreatModel, queries: int | None) -> ThreatModel:
     """The same adversary with answers to only this many queries; ConfigError where it needs no answer."""
     if queries is None:
         return threat
+    if not (threat.knows_encoder or threat.may_query or queries):
+        return threat
+    if not (threat.knows_encoder or threat.may_query):
+        raise ConfigError(f"queries={queries}: threat={threat.name} cannot query the client; take threat=query_only")
+    if not threat.knows_encoder and queries and not FEWEST_IMAGES <= queries <= MOST_QUERIES:
+        raise ConfigError(f"queries={queries}: must be 0, or at least {FEWEST_IMAGES} and at most {MOST_QUERIES}")
+    limited = replace(threat, queries=queries, may_query=queries > 0)
+    check_queries(limited)
+    return replace(limited, name=f"{threat.name}-q{queries}")
+
+
+def check_queries(threat: ThreatModel) -> None:
+    """ConfigError where the number of queries contradicts the rest of a threat model."""
+    if threat.queries is None:
+        return
     if threat.knows_encoder:
         raise ConfigError(
-            f"queries={queries}: threat={threat.name} knows the encoder and computes releases itself; a number of "
-            "queries limits an adversary without it: threat=query_only"
+            f"queries={threat.queries}: threat={threat.name} knows the encoder and computes releases itself; a number "
+            "of queries limits an adversary without it: threat=query_only"
         )
-    if not threat.may_query and queries:
-        raise ConfigError(f"queries={queries}: threat={threat.name} cannot query the client; take threat=query_only")
-    if queries and not FEWEST_IMAGES <= queries <= MOST_QUERIES:
-        raise ConfigError(f"queries={queries}: must be 0, or at least {FEWEST_IMAGES} and at most {MOST_QUERIES}")
-    return replace(threat, name=f"{threat.name}-q{queries}", queries=queries, may_query=queries > 0)
+    if threat.queries < 0 or threat.may_query != (threat.queries > 0):
+        raise ConfigError(f"queries={threat.queries}: may_query of threat={threat.name} is {threat.may_query}")
 
 
 def with_pictures(threat: ThreatModel, pictures: Pictures) -> ThreatModel:

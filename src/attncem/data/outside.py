@@ -6,7 +6,6 @@ They are scaled to the size of the model's images, and turned grey or coloured a
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from attncem.base.shown_paths import shown_path
 from attncem.base.types import ConfigError, DataError
 from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.config.threats import FEWEST_IMAGES, Pictures
 from attncem.data.decoding import as_pixels
 from attncem.data.folders import list_images, read_scaled
-from attncem.data.readers import FOLDER_SETS, read_dataset, stamp_of
+from attncem.data.readers import FOLDER_SETS, read_dataset, stamp_of, walked
 from attncem.data.sources import is_picture, locate
 from attncem.data.specs import DATASETS
 
@@ -76,14 +76,13 @@ def _read(
         )
         images = read_scaled([paths[place] for place in _chosen(len(paths), count, source)], shape)
     images.flags.writeable = False
-    name = Path(source).resolve().name if folder is not None and Path(source).is_dir() else source
+    name = Path(shown_path(Path(source).resolve())).name if folder is not None and Path(source).is_dir() else source
     return images, Pictures(name, len(images), hashlib.sha256(images.tobytes()).hexdigest())
 
 
 def _below(folder: Path) -> list[Path]:
     """All pictures below a folder, sorted by path."""
-    walked = (Path(path) / name for path, _, names in os.walk(folder) for name in names)
-    paths = sorted(path for path in walked if is_picture(path))
+    paths = sorted(path for place, names in walked(folder) for name in names if is_picture(path := Path(place) / name))
     if not paths:
         raise DataError(f"attacker_data={folder} has no pictures")
     return paths

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -99,12 +99,24 @@ def read_dataset(name: str, root: str | Path | None = None, image_size: int | No
     return _Kept.data
 
 
+def walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every folder from this one down with its files, also behind links, each once and in a fixed order."""
+    visited: set[str] = set()
+    for path, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        place = os.path.realpath(path)
+        if place in visited:
+            folders.clear()
+            continue
+        visited.add(place)
+        yield path, sorted(files)
+
+
 def stamp_of(folder: Path) -> str:
     """A value that changes when a file below the folder is added, removed or written."""
     digest = hashlib.sha256()
-    for path, folders, files in os.walk(folder):
-        folders.sort()
-        for file in (os.path.join(path, name) for name in sorted(files)):  # noqa: PTH118 - many files
+    for path, files in walked(folder):
+        for file in (os.path.join(path, name) for name in files):  # noqa: PTH118 - many files
             facts = os.stat(file) if os.path.exists(file) else os.lstat(file)  # noqa: PTH110, PTH116 - many files
             digest.update(f"{file} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}\n".encode(errors="replace"))
     return digest.hexdigest()

@@ -17,7 +17,7 @@ from attncem.base.texts import written
 from attncem.base.types import ConfigError, NotApplicable, RunError
 from attncem.config.options.attacks import SeeingOptions
 from attncem.config.options.base import Options
-from attncem.config.threats import FEWEST_IMAGES, Need, ThreatModel, with_pictures
+from attncem.config.threats import FEWEST_IMAGES, Need, ThreatModel, check_queries, with_pictures
 from attncem.data.batches import DeviceData, Images
 from attncem.data.outside import Outside
 from attncem.judging.answers import Answers
@@ -69,6 +69,7 @@ class Case:
         reference: OpenRun | None = None,
         outside: Outside | None = None,
     ) -> None:
+        check_queries(threat)
         pictures = None
         if outside is not None:
             pictures, facts = outside.read(subject.spec.shape)
@@ -78,11 +79,7 @@ class Case:
         self.kept: Callable[[], tuple[str, Attack] | None] = lambda: None
         self.model = subject.model
         every, evaluation = _attacker_and_evaluation(subject.data, threat, on, pictures)
-        if threat.auxiliary != "none" and len(every) < (wanted := threat.images or FEWEST_IMAGES):
-            raise ConfigError(
-                f"threat={threat.name} leaves the attacker {len(every)} images, and {wanted} are needed: "
-                "raise data.held_out_fraction, or add images"
-            )
+        _require_enough(threat, len(every))
         self.chosen = None if threat.images is None else _chosen(len(every), threat.images).to(every.images.device)
         self.auxiliary = every if self.chosen is None else every.at(self.chosen)
         self.x, self.y = evaluation.get(slice(None))
@@ -258,6 +255,18 @@ def _combine_of(attack: Attack | Probe) -> Combine:
     return attack.combine
 
 
+def _require_enough(threat: ThreatModel, count: int) -> None:
+    """ConfigError where the adversary owns fewer images than it needs, or than were asked for."""
+    if threat.images is not None and count < threat.images:
+        raise ConfigError(f"attacker_images={threat.images}: there are only {count:,} images for this adversary")
+    owned = count if threat.images is None else threat.images
+    if threat.auxiliary != "none" and owned < FEWEST_IMAGES:
+        raise ConfigError(
+            f"threat={threat.name} leaves the attacker {owned} images, and {FEWEST_IMAGES} are needed: "
+            "raise data.held_out_fraction, or add images"
+        )
+
+
 def _chosen(count: int, wanted: int) -> Tensor:
     """Indices of the images of an adversary that owns only so many, in a fixed random order."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(_CHOICE))[:wanted]
@@ -272,6 +281,8 @@ def _attacker_and_evaluation(
         every = np.arange(len(pictures), dtype=np.int64)
         device, streamed = data.train.labels.device, data.train.streamed
         return DeviceData.from_arrays(pictures, np.zeros_like(every), every, device, streamed=streamed), evaluation
+    if threat.auxiliary == "outside":
+        raise ConfigError(f"threat={threat.name} owns pictures from elsewhere: attacker_data must say which")
     if threat.auxiliary == "train":
         return data.train, evaluation
     if threat.auxiliary == "held_out":

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -339,9 +340,9 @@ def _sync_files(files: Collection[Path]) -> None:
 
 
 def plan_id(suite: str, threat: str, evaluation: str, facts: Mapping[str, Any]) -> str:
-    """A readable name with a hash of everything that determines the numbers."""
+    """A readable name of a folder, with a hash of everything that determines the numbers."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return f"{suite}-{threat}-{evaluation}-{digest[:12]}"
+    return re.sub(r'[\\/:*?"<>|\x00-\x1f]', "_", f"{suite}-{threat}-{evaluation}-{digest[:12]}")
 
 
 def _folder(root: Path, name: str, fresh: bool) -> Path:

@@ -277,9 +277,10 @@ def _settings(run: JudgedRun) -> list[str]:
     return [*wording.describe_run(run), *client_costs.describe_time(run.manifest), *audits]
 
 
-def _threats(audited: Sequence[Entry]) -> dict[str, str]:
+def _threats(audited: Sequence[Entry]) -> list[tuple[str, str]]:
+    """The names of the adversaries and what each means; two may have one name, as with pictures that differ."""
     threats = [entry.audit.plan.threat for entry in audited]
-    return {threat.name: wording.describe_threat(threat) for threat in threats}
+    return list(dict.fromkeys((threat.name, wording.describe_threat(threat)) for threat in threats))
 
 
 def refuse_foreign(file: Path, mark: str) -> None:

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from attncem.base.shown_paths import shown_path
 from attncem.base.types import ConfigError
 from attncem.config.loading.flat import dotted, plain
 from attncem.config.loading.load import is_path, load, packaged_folder, packaged_names
@@ -104,8 +105,10 @@ class CampaignAudit(Options):
 
     @property
     def key(self) -> str:
-        """A name of the audit by which a finished one is found again."""
+        """A name of the audit by which a finished one is found again, also in an archive, which holds no path."""
         asked = self.model_dump(mode="json", exclude_defaults=True)  # an option that is new one day changes no key
+        if self.attacker_data is not None:
+            asked["attacker_data"] = re.split(r"[\\/]", shown_path(self.attacker_data).rstrip("\\/"))[-1]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def rows(self) -> list[str]:
@@ -167,7 +170,9 @@ class Campaign(Options):
                 raise ValueError(f"{key}={arm}: no arm of this name; arms: {', '.join(self.arms)}")
         keys = [audit.key for audit in self.audits]
         if len(set(keys)) < len(keys):
-            raise ValueError("audits: the same audit is listed twice")
+            with_folder = any(audit.attacker_data for audit in self.audits)
+            hint = "; folders of attacker_data need different names" if with_folder else ""
+            raise ValueError(f"audits: the same audit is listed twice{hint}")
         return self
 
     @model_serializer(mode="wrap")

@@ -29,7 +29,7 @@ from attncem.records.study import AuditKind, grouping
 from attncem.records.study.arms import Estimate
 from attncem.records.study.grouping import JudgedArm
 from attncem.records.study.leaking import nats_disagree
-from attncem.records.study.runs import JudgedRun, load_runs
+from attncem.records.study.runs import SHORT, JudgedRun, load_runs
 from attncem.reporting import on_device
 from attncem.reporting.client_costs import CLIENT, TIMED_ON
 from attncem.reporting.comparison import leaking
@@ -153,7 +153,8 @@ def _made(audit: AuditResult) -> str:
 def _named(audit: AuditResult) -> str:
     plan = audit.plan
     changed = f" ({', '.join(plan.changed)})" if plan.changed else ""
-    return f"{plan.suite} v{plan.suite_version}, {plan.threat.name}{changed}"
+    pictures = f" {plan.threat.pictures.sha256[:SHORT]}" if plan.threat.pictures else ""
+    return f"{plan.suite} v{plan.suite_version}, {plan.threat.name}{pictures}{changed}"
 
 
 def _damaged(audits: Audits) -> list[Finding]:

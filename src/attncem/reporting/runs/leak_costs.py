@@ -15,6 +15,7 @@ from attncem.base.texts import text
 from attncem.base.texts.titles import row_title, threat_title
 from attncem.config.threats import ThreatModel
 from attncem.records.audit import Score
+from attncem.records.study.keys import AuditKey
 from attncem.reporting import answers
 from attncem.reporting.figures import Drawing, Spot, color_of, drawing, marker_of
 from attncem.reporting.runs.methods import Entry
@@ -59,14 +60,24 @@ def _along(axis: Axis, entries: Sequence[Entry]) -> Iterator[Curve]:
     able = [entry for entry in entries if entry.audit.strongest and not _is_without(entry.audit.plan.threat, axis)]
     ordered = sorted(able, key=lambda entry: _place(entry, axis))
     for _, group in groupby(ordered, key=lambda entry: _place(entry, axis)):
-        by_count = {count(entry, axis): entry for entry in group}
-        if len(by_count) > 1:
+        points = list(group)
+        by_count = {count(entry, axis): entry for entry in points}
+        if len(by_count) > 1 and not _are_mixed(points):
             yield Curve(axis, [by_count[value] for value in sorted(by_count)])
 
 
 def _is_without(threat: ThreatModel, axis: Axis) -> bool:
     """Whether the axis means nothing to an adversary: who knows the client needs no answers."""
     return threat.knows_encoder if axis == "queries" else threat.auxiliary == "none"
+
+
+def _are_mixed(points: Sequence[Entry]) -> bool:
+    """Whether the pictures are from different folders of one name: the same number of them has different hashes."""
+    hashes: dict[int | None, set[str]] = {}
+    for threat in (point.audit.plan.threat for point in points):
+        if threat.pictures is not None:
+            hashes.setdefault(threat.images, set()).add(threat.pictures.sha256)
+    return any(len(different) > 1 for different in hashes.values())
 
 
 def _place(entry: Entry, axis: Axis) -> tuple[str, ...]:
@@ -76,8 +87,10 @@ def _place(entry: Entry, axis: Axis) -> tuple[str, ...]:
     if axis == "queries":
         same = replace(same, queries=None, may_query=True)
     pictures = "" if threat.pictures is None else threat.pictures.name if axis == "images" else str(threat.pictures)
-    plan = audit.plan
-    return entry.run.id, plan.suite, str(plan.suite_version), str(plan.changed), plan.evaluation, pictures, str(same)
+    rows = sorted(row.name for row in audit.rows)
+    key = AuditKey.of(audit.plan)._replace(threat="")
+    suite = audit.plan.suite, audit.plan.suite_version, audit.plan.changed
+    return entry.run.id, str(suite), str(rows), str(key), pictures, str(same)
 
 
 def count(entry: Entry, axis: Axis) -> float:
