@@ -13,6 +13,7 @@ from attncem.config.options.attacks import (
     DecoderOptions,
     FamilyOptions,
     FlowOptions,
+    FlowPriorOptions,
     GanOptions,
     GreyOptions,
     ImagePriorOptions,
@@ -96,6 +97,11 @@ OTHERS = [
     row for row, options in STANDARD.items() if options.name not in ("decoder", "optimisation") and row != "ridge"
 ]
 """What is left without two methods, and without the row that is called like its method."""
+FLOW_PRIOR = {
+    **{"epochs": 5, "max_epochs": 20, "tolerance": 0.02, "lr": 3e-3, "anneal": 0.5, "batch_size": 64},
+    **{"width": 32, "blocks": 1, "samples": 8, "times": 10, "pulls": (0.3, 1.0, 3.0), "corrections": (0, 1)},
+    **{"steps": 25, "max_steps": 50, "tuning_images": 32},
+}
 FULL = {
     **STANDARD,
     "baseline's decoder": PublishedOptions(epochs=50, batch_size=256, lr=1e-3, final_lr=1e-5, weight_decay=1e-4),
@@ -128,6 +134,10 @@ FULL = {
         **{"epochs": 10, "max_epochs": 40, "tolerance": 0.02, "lr": 1.5e-3, "anneal": 0.5, "weight_decay": 1e-3},
         **{"width": 64, "blocks": 2, "samples": 4, "steps": 10},
         **{"batch_size": 256, "least_steps": 150, "precision": "bf16-mixed"},
+    ),
+    "flow prior": FlowPriorOptions(by="guidance", images=200, **FLOW_PRIOR),
+    "flow prior search": FlowPriorOptions(
+        by="latent", images=50, **FLOW_PRIOR | {"samples": 2, "times": 4, "pulls": (1.0,), "tuning_images": 16}
     ),
     "white box restarts": OptimisationOptions(**WHITE_BOX | {"restarts": 3}),
     "rewhitening": RewhiteningOptions(then="ridge", powers=(0.0, 0.5, 1.0), shrinkage=1e-4),
@@ -179,8 +189,8 @@ PACKAGED = {
     "full": (
         7,
         FULL,
-        "standard, the baseline's decoder as published, decoders of other sizes and aims, a flow, a GAN, a substitute "
-        "client, re-whitening and probes: for a GPU",
+        "standard, the baseline's decoder as published, decoders of other sizes and aims, a flow, a prior of "
+        "the attacker's images, a GAN, a substitute client, re-whitening and probes: for a GPU",
     ),
 }
 ODD = {"name": "odd", "version": 1, "meaning": "", "rows": {"v1.5, k=2": {"name": "decoder"}, "rows": {"name": "grey"}}}

@@ -15,6 +15,7 @@ from attncem.config.options.attacks import (
     DecoderOptions,
     FamilyOptions,
     FlowOptions,
+    FlowPriorOptions,
     GanOptions,
     GreyOptions,
     ImagePriorOptions,
@@ -59,6 +60,12 @@ def flowing(**options: Any) -> FlowOptions:
     return FlowOptions.model_validate({"lr": 3e-3, "tolerance": 0.02, **few, **options})
 
 
+def prior_of(**options: Any) -> FlowPriorOptions:
+    """A small prior whose settings do not move with the defaults."""
+    few = {"width": 8, "epochs": 2, "max_epochs": 4, "batch_size": 16, "samples": 4, "times": 3, "tuning_images": 8}
+    return FlowPriorOptions.model_validate({"lr": 3e-3, "tolerance": 0.02, "pulls": (1.0,), **few, **options})
+
+
 def related(**options: Any) -> FamilyOptions:
     """A small family whose settings do not move with the defaults."""
     few = {"widths": (8, 16), "fractions": (0.5, 1), "batch_size": 16, "least_steps": 1}
@@ -88,6 +95,8 @@ CASES: dict[str, Any] = {
     "family": related(epochs=5, max_epochs=5),
     "informed": informed(epochs=5, max_epochs=5),
     "flow": flowing(epochs=5, max_epochs=5),
+    "flow_prior latent": prior_of(by="latent", samples=2, times=2, steps=5, max_steps=10),
+    "flow_prior": prior_of(),
     "optimisation random": optimised(start="random"),
     "optimisation": optimised(),
     "rewhitening decoder": RewhiteningOptions(then="decoder", decoder_epochs=1, powers=(1.0,)),
@@ -121,6 +130,7 @@ ABILITIES = {
     "family": Ability(leaky=0.4, learns=True, beats_ridge={"signs": related(epochs=10, max_epochs=10, widths=(16,))}),
     "informed": Ability(leaky=0.4, learns=True, beats_ridge={"signs": informed(epochs=5, max_epochs=5)}),
     "flow": Ability(leaky=0.4, learns=True, beats_ridge={"signs": flowing(epochs=5, max_epochs=5)}),
+    "flow_prior": Ability(leaky=0.1, beats_ridge={"smooth": prior_of(samples=8, times=5, corrections=(1, 2))}),
     "optimisation": Ability(leaky=0.002, beats_ridge={"smooth": optimised(steps=100, max_steps=100)}),
     "rewhitening": Ability(leaky=0.002, learns=True),
     "noise_guess": Ability(leaky=0.002, learns=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from attncem.config.options.base import Options
 from attncem.config.threats import MOST_RELEASES
@@ -252,9 +252,9 @@ class FlowPriorOptions(BudgetOptions):
     name: Literal["flow_prior"] = "flow_prior"
     by: Literal["guidance", "latent"] = "guidance"
     """guidance: samples of p(x | release), and their mean; latent: a search for the flow's starting noise."""
-    epochs: float = Field(4.0, gt=0)
+    epochs: float = Field(5.0, gt=0)
     """First budget of the flow in epochs; it doubles until doubling gains less than tolerance."""
-    max_epochs: float = Field(16.0, gt=0)
+    max_epochs: float = Field(20.0, gt=0)
     """Largest budget of the flow in epochs."""
     lr: float = Field(3e-3, gt=0)
     """Highest learning rate of the flow."""
@@ -267,13 +267,15 @@ class FlowPriorOptions(BudgetOptions):
     samples: int = Field(8, ge=2)
     """Samples of each release; with by=latent, the number of searches, of which the best counts."""
     times: int = Field(10, ge=2)
-    """Times at which a sample is bent to its release; with by=latent, Heun steps of the flow."""
-    steps: int = Field(5, ge=1)
-    """First number of gradient steps: at each time, or of a search; held-out images choose among doublings."""
-    max_steps: int = Field(10, ge=1)
-    """Largest number of gradient steps."""
+    """Times at which a sample is bent to its release; with by=latent, steps of Heun's method from noise to an image."""
     pulls: tuple[PositiveFloat, ...] = Field((0.3, 1.0, 3.0), min_length=1)
     """Weights of the prior against the likelihood; held-out images choose one; 1: as measured."""
+    corrections: tuple[NonNegativeInt, ...] = Field((0, 1), min_length=1)
+    """Numbers of gradient corrections at each time of by=guidance; held-out images choose one."""
+    steps: int = Field(25, ge=1)
+    """First number of gradient steps of a search; held-out images choose among doublings."""
+    max_steps: int = Field(50, ge=1)
+    """Largest number of gradient steps of a search."""
     tuning_images: int = Field(32, ge=2)
     """The attacker's images held out to choose weight and steps; at most a fifth of all."""
     images: int | None = Field(200, ge=1)

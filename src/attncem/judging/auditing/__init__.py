@@ -29,7 +29,7 @@ from attncem.judging.attacks.base import Attack
 from attncem.judging.auditing.asked import Adversary, Compute, Rows, require_some, threat_model
 from attncem.judging.auditing.describing import describe_subject
 from attncem.judging.auditing.forecasting import Schedule, foretell
-from attncem.judging.auditing.guards import overlap, signal_to_noise
+from attncem.judging.auditing.guards import near_copies, overlap, signal_to_noise
 from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.kept import strongest_kept
 from attncem.judging.auditing.measuring import Measured, measure
@@ -232,7 +232,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         num_auxiliary=len(case.auxiliary),
         num_train=len(opened.data.train),
         accuracy=accuracy,
-        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *overlap(case.auxiliary, case.x)],
+        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *_copies(case)],
         signal_to_noise=signal_to_noise(case.model, case.x, case.released),
         reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
         device=describe_device(opened.device),
@@ -240,6 +240,12 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         plugins=plugins,
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def _copies(case: Case) -> list[Finding]:
+    """Evaluation images among the attacker's, and among pictures from elsewhere also near copies of them."""
+    near = near_copies(case.auxiliary.in_parts, case.x) if case.threat.pictures else []
+    return [*overlap(case.auxiliary, case.x), *near]
 
 
 def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:

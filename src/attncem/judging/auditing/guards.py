@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attncem.base.types import RunError
-from attncem.data.batches import DeviceData
+from attncem.data.batches import DeviceData, Images
 from attncem.judging.attacks.base import Attack
 from attncem.models.channels import Channel
 from attncem.models.split import SplitModel
@@ -23,6 +24,11 @@ _ROUNDING = 1e-6
 """Mean squared difference that the batch may cause even if the error is zero."""
 _OUTSIDE = 1e-3
 """How far outside [0, 1] a pixel may lie by rounding."""
+_COPY = 0.1
+"""Mean squared difference of a near copy, as a share of the image's variance: most copies by JPEG stay below it."""
+_THUMBNAIL, _CHUNK = 16, 2000
+_PRODUCTS = 400_000_000_000
+"""Largest number of multiplications in the search for near copies: about ten seconds on one CPU core."""
 _BATCH = 250
 _FEATURES = 1000
 """Number of images on which signal and noise are measured."""
@@ -50,6 +56,48 @@ def overlap(own: DeviceData, x: Tensor) -> list[Finding]:
 
 def _hashes(images: Tensor) -> Iterator[bytes]:
     return (hashlib.sha256(image.tobytes()).digest() for image in images.cpu().numpy())
+
+
+@torch.no_grad()
+def near_copies(own: Images, x: Tensor) -> list[Finding]:
+    """A finding if pictures from elsewhere contain nearly equal copies of evaluation images.
+
+    For each evaluation image the nearest picture is searched by thumbnails, and the mean squared difference from it is
+    taken from all pixels. It is a near copy if the difference is below a share of the image's own variance. With many
+    images, only evenly spread ones are compared.
+    """
+    cells = _thumbnail(x[:1]).numel()
+    count = max(1, min(len(x), _PRODUCTS // (len(own) * cells)))
+    some = x[torch.linspace(0, len(x) - 1, count, device=x.device).long()]
+    nearest = own[_nearest(own, some)]
+    off = (nearest - some).square().flatten(1).mean(1)
+    variance = some.flatten(2).var(2, correction=0).mean(1)
+    copies = int((off < _COPY * variance).sum())
+    if not copies:
+        return []
+    blind = float((some - some.mean(0)).square().mean())
+    share = 100 * float(off.median()) / max(blind, _ROUNDING)
+    return [finding("near_copies", count=copies, total=count, limit=100 * _COPY, median=share)]
+
+
+def _nearest(own: Images, x: Tensor) -> Tensor:
+    """Index of the own picture with the nearest thumbnail, for each image."""
+    wanted = _thumbnail(x)
+    least = torch.full((len(x),), torch.inf, device=x.device)
+    place = torch.zeros(len(x), dtype=torch.long, device=x.device)
+    for number, part in enumerate(own.split(_CHUNK)):
+        small = _thumbnail(part)
+        off = small.square().sum(1) - 2 * wanted @ small.T  # ‖a − b‖² without ‖a‖², which is the same for all b
+        value, index = off.min(1)
+        better = value < least
+        least, place = torch.where(better, value, least), torch.where(better, index + number * _CHUNK, place)
+    return place
+
+
+def _thumbnail(x: Tensor) -> Tensor:
+    """Block means with sides of at most `_THUMBNAIL` pixels, [B, cells]."""
+    height, width = (min(_THUMBNAIL, side) for side in x.shape[-2:])
+    return F.adaptive_avg_pool2d(x, (height, width)).flatten(1)
 
 
 def require_images(images: Tensor, expected: tuple[int, ...]) -> None:
