@@ -82,8 +82,9 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     An audit that was stopped resumes with the missing rows; `fresh` starts another one and keeps the old. `overrides`
     change options of rows (``["decoder.epochs=5"]``), `only` and `skip` choose rows. `threat` says what the attacker
     knows and owns, `releases` how often it sees each image; evaluation images are never among its own.
-    `attacker_data`, a folder or a data set, gives it pictures from elsewhere instead of images of the run's data: copies
-    of evaluation images among them are reported. `attacker_images` is how many it owns, `queries` how many the client answers. `on` is `test`,
+    `attacker_data`, a folder or a data set, gives it pictures from elsewhere instead of images of the run's data, and
+    copies of evaluation images among them are reported. `attacker_images` is how many it owns, `queries` how many the
+    client answers. `on` is `test`,
     or `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the
     name of a checkpoint, `out` another folder for the result, `threads` the threads of torch on a CPU, by default those
     of the run. `workers` is the number of processes that attack in parallel, each with `threads` threads; the results
