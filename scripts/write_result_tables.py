@@ -190,6 +190,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "client_costs": client_costs_table,
     "outside": partial(outside.outside_table, SOURCE),
     "outside_labels": partial(outside.labels, SOURCE),
+    "doubts": partial(outside.doubts_table, SOURCE),
     "lean_alone": partial(lean.alone_table, SOURCE),
     "lean_noise": partial(lean.noisy_table, SOURCE),
     "lean_bits": partial(lean.bits_table, SOURCE),

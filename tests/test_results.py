@@ -34,7 +34,7 @@ from attncem.records.joining import FAR_BELOW, UNDEFENDED, join
 from attncem.records.leaks import LEAKS, LIMIT
 from attncem.records.metrics import METRICS
 from attncem.reporting.runs import health
-from attncem.reporting.runs.tables import CSV_COLUMNS, LATER_COLUMNS
+from attncem.reporting.runs.tables import CSV_COLUMNS, LATER_COLUMNS, SAMPLED
 from attncem.training.on_device import budget_of, candidates
 from attncem.training.surrogates import SURROGATES
 
@@ -144,13 +144,17 @@ def test_the_tables_of_pages_are_what_the_script_writes() -> None:
 
 
 def check_measures(table: CampaignTable) -> None:
-    """A result holds the measures of its own version: the same for every row of every cell, each with its interval."""
+    """A result holds the measures of its own version: the same for every row of every cell, each with its interval.
+
+    A row that draws samples has further ones, all of them.
+    """
     rows = [row for cell in table.cells for audit in cell.audits for row in (audit.attacks or {}).values()]
     measures = rows[0].keys() - {"reliable"}
     assert ALWAYS <= measures <= METRICS.keys()
     for scores in rows:
-        assert scores.keys() == {*measures, "reliable"} and isinstance(scores["reliable"], bool)
-        assert all(len(scores[name]) == 3 for name in measures)
+        further = {"spread", *(f"sample_{name}" for name in SAMPLED)} if "spread" in scores else set()
+        assert scores.keys() == {*measures, *further, "reliable"} and isinstance(scores["reliable"], bool)
+        assert all(len(scores[name]) == 3 for name in {*measures, *further})
 
 
 def check_attacked(table: CampaignTable) -> None:
@@ -245,7 +249,7 @@ EVIDENCE = (
     "claim-cifar10", "claim-selection-cifar10", "claim-thin-cifar10", "claim-tiny-imagenet", "claim-lfw",
     "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
-    "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10", "outside-demo",
+    "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10", "outside-demo", "doubts-demo",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
 

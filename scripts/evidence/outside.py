@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attncem.config.threats import THREATS
-from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
 from attncem.records.study import ACCURACY
 from evidence.source import Source
 from evidence.words import table
@@ -84,3 +84,31 @@ def labels(source: Source) -> str:
             f"- Labels, {cell.arm}: {few} labelled releases of each class; the server: {100 * accuracy.mean:.1f} %."
         )
     return "\n".join(lines)
+
+
+DOUBTS = "doubts-demo"
+
+
+def doubts_table(source: Source) -> str:
+    """The error of every attack beyond `quick` on each model, the strongest in bold; then the clusters."""
+    made = source.table(DOUBTS)
+    if made is None:
+        return "Not measured yet."
+    head = ["row", *(f"{cell.arm}: MSE" for cell in made.cells)]
+    lines = [
+        [f"{row}{note}", *(_strength(cell.audits[place], row) for cell in made.cells)]
+        for place, note in enumerate(("", ", who only listens"))
+        for row in made.cells[0].audits[place].attacks or {}
+    ]
+    return table(head, lines) + "\n\n" + "\n".join(map(_clusters, made.cells))
+
+
+def _strength(audit: CellAudit, row: str) -> str:
+    shown = f"{(audit.attacks or {})[row]['mse'][0]:.4f}"
+    return f"**{shown}**" if row == audit.strongest else shown
+
+
+def _clusters(cell: CellResult) -> str:
+    numbers = (cell.audits[0].probes or {})["clustering"]
+    shares = " and ".join(f"{100 * numbers[f'{way}_accuracy'][0]:.1f} %" for way in ("kmeans", "mixture"))
+    return f"- Clusters without labels, {cell.arm}: {shares} right after matching (k-means, mixture)."

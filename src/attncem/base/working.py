@@ -59,9 +59,12 @@ class Workers:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
-            self._threads.shutdown()
-            self._dismiss()
+        self.finish() if error is None else self.end()
+
+    def finish(self) -> None:
+        """Wait for all work, then end the processes."""
+        self._threads.shutdown()
+        self._dismiss()
         self.end()
 
     def _dismiss(self) -> None:

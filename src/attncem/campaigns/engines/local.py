@@ -40,7 +40,7 @@ class LocalEngine(Engine):
 
     def stop(self) -> None:
         """End the processes, even in the middle of their work."""
-        self._workers.end()
+        self._workers.end() if self._pending else self._workers.finish()
 
 
 def _said(error: BaseException | None) -> str | None:
