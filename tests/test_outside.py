@@ -401,6 +401,7 @@ def test_a_few_answers_are_all_that_any_row_gets(run: Path, tmp_path: Path) -> N
         **{"re-identification": "not_applicable", "labels": "ok", "membership": "not_applicable"},
     }
     assert "gets answers to 100 queries" in describe_threat(result.plan.threat)
+    assert "owns only 200 of the training images" in result.row("membership").reason
 
 
 def test_own_images_are_a_random_choice_of_them(run: Path) -> None:

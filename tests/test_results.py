@@ -258,6 +258,23 @@ BOUNDS = {name for name, row in packaged_suites()["certificates"].rows.items() i
 """Rows that prove bounds: an audit of these alone has no attack."""
 
 
+def test_the_words_about_outside_attackers_are_the_numbers() -> None:
+    """Ranges that docs/audit.md names in sentences, from the files that its tables are made of."""
+    words = " ".join((ROOT / "docs/audit.md").read_text(encoding="utf-8").split())
+    asked, doubted = (read_results(RESULTS / f"{name}.json") for name in ("outside_demo", "doubts_demo"))
+    errors = {cell.arm: [audit.score("mse") for audit in cell.audits] for cell in asked.cells}
+    shown = {arm: [round(score.mean, 4) for score in scores if score is not None] for arm, scores in errors.items()}
+    every, quarter, answers = 0, 2, 6  # places of the audits in the campaign
+    fewer = sorted(100 * (of[quarter] / of[every] - 1) for of in shown.values())
+    assert f"its error is {fewer[0]:.0f} to {fewer[-1]:.0f} % larger" in words
+    limited = sorted(100 * (of[answers] / of[every] - 1) for of in shown.values())
+    assert f"leave a decoder {limited[0]:.0f} to {limited[-1]:.0f} % more error" in words
+    none, lean = ({row: of["mse"][0] for row, of in (cell.audits[0].attacks or {}).items()} for cell in doubted.cells)
+    less = sorted(100 * (1 - none[row] / none["decoder small"]) for row in ("decoder global", "flow"))
+    assert f"leave {less[0]:.0f} to {less[-1]:.0f} % less error than its small decoder" in words
+    assert min(lean.values()) > 0.99 * lean["decoder small"] and "no row leaves more than 1 % less" in words
+
+
 def check_evidence(name: str) -> None:
     """The cells are the campaign's in their order; those that are missing are named, as the page then does."""
     file = f"{name.replace('-', '_')}.json"

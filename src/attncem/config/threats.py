@@ -58,12 +58,21 @@ class ThreatModel(Record):
     @property
     def base(self) -> str:
         """The name of the threat model that was given fewer images, fewer queries, more releases or other pictures."""
-        name = self.name.rpartition("+")[0] if self.pictures else self.name
+        name = self._without_pictures
         for mark, number in (("x", self.releases_per_input), ("q", self.queries), ("n", self.images)):
             name = name.removesuffix(f"-{mark}{number}")
         if name != "outside" or self.pictures is None:
             return name
         return "train" if self.knows_encoder else "query_only" if self.may_query or self.queries == 0 else "no_access"
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether it was given more releases than the threat model that it is based on."""
+        return self._without_pictures.endswith(f"-x{self.releases_per_input}")
+
+    @property
+    def _without_pictures(self) -> str:
+        return self.name.rpartition("+")[0] if self.pictures else self.name
 
     def missing(self, need: Need) -> bool:
         """Whether this adversary lacks the need."""
@@ -130,6 +139,13 @@ def check_queries(threat: ThreatModel) -> None:
         )
     if threat.queries < 0 or threat.may_query != (threat.queries > 0):
         raise ConfigError(f"queries={threat.queries}: may_query of threat={threat.name} is {threat.may_query}")
+
+
+def extended(
+    threat: ThreatModel, *, releases: int | None = None, images: int | None = None, queries: int | None = None
+) -> ThreatModel:
+    """The same adversary with these numbers of own images, answered queries and releases; None: as it is."""
+    return with_releases(with_queries(with_images(threat, images), queries), releases)
 
 
 def with_pictures(threat: ThreatModel, pictures: Pictures) -> ThreatModel:

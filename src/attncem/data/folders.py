@@ -247,7 +247,7 @@ def read_scaled(paths: Sequence[Path], shape: tuple[int, int, int]) -> NDArray[n
     def read(path: Path) -> NDArray[np.uint8]:
         with open_picture(path) as opened:
             _check_mode(path, opened.image)
-            return _pixels(opened.image, shape)
+            return scaled_pixels(opened.image, shape)
 
     return np.stack(_each(paths, read))
 
@@ -320,10 +320,10 @@ def _decode(path: Path, shape: tuple[int, int, int], *, resize: bool) -> tuple[N
     with open_picture(path) as opened:
         image = opened.image
         _check_image(path, image, shape, resize=resize)
-        return _pixels(image, shape), opened.turned
+        return scaled_pixels(image, shape), opened.turned
 
 
-def _pixels(image: Image.Image, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
+def scaled_pixels(image: Image.Image, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """A picture in this size, grey or in colour."""
     C, H, W = shape
     picture = image.convert("L" if C == 1 else "RGB")

@@ -18,8 +18,7 @@ from attncem.base.shown_paths import shown_path
 from attncem.base.types import ConfigError, DataError
 from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.config.threats import FEWEST_IMAGES, Pictures
-from attncem.data.decoding import as_pixels
-from attncem.data.folders import list_images, read_scaled
+from attncem.data.folders import list_images, read_scaled, scaled_pixels
 from attncem.data.readers import FOLDER_SETS, read_dataset, stamp_of, walked
 from attncem.data.sources import is_picture, locate
 from attncem.data.specs import DATASETS
@@ -38,7 +37,7 @@ class Outside:
 
     def __post_init__(self) -> None:
         """ConfigError where the source is neither a folder nor a data set."""
-        if not self.source or not Path(self.source).is_dir():
+        if not self.is_folder:
             sets = [name for name in DATASETS if name != "image_folder"]
             if self.source not in sets:
                 guess = did_you_mean(nearest(self.source, sets, 0.4)) or "."
@@ -47,36 +46,34 @@ class Outside:
                     f"Data sets: {', '.join(sets)}"
                 )
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether the source is a folder, and not the name of a data set."""
+        return bool(self.source) and Path(self.source).is_dir()
+
     def read(self, shape: Shape) -> tuple[NDArray[np.uint8], Pictures]:
         """The pictures as bytes [N, C, H, W], and the facts that identify them."""
-        folder = self._folder()
-        mark = "" if folder is None else stamp_of(folder)
-        return _read(self.source, None if folder is None else str(folder), shape, self.count, mark)
-
-    def _folder(self) -> Path | None:
-        """The folder of the pictures; None for a set that is not a folder of pictures."""
-        if Path(self.source).is_dir():
-            return Path(self.source)
-        return locate(self.source) if self.source in FOLDER_SETS else None
+        if self.is_folder:
+            folder: Path | None = Path(self.source)
+        else:
+            folder = locate(self.source) if self.source in FOLDER_SETS else None
+        return _read(self, folder, shape, "" if folder is None else stamp_of(folder))
 
 
 @lru_cache(maxsize=1)
-def _read(
-    source: str, folder: str | None, shape: Shape, count: int | None, mark: str
-) -> tuple[NDArray[np.uint8], Pictures]:
+def _read(outside: Outside, folder: Path | None, shape: Shape, mark: str) -> tuple[NDArray[np.uint8], Pictures]:
     """The pictures, kept until others are read; `mark` changes when a file of the folder does."""
+    name = source = outside.source
     if folder is None:
         every = read_dataset(source).train_images
-        images = _scaled(every[_chosen(len(every), count, source)], shape)
+        images = _scaled(every[_chosen(len(every), outside)], shape)
     else:
-        paths = (
-            _below(Path(folder))
-            if Path(source).is_dir()
-            else [path for path, _ in list_images(source, Path(folder)).train]
-        )
-        images = read_scaled([paths[place] for place in _chosen(len(paths), count, source)], shape)
+        if outside.is_folder:
+            name, paths = Path(shown_path(folder.resolve())).name, _below(folder)
+        else:
+            paths = [path for path, _ in list_images(source, folder).train]
+        images = read_scaled([paths[place] for place in _chosen(len(paths), outside)], shape)
     images.flags.writeable = False
-    name = Path(shown_path(Path(source).resolve())).name if folder is not None and Path(source).is_dir() else source
     return images, Pictures(name, len(images), hashlib.sha256(images.tobytes()).hexdigest())
 
 
@@ -88,22 +85,20 @@ def _below(folder: Path) -> list[Path]:
     return paths
 
 
-def _chosen(count: int, wanted: int | None, source: str) -> NDArray[np.int64]:
+def _chosen(count: int, outside: Outside) -> NDArray[np.int64]:
     """Indices of the wanted number of pictures in a fixed random order."""
-    if count < max(FEWEST_IMAGES, wanted or 0):
-        raise ConfigError(f"attacker_data={source} has {count} pictures; {max(FEWEST_IMAGES, wanted or 0)} are needed")
-    order = np.random.default_rng(_SEED).permutation(count)
-    return order if wanted is None else order[:wanted]
+    least = max(FEWEST_IMAGES, outside.count or 0)
+    if count < least:
+        raise ConfigError(f"attacker_data={outside.source} has {count} pictures; {least} are needed")
+    return np.random.default_rng(_SEED).permutation(count)[: outside.count]
 
 
 def _scaled(images: NDArray[np.uint8], shape: Shape) -> NDArray[np.uint8]:
     """Images [N, C, H, W] in another size and with another number of channels."""
     if images.shape[1:] == shape:
         return images
-    C, H, W = shape
     made = np.empty((len(images), *shape), np.uint8)
     for place, pixels in enumerate(images):
         picture = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-        picture = picture.convert("L" if C == 1 else "RGB").resize((W, H), Image.Resampling.LANCZOS)
-        made[place] = as_pixels(picture, shape)
+        made[place] = scaled_pixels(picture, shape)
     return made

@@ -25,12 +25,7 @@ def _adversary(threat: ThreatModel) -> list[str]:
     options = ["--attacker-data", threat.pictures.name] if threat.pictures else []
     options += [] if threat.images is None else ["--attacker-images", str(threat.images)]
     options += [] if threat.queries is None else ["--queries", str(threat.queries)]
-    return options + (["--releases", str(threat.releases_per_input)] if _is_raised(threat) else [])
-
-
-def _is_raised(threat: ThreatModel) -> bool:
-    name = threat.name.rpartition("+")[0] if threat.pictures else threat.name
-    return name.endswith(f"-x{threat.releases_per_input}")
+    return options + (["--releases", str(threat.releases_per_input)] if threat.is_raised else [])
 
 
 def repeat_command(plan: AuditPlan, folder: Path) -> str:

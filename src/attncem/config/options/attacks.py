@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from attncem.config.options.base import Options
 from attncem.config.threats import MOST_RELEASES
+
+
+class _Stepped(Protocol):
+    steps: int
+    max_steps: int
+
+
+S = TypeVar("S", bound=_Stepped)
+
+
+def _steps_can_double(options: S) -> S:
+    """The options, if their first number of steps is within the largest."""
+    if options.max_steps < options.steps:
+        raise ValueError(f"max_steps={options.max_steps} is below the first budget, steps={options.steps}")
+    return options
 
 
 class GreyOptions(Options):
@@ -134,11 +149,7 @@ class OptimisationOptions(SeeingOptions):
     images: int | None = Field(1000, ge=1)
     """Largest number of evaluation images; None: all."""
 
-    @model_validator(mode="after")
-    def _leave_room_to_double(self) -> Self:
-        if self.max_steps < self.steps:
-            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
-        return self
+    _leave_room_to_double = model_validator(mode="after")(_steps_can_double)
 
 
 class PublishedOptions(SeeingOptions):
@@ -281,11 +292,7 @@ class FlowPriorOptions(BudgetOptions):
     images: int | None = Field(200, ge=1)
     """Largest number of evaluation images; None: all."""
 
-    @model_validator(mode="after")
-    def _leave_steps_to_double(self) -> Self:
-        if self.max_steps < self.steps:
-            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
-        return self
+    _leave_room_to_double = model_validator(mode="after")(_steps_can_double)
 
 
 class RewhiteningOptions(SeeingOptions):
@@ -355,11 +362,7 @@ class ImagePriorOptions(SeeingOptions):
     images: int | None = Field(100, ge=1)
     """Largest number of evaluation images; None: all."""
 
-    @model_validator(mode="after")
-    def _leave_room_to_double(self) -> Self:
-        if self.max_steps < self.steps:
-            raise ValueError(f"max_steps={self.max_steps} is below the first budget, steps={self.steps}")
-        return self
+    _leave_room_to_double = model_validator(mode="after")(_steps_can_double)
 
 
 AttackOptions = Annotated[

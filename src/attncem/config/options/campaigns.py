@@ -28,7 +28,7 @@ from attncem.config.loading.suggest import known
 from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.base import Options
 from attncem.config.options.suites import load_suite, select_rows
-from attncem.config.threats import FEWEST_IMAGES, MOST_QUERIES, THREATS, with_images, with_queries, with_releases
+from attncem.config.threats import FEWEST_IMAGES, MOST_QUERIES, THREATS, extended
 
 _OWN = ("name", "seed")
 """Keys of a run that the campaign sets for each cell."""
@@ -113,8 +113,8 @@ class CampaignAudit(Options):
 
     def rows(self) -> list[str]:
         """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
-        owning = with_images(THREATS[known("threat", self.threat, THREATS)], self.attacker_images)
-        with_releases(with_queries(owning, self.queries), self.releases)
+        named = THREATS[known("threat", self.threat, THREATS)]
+        extended(named, releases=self.releases, images=self.attacker_images, queries=self.queries)
         return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
 
 

@@ -22,7 +22,7 @@ from attncem.config.options.base import Options
 from attncem.config.options.probes import AttributeLeakageOptions
 from attncem.config.options.suites import LoadedSuite, Suite, load_suite, select_rows
 from attncem.config.plugins import uses, uses_of
-from attncem.config.threats import ThreatModel
+from attncem.config.threats import ThreatModel, extended
 from attncem.data.attributes import attributes_hash
 from attncem.data.outside import Outside
 from attncem.judging.attacks.base import Attack
@@ -93,7 +93,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     loaded = load_suite(suite, overrides)
     rows = Rows(loaded, select_rows(loaded.suite, only, skip))
     outside = None if attacker_data is None else Outside(str(attacker_data), attacker_images)
-    adversary = Adversary(threat_model(threat, releases, attacker_images, queries), on, seed, reference, outside)
+    asked = extended(threat_model(threat), releases=releases, images=attacker_images, queries=queries)
+    adversary = Adversary(asked, on, seed, reference, outside)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
     if workers > 1 and opened.again is None and (isinstance(run, OpenRun) or modules is not None):

@@ -9,7 +9,7 @@ from pathlib import Path
 from attncem.base.types import ConfigError
 from attncem.config.loading.suggest import known
 from attncem.config.options.suites import LoadedSuite
-from attncem.config.threats import THREATS, ThreatModel, with_images, with_queries, with_releases
+from attncem.config.threats import THREATS, ThreatModel
 from attncem.data.outside import Outside
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
@@ -71,12 +71,9 @@ class Adversary:
         return other
 
 
-def threat_model(
-    threat: str | ThreatModel, releases: int | None, images: int | None = None, queries: int | None = None
-) -> ThreatModel:
-    """A threat model, by its name or as an object, with these numbers of releases, own images and answered queries."""
-    named = threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
-    return with_releases(with_queries(with_images(named, images), queries), releases)
+def threat_model(threat: str | ThreatModel) -> ThreatModel:
+    """A threat model, by its name or as an object."""
+    return threat if isinstance(threat, ThreatModel) else THREATS[known("threat", threat, THREATS)]
 
 
 def require_some(**numbers: int | None) -> None:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.base.seeding import derive_seed
-from attncem.base.texts import written
+from attncem.base.texts import Sentence, written
 from attncem.base.texts.titles import threat_word
 from attncem.base.types import NotApplicable
 from attncem.config.options.probes import MembershipOptions
+from attncem.config.threats import ThreatModel
 from attncem.judging.judges import Probe
 from attncem.judging.probes.base import Head, Numbers, Standardised, area_values, class_means, fit_head
 
@@ -39,10 +40,8 @@ class Membership(Probe):
 
     def score(self, case: Case, *, seed: int) -> Mapping[str, Numbers]:
         """For each pair, named by its evaluation image: its part in the AUC, and its share of right answers."""
-        if case.threat.auxiliary != "train" or case.threat.images is not None or case.threat.queries is not None:
-            raise NotApplicable(
-                written("threat.lacks", name=threat_word(case.threat.name), what=written("threat.lacks.members"))
-            )
+        if lacking := _lacking(case.threat):
+            raise NotApplicable(written("threat.lacks", name=threat_word(case.threat.name), what=lacking))
         oracle, train = case.oracle(self, seed), case.subject.data.train
         member, other = matched(train.labels.cpu().numpy(), case.y.cpu().numpy(), self.options.pairs, seed)
         if len(member) < _FEWEST:
@@ -59,6 +58,15 @@ class Membership(Probe):
         self.index = other[order]
         self.chance = {"auc": 0.5, "balanced_accuracy": 0.5}
         return {"auc": area[order], "balanced_accuracy": right[order]}
+
+
+def _lacking(threat: ThreatModel) -> Sentence | None:
+    """What the adversary lacks: all training images, and a release of each; None: nothing."""
+    if threat.auxiliary != "train":
+        return written("threat.lacks.members")
+    if threat.images is not None:
+        return written("threat.lacks.some_members", count=threat.images)
+    return None if threat.queries is None else written("threat.lacks.more_queries", count=threat.queries)
 
 
 class _Distinguisher:
