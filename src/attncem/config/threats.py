@@ -36,7 +36,8 @@ class ThreatModel(Record):
 
     ``pictures`` are from elsewhere and have no labels: the adversary owns them instead of images of the model's data.
     ``images``: it owns only this many. ``queries``: the client answers only this many, each for one of its images,
-    with as many releases as it sees of every image. The last three are left out of files where they are None.
+    with as many releases as it sees of every image. ``sees_answers``: it sees what a client with a head answers itself.
+    The last four are left out of files where they are None or false.
     """
 
     name: str
@@ -49,16 +50,18 @@ class ThreatModel(Record):
     pictures: Pictures | None = None
     images: int | None = None
     queries: int | None = None
+    sees_answers: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; audits of models without the later fields keep their names."""
-        later = ("pictures", "images", "queries")
-        return {name: value for name, value in super().to_dict().items() if name not in later or value is not None}
+        later = ("pictures", "images", "queries", "sees_answers")
+        kept = super().to_dict().items()
+        return {name: value for name, value in kept if name not in later or not (value is None or value is False)}
 
     @property
     def base(self) -> str:
         """The name of the threat model that was given fewer images, fewer queries, more releases or other pictures."""
-        name = self._without_pictures
+        name = self._without_pictures.removesuffix(_ANSWERS)
         for mark, number in (("x", self.releases_per_input), ("q", self.queries), ("n", self.images)):
             name = name.removesuffix(f"-{mark}{number}")
         if name != "outside" or self.pictures is None:
@@ -68,7 +71,7 @@ class ThreatModel(Record):
     @property
     def is_raised(self) -> bool:
         """Whether it was given more releases than the threat model that it is based on."""
-        return self._without_pictures.endswith(f"-x{self.releases_per_input}")
+        return self._without_pictures.removesuffix(_ANSWERS).endswith(f"-x{self.releases_per_input}")
 
     @property
     def _without_pictures(self) -> str:
@@ -86,6 +89,8 @@ class ThreatModel(Record):
         }.get(need, False)
 
 
+_ANSWERS = "-answers"
+"""End of the name of an adversary that sees the answers of a client with a head."""
 MOST_RELEASES = 65_536
 MOST_QUERIES = 100_000
 """Most queries that can be limited: their answers are kept in memory."""
@@ -142,10 +147,19 @@ def check_queries(threat: ThreatModel) -> None:
 
 
 def extended(
-    threat: ThreatModel, *, releases: int | None = None, images: int | None = None, queries: int | None = None
+    threat: ThreatModel,
+    *,
+    releases: int | None = None,
+    images: int | None = None,
+    queries: int | None = None,
+    sees_answers: bool = False,
 ) -> ThreatModel:
-    """The same adversary with these numbers of own images, answered queries and releases; None: as it is."""
-    return with_releases(with_queries(with_images(threat, images), queries), releases)
+    """The same adversary with these numbers of own images, answered queries and releases; None: as it is.
+
+    ``sees_answers``: it also sees the answers that a client with a head gives itself.
+    """
+    made = with_releases(with_queries(with_images(threat, images), queries), releases)
+    return replace(made, name=made.name + _ANSWERS, sees_answers=True) if sees_answers else made
 
 
 def with_pictures(threat: ThreatModel, pictures: Pictures) -> ThreatModel:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from attncem.models.activations import ActivationTrace
+from attncem.models.client_head import HeadedClient
 from attncem.models.front_ends import FrontEnd
 from attncem.models.packing import bytes_of_release
 from attncem.models.pruning import compact
@@ -52,7 +53,8 @@ def count_cost(model: SplitModel, image_shape: tuple[int, int, int]) -> Cost:
         client, server = sides(model)
         images = torch.zeros(1, *image_shape, device=device)
         with ActivationTrace(images) as trace:
-            client_macs, z = _count(client, images)
+            client_macs, computed = _count(client, images)
+            z = computed[0] if isinstance(computed, tuple) else computed
         server_macs = _count(server, z)[0] if server is not None else 0
     counted = passes_gradients(client)
     return Cost(
@@ -70,10 +72,10 @@ def sides(model: SplitModel) -> tuple[nn.Module, nn.Module | None]:
     client = compact(model.encoder)
     if model.on_device and model.server is not None:
         return nn.Sequential(client, model.server), None
-    return client, model.server
+    return client if model.head is None else HeadedClient(client, model.head), model.server
 
 
-def _count(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
+def _count(module: nn.Module, x: Tensor) -> tuple[int, Any]:
     """Multiply-accumulates of one pass, and its output."""
     counted: list[int] = []
 
@@ -86,7 +88,7 @@ def _count(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
 
     handles = [layer.register_forward_hook(hook, with_kwargs=True) for layer in module.modules()]
     try:
-        out: Tensor = module(x)
+        out = module(x)
     finally:
         for handle in handles:
             handle.remove()

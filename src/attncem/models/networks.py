@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from attncem.base.plugins import addition, load_installed
 from attncem.base.types import ConfigError, DatasetSpec
 from attncem.config.loading.suggest import known
-from attncem.config.options.model import BottleneckOptions, ModelOptions
+from attncem.config.options.model import LEAN, BottleneckOptions, ModelOptions
 from attncem.config.plugins import open_table
 from attncem.models.architecture import Architecture, Stage, channels_last
+from attncem.models.client_head import ClientHead, layers_of
 from attncem.models.foreign import foreign_architecture
 from attncem.models.front_ends import build_front_end
 from attncem.models.lean import lean, lean_classifier, plan_of
@@ -136,14 +137,52 @@ def build_on_device(spec: DatasetSpec, options: ModelOptions) -> tuple[nn.Sequen
     trunk = nn.Sequential(front_end, *(stage for _, stage, _ in network.stages[:cut]))
     if network.initialise_client is not None:
         trunk.apply(network.initialise_client)
+    _check_channels_first(trunk, spec, options)
+    return trunk, _classifier(network, network.stages[cut - 1][2], spec.num_classes)
+
+
+def _check_channels_first(trunk: nn.Module, spec: DatasetSpec, options: ModelOptions) -> None:
+    """ConfigError for a network of another library that gives the client alone a map with the channels last."""
     if "/" in options.name and channels_last(shape := feature_shape(trunk, spec.shape), spec.shape):
         raise ConfigError(
             f"model.cut={options.cut}: {options.name} gives {list(shape)} there, with the channels last; the client "
             "alone needs a map [C, H, W]: cut at a module that gives one"
         )
-    width = network.stages[cut - 1][2]
+
+
+def _classifier(network: Architecture, width: int, classes: int) -> nn.Sequential:
+    """A pooled linear classifier behind a stage of this width."""
     pool = [nn.LayerNorm(width), MeanToken()] if network.features == "tokens" else [Pool()]
-    return trunk, nn.Sequential(*pool, nn.Linear(width, spec.num_classes))
+    return nn.Sequential(*pool, nn.Linear(width, classes))
+
+
+def build_head(spec: DatasetSpec, options: ModelOptions, encoder: nn.Sequential) -> ClientHead:
+    """The head of a client that `build_halves` made: pooled and linear, behind the trunk, before what narrows z."""
+    with torch.device("meta" if only_ours(options) else "cpu"), torch.random.fork_rng(devices=[]):
+        network = architecture(spec, options)
+    cut = resolve_cut(network, options)
+    stages = [stage for _, stage, _ in network.stages[:cut]]
+    layers = 1 + len(list(layers_of(nn.Sequential(*stages))))  # the front end is one
+    width = network.stages[cut - 1][2]
+    if options.name == LEAN:
+        layers, width = layers - 1, plan_of(spec, options).width
+    trunk = nn.Sequential(*list(layers_of(encoder))[:layers])
+    _check_channels_first(trunk, spec, options)
+    return ClientHead(_classifier(network, width, spec.num_classes), layers)
+
+
+def with_room_for_head(spec: DatasetSpec, options: ModelOptions) -> ModelOptions:
+    """The options of a lean client whose budget is reduced by the head's multiply-accumulates; others unchanged."""
+    if options.name != LEAN or options.macs is None:
+        return options
+    budget = int(options.macs)
+    smaller = options
+    for _ in range(4):
+        planned = plan_of(spec, smaller)
+        if planned.macs + (room := planned.width * spec.num_classes) <= budget:
+            return smaller
+        smaller = options.model_copy(update={"macs": float(budget - room)})
+    raise ConfigError(f"model.macs={options.macs:g}: no client with a head uses it; use a little more")
 
 
 class Pool(nn.Module):

@@ -16,6 +16,7 @@ from attncem.base.types import ConfigError, RunError
 from attncem.models.noise import SCHEME, new_key
 from attncem.records.checkpoints import read_facts, write_sealed
 from attncem.records.files import explain_os_error, write_private
+from attncem.records.fingerprints import release_of
 from attncem.records.runs import KEY_FILE, RunDirectory
 from attncem.records.seals import open_mode, same_seal
 
@@ -62,7 +63,8 @@ def _seals(run: RunDirectory, name: str, facts: Mapping[str, Any], *, onnx: bool
     if not facts:
         return []
     encoder = facts["sha256"]["client.safetensors"]
-    seals = [(str(facts.get("seal", "")), run.seal(encoder))]
+    decides = {"release": release} if (release := release_of(facts)) else {}
+    seals = [(str(facts.get("seal", "")), run.seal(encoder, **decides))]
     if onnx and name in run.manifest.get("onnx", {}):
         kept = dict(run.manifest["onnx"][name])
         seals.append((kept.pop("seal", ""), run.seal(encoder, onnx=kept)))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from attncem.models.client_head import ClientHead, Look, confidence
+
 if TYPE_CHECKING:
     from attncem.models.channels import Source
 
@@ -16,25 +18,45 @@ if TYPE_CHECKING:
 class SplitModel(nn.Module):
     """Client encoder, channel and server half. `server` is None for a foreign encoder under audit.
 
-    The channel is one of ours, or any module from z to the release.
+    The channel is one of ours, or any module from z to the release. With a `head` the client answers itself where the
+    head's confidence is above `threshold`, and sends the other images.
     """
 
     on_device: bool = False
     """Whether both halves run on the client, so that nothing is released."""
 
     def __init__(
-        self, encoder: nn.Module, channel: nn.Module, server: nn.Module | None, *, on_device: bool = False
+        self,
+        encoder: nn.Module,
+        channel: nn.Module,
+        server: nn.Module | None,
+        *,
+        on_device: bool = False,
+        head: ClientHead | None = None,
+        threshold: float = 1.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.channel = channel
         self.server = server
         self.on_device = on_device
+        self.head = head
+        self.threshold = threshold
 
     def encode(self, x: Tensor) -> Tensor:
         """The clean feature z of images x in [0, 1]; normalisation happens inside the encoder."""
         z: Tensor = self.encoder(x)
         return z
+
+    def look(self, x: Tensor) -> Look:
+        """The clean feature z of images, and the logits of the client's head."""
+        if self.head is None:
+            raise ValueError("this client has no head: it sends every image")
+        return self.head.look(self.encoder, x)
+
+    def sends(self, answers: Tensor) -> Tensor:
+        """Which images are sent, from the head's logits: those whose confidence is at most the threshold."""
+        return confidence(answers) <= self.threshold
 
     def transmit(self, z: Tensor, x: Tensor | None = None, generator: Source = None) -> Tensor:
         """The release of a clean feature: channel(z). `generator`: source of its noise."""
@@ -61,9 +83,13 @@ class SplitModel(nn.Module):
         logits: Tensor = self.server(released)
         return logits
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits through client, channel and server."""
-        return self.predict(self.release(x))
+    def forward(self, x: Tensor, generator: Source = None) -> Tensor:
+        """Logits through client, channel and server; with a head, its logits for the images that are not sent."""
+        if self.head is None:
+            return self.predict(self.release(x, generator=generator))
+        z, answers = self.look(x)
+        logits = self.predict(self.transmit(z, x, generator)).to(answers.dtype)
+        return torch.where(self.sends(answers).unsqueeze(1), logits, answers)
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from attncem.records.judgement import Judgement, State
 from attncem.records.metrics import ACCURACY
 from attncem.records.remaining import Remaining, remaining
 from attncem.records.rivals import Rival
+from attncem.records.score import Score
+from attncem.records.selective import Selective
 from attncem.records.units import Units
 
 Outcome = Literal["ok", "not_applicable", "failed", "damaged"]
@@ -27,28 +29,6 @@ Kind = Literal["floor", "attack", "certificate", "probe"]
 Role = Literal["fixed", "best", "worst"]
 NO_LABEL = -1
 """Label of a picture where the images have none."""
-
-
-class Score(Record):
-    """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, the mean of each
-    class (None: no image of the class), the median (None: made before it was kept), and the 5th percentile of each
-    class.
-    """
-
-    mean: float
-    low: float
-    high: float
-    p05: float
-    p95: float
-    per_class: list[float | None] = field(default_factory=list)
-    median: float | None = None
-    per_class_p05: list[float | None] = field(default_factory=list)
-
-    @property
-    def balanced(self) -> float | None:
-        """The mean of the class means, with equal weight for every class; None where they are unknown."""
-        known = [mean for mean in self.per_class if mean is not None]
-        return sum(known) / len(known) if known else None
 
 
 class BudgetPoint(Record):
@@ -106,7 +86,8 @@ class Row(Record):
     """One line of an audit: the method, its outcome and its scores.
 
     ``outcome`` is `ok`, or `not_applicable`, `failed` or `damaged` (its file was changed) with a ``reason`` in English;
-    ``reason_source`` is its key and values, empty where the catalogue does not have it. ``sees`` is the data of the
+    ``reason_source`` is its key and values, empty where the catalogue does not have it. ``owns``: the attacker's images
+    from which it learned, all or those that the client would send. ``sees`` is the data of the
     evaluation images that it used, with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels;
     ``must_beat`` are the methods that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe
     that sees nothing. ``by`` is the attack whose pictures a probe used. An .npz file in the same folder holds per-image
@@ -134,6 +115,7 @@ class Row(Record):
     by: str = ""
     jitter: int = 0
     reason_source: Mapping[str, Any] = field(default_factory=dict)
+    owns: Literal["all", "sent"] = "all"
 
     __repr__ = Record.brief
 
@@ -166,7 +148,7 @@ class Row(Record):
     def question(self) -> tuple[str, str]:
         """Method and options without releases, jitter and budgets: equal for rows that differ only in those."""
         asked = {key: value for key, value in self.options.items() if key not in _EFFORT}
-        return self.method, repr(sorted(asked.items()))
+        return self.method, repr(sorted(asked.items())) + self.owns.removeprefix("all")
 
 
 @dataclass(frozen=True)
@@ -232,7 +214,8 @@ class AuditPlan(Record):
     change).
     ``reference`` is the undefended run that probes use, with its fingerprint; empty: none.
     ``units`` say what an error on these images means (None: made before they were measured).
-    ``plugins`` are those of the run and of the rows.
+    ``plugins`` are those of the run and of the rows. ``selective``: the client sends only some images, and only those
+    are judged; ``accuracy`` is then that of client and server together on all of them.
     """
 
     id: str
@@ -256,6 +239,7 @@ class AuditPlan(Record):
     reference: str = ""
     units: Units | None = None
     plugins: list[PluginUse] = field(default_factory=list)
+    selective: Selective | None = None
 
     __repr__ = Record.brief
 

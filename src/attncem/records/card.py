@@ -8,9 +8,10 @@ from typing import Any
 
 from attncem.base.record import Record
 from attncem.config.threats import ThreatModel
-from attncem.records.audit import Score, Subject
+from attncem.records.audit import Subject
 from attncem.records.bounds import Bound
 from attncem.records.judgement import Judgement, Status
+from attncem.records.score import Score
 
 
 class CardAttack(Record):

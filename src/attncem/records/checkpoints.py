@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from attncem.base.record import read
 from attncem.base.types import RunError
 from attncem.records.files import PARTIAL, hash_file, partial_path, read_json, sync_folder, write_atomic, write_json
+from attncem.records.fingerprints import release_of
 from attncem.records.run_files import CheckpointFacts
 from attncem.records.sizes import check_unpacked
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 State = Mapping[str, "Mapping[str, Tensor]"]
 """Weights of each part: client, server, surrogate."""
-Sealer = Callable[[str], str]
-"""Encoder hash → the checkpoint's seal, empty without a key."""
+Sealer = Callable[..., str]
+"""Encoder hash, and by name what else is sealed → the checkpoint's seal, empty without a key."""
 FACTS = "checkpoint.json"
 _WORDS = 40
 """Largest number of words of torch's message on a mismatch that an error quotes."""
@@ -90,7 +91,8 @@ def write_checkpoint(
 
 def write_sealed(folder: Path, facts: Mapping[str, Any], sealer: Sealer) -> None:
     """Write the facts of a checkpoint with its seal; without a key they have none."""
-    mark = sealer(facts["sha256"]["client.safetensors"])
+    decides = {"release": release} if (release := release_of(facts)) else {}
+    mark = sealer(facts["sha256"]["client.safetensors"], **decides)
     rest = {name: value for name, value in facts.items() if name != "seal"}
     write_json(folder / FACTS, {**rest, "seal": mark} if mark else rest)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem.records.audit import Row, Score
+from attncem.records.audit import Row
+from attncem.records.score import Score
 from attncem.records.statistics import bootstrap_mean
 
 NEAR = 1e-9

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attncem.records.audit import AuditPlan, AuditResult, Row, Score, Subject
+from attncem.records.audit import AuditPlan, AuditResult, Row, Subject
 from attncem.records.averaging import Averaging
 from attncem.records.certificates import certificate_findings
 from attncem.records.findings import Finding, finding, unique
 from attncem.records.judge import judge
 from attncem.records.rivals import Rival, are_level
+from attncem.records.score import Score
 
 NEAR_CHANCE = 1.5
 """An accuracy below this multiple of chance means that nothing was learned."""

@@ -16,8 +16,9 @@ from attncem.records.leak import Leak
 from attncem.records.metrics import METRICS
 
 if TYPE_CHECKING:
-    from attncem.records.audit import AuditResult, Row, Score
+    from attncem.records.audit import AuditResult, Row
     from attncem.records.bounds import Bound
+    from attncem.records.score import Score
 
 LIMIT, BEYOND = "leak_limit", "beyond_label"
 INFONCE = "infonce"

@@ -16,11 +16,11 @@ from attncem.base.record import Record
 from attncem.base.texts import Sentence, written
 from attncem.base.types import AttncemError
 from attncem.config.options.run import RunConfig
-from attncem.records.audit import Score
 from attncem.records.files import explain_os_error, read_record, write_record
 from attncem.records.findings import Finding, finding
 from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.records.statistics import Interval, difference_apart, welch_interval
 from attncem.records.study.arms import Estimate
 

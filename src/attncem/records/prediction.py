@@ -46,9 +46,19 @@ class Seen(Record):
     saved: str | None = None
 
 
+class Decision(Record):
+    """The decision of a client with a head: whether the image is sent, as its confidence is at most the threshold."""
+
+    sent: bool
+    confidence: float
+    threshold: float
+
+
 class Prediction(Record):
     """One image: the likeliest labels, best first, the changes to the file, and the data that left the client.
 
+    ``decision`` is absent where every image is sent. Where the client answered itself, ``release`` is absent, or, in an
+    explanation, what it would have been.
     ``seen`` is absent where the client has no front end: its first layer sees the image itself.
     """
 
@@ -57,9 +67,15 @@ class Prediction(Record):
     true_label: int | None
     true_name: str | None
     preparation: list[str]
-    release: Release
+    release: Release | None
     saved: str | None = None
     seen: Seen | None = None
+    decision: Decision | None = None
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether a release left the client, or would have in an explanation."""
+        return self.decision is None or self.decision.sent
 
 
 class PredictionResult(Record):

@@ -9,6 +9,7 @@ from typing import Any
 from attncem.base.plugins import PluginUse
 from attncem.base.record import Record
 from attncem.records.client_costs import ClientCosts
+from attncem.records.selection import Selection
 
 LEFT_BEHIND = "encoder_sha256"
 """Manifest entry of a run that was exported as results only: the hash of its best encoder, which was not exported."""
@@ -36,6 +37,7 @@ class CheckpointFacts(Record):
     best: Best | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     seal: str = ""
+    release: Selection | None = None
 
 
 class SplitFacts(Record):

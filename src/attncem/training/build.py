@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from attncem.base.record import read
 from attncem.base.stages import at_stage
 from attncem.base.types import ConfigError, DatasetSpec, RunError
 from attncem.config.options.attention import HybridOptions
+from attncem.config.options.model import ModelOptions
 from attncem.config.options.run import RunConfig
 from attncem.config.options.surrogate_base import SurrogateOptions
 from attncem.config.options.training import BalancedOptions, TrainingOptions
@@ -21,8 +23,16 @@ from attncem.data.readers import FOLDER_SETS, RawData, dataset_spec, read_datase
 from attncem.data.sources import locate
 from attncem.data.splits import Split, split_data
 from attncem.models.channels import build_channel
+from attncem.models.client_head import ClientHead
 from attncem.models.front_ends import build_front_end
-from attncem.models.networks import build_halves, build_on_device, check_network, only_ours
+from attncem.models.networks import (
+    build_halves,
+    build_head,
+    build_on_device,
+    check_network,
+    only_ours,
+    with_room_for_head,
+)
 from attncem.models.split import SplitModel, feature_shape, passes_gradients
 from attncem.models.trial import check_pair, try_halves
 from attncem.records.checkpoints import Checkpoint
@@ -188,12 +198,30 @@ def build_model(config: RunConfig, spec: DatasetSpec, modules: Modules | None = 
         encoder = nn.Sequential(build_front_end(config.model.front_end, spec), encoder)
     if modules is not None and passes_gradients(encoder):  # ONNX halves of a trained run are not tried again
         try_halves(encoder, server, spec)
-    return SplitModel(encoder, build_channel(config.channel), server, on_device=config.on_device)
+    head = _head(config, spec, encoder, ours=modules is None)
+    return SplitModel(encoder, build_channel(config.channel), server, on_device=config.on_device, head=head)
 
 
 def _networks(config: RunConfig, spec: DatasetSpec) -> Modules:
     """Both halves of the network; on the device, the trunk and its head."""
-    return build_on_device(spec, config.model) if config.on_device else build_halves(spec, config.model)
+    return build_on_device(spec, config.model) if config.on_device else build_halves(spec, options_of(config, spec))
+
+
+def options_of(config: RunConfig, spec: DatasetSpec) -> ModelOptions:
+    """The options of the network: a lean client leaves room for a head that learns with it."""
+    joint = config.release.selective and config.release.learn == "jointly"
+    return with_room_for_head(spec, config.model) if joint else config.model
+
+
+def _head(config: RunConfig, spec: DatasetSpec, encoder: nn.Module, *, ours: bool) -> ClientHead | None:
+    """The client's head where the release needs one; behind your own modules it reads z."""
+    if not config.release.selective:
+        return None
+    if ours:
+        assert isinstance(encoder, nn.Sequential)
+        return build_head(spec, options_of(config, spec), encoder)
+    size = math.prod(feature_shape(encoder, spec.shape))
+    return ClientHead(nn.Sequential(nn.Flatten(), nn.Linear(size, spec.num_classes)), None)
 
 
 def build_surrogate_for(config: RunConfig, model: SplitModel, spec: DatasetSpec) -> Surrogate:

@@ -30,6 +30,7 @@ from attncem.models.split import SplitModel
 from attncem.records.checkpoints import fitting, read_tensors
 from attncem.records.files import hash_file
 from attncem.records.runs import RunDirectory, free_path
+from attncem.training.build import options_of
 
 HALVES = ("client", "server")
 _SHOWN = 6
@@ -78,8 +79,11 @@ def _plan_facts(config: RunConfig, data: Mapping[str, Any], modules: object | No
     if config.model.name != "lean" or modules is not None:
         return {}
     spec = DatasetSpec(**data)
-    classes = spec.num_classes if config.on_device else 0
-    return {"plan": plan_of(spec, config.model, classes=classes).facts()}
+    if config.on_device:
+        return {"plan": plan_of(spec, config.model, classes=spec.num_classes).facts()}
+    planned = plan_of(spec, options_of(config, spec))
+    head = planned.width * spec.num_classes if config.release.selective else 0
+    return {"plan": {**planned.facts(), "macs": planned.macs + head, "budget": int(config.model.macs or 0)}}
 
 
 def _name_of(module: nn.Module) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attncem.base.seeding import make_generator
 from attncem.base.types import ConfigError
+from attncem.models.client_head import doubt
 from attncem.models.split import SplitModel
 from attncem.training.engine import Engine, seeded
 from attncem.training.health import MOSTLY, OFF
@@ -75,7 +76,8 @@ class GradientRatio:
             ) from error
 
     def _copies(self) -> tuple[SplitModel, Surrogate]:
-        model = SplitModel(copy.deepcopy(self._model.encoder), self._model.channel, copy.deepcopy(self._model.server))
+        encoder, server = copy.deepcopy(self._model.encoder), copy.deepcopy(self._model.server)
+        model = SplitModel(encoder, self._model.channel, server, head=copy.deepcopy(self._model.head))
         return model.train(self._model.training), copy.deepcopy(self._surrogate)
 
     def measure(self, x: Tensor, y: Tensor, weight: Tensor, step: int) -> Tensor:
@@ -85,10 +87,11 @@ class GradientRatio:
             model, surrogate = self._copies()
             noise = make_generator(device, self._seed, "gradient ratio noise", step)
             with self._engine.autocast():
-                z = model.encode(x)
+                z, answers = (model.encode(x), None) if model.head is None else model.look(x)
                 logits = model.predict(model.transmit(z, x, noise)).float()
                 ce = F.cross_entropy(logits, y, label_smoothing=self._label_smoothing)
-            penalty = weight * surrogate.penalise(surrogate.prepare(z, y)).loss
+            doubts = None if answers is None or not surrogate.weighs else doubt(answers)
+            penalty = weight * surrogate.penalise(surrogate.prepare(z, y, doubts=doubts)).loss
             return _gradient_norm(penalty, model.encoder) / _gradient_norm(ce, model.encoder).clamp_min(_SMALLEST)
 
 

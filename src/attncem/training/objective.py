@@ -16,6 +16,7 @@ from attncem.base.seeding import derive_seed
 from attncem.base.types import RunError, StepView, SurrogateOutput
 from attncem.config.options.run import RunConfig
 from attncem.data.batches import as_floats, draw_moves, move
+from attncem.models.client_head import doubt
 from attncem.models.split import SplitModel
 from attncem.records.metrics import accuracy
 from attncem.training.capture import SideStream, Step, compile_function, forget_compiled, worth_compiling
@@ -34,7 +35,7 @@ class Functions:
     """The parts of a step that may be compiled."""
 
     prepare: Callable[[Tensor, Sequence[Tensor]], Tensor]
-    encode: Callable[[Tensor], Tensor]
+    look: Callable[[Tensor], tuple[Tensor, Tensor | None]]
     predict: Callable[[Tensor], Tensor]
     share: Callable[[Batch], Batch]
     penalise: Callable[[Batch], SurrogateOutput]
@@ -42,7 +43,7 @@ class Functions:
 
     def compiled(self) -> Functions:
         """All parts compiled, each on its first call."""
-        networks = {name: compile_function(getattr(self, name)) for name in ("prepare", "encode", "predict")}
+        networks = {name: compile_function(getattr(self, name)) for name in ("prepare", "look", "predict")}
         return replace(self.with_compiled_surrogate(), **networks)
 
     def with_compiled_surrogate(self) -> Functions:
@@ -81,7 +82,7 @@ class Objective:
         self.monitor, self.rare = Monitor(self.device), Monitor(self.device)
         self.latch = Latch(surrogate.num_classes, self.device)
         own = (surrogate.share, surrogate.penalise, surrogate.fit)
-        self.functions = Functions(self._prepare, model.encode, model.predict, *own)
+        self.functions = Functions(self._prepare, self._look, model.predict, *own)
         self.step = self._build_step()
         self.gradient_ratio = self._build_gradient_ratio()
 
@@ -106,6 +107,8 @@ class Objective:
     def _build_trainable(self) -> Trainable:
         """Everything that a checkpoint must hold, including the penalties' trained parts."""
         modules = {"client": self.model.encoder, "server": self._server(), "surrogate": self.surrogate}
+        if self.model.head is not None:
+            modules["head"] = self.model.head
         optimizers = dict(self.optimizers)
         for name, penalty in self.penalties.items():
             modules[f"penalty-{name}"] = penalty
@@ -179,6 +182,9 @@ class Objective:
         for penalty in self.penalties.values():
             penalty.begin_epoch(epoch, self.config.training.epochs)
         self.model.train()
+        if self.config.release.learn == "head":  # nor do the statistics of batch norm change
+            self.model.encoder.eval()
+            self._server().eval()
 
     def set_rates(self, now: float) -> tuple[float, float]:
         """Learning rate and penalty weight at a fractional epoch."""
@@ -228,6 +234,10 @@ class Objective:
         moves = [drawn[self.world.part(total)] for drawn in draw_moves(total, self.config.data, self.order)]
         return self.descend(functions, functions.prepare(images, moves), y)
 
+    def _look(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The clean feature, and the logits of the client's head if it has one."""
+        return (self.model.encode(x), None) if self.model.head is None else self.model.look(x)
+
     def _prepare(self, images: Tensor, moves: Sequence[Tensor]) -> Tensor:
         """Images in [0, 1] from bytes, augmented with the drawn numbers."""
         return move(as_floats(images), moves, self.config.data)
@@ -239,15 +249,18 @@ class Objective:
         backward passes run in parallel with the server's half; the last backward pass adds the penalty's gradient at z.
         """
         with self.engine.autocast():
-            z = functions.encode(x)
+            z, answers = functions.look(x)
         with SideStream() as side:
             seen = z.detach().requires_grad_(z.requires_grad)
-            whole_z, penalty = self._surrogate_step(functions, seen, y, side)
+            whole_z, penalty = self._surrogate_step(functions, seen, y, answers, side)
         with self.engine.autocast():
             released = self.model.transmit(z, x, self.noise)
             logits = functions.predict(released)
             ce = F.cross_entropy(logits.float(), y, label_smoothing=self.config.training.label_smoothing)
         terms, told = self._further_terms(StepView(x, y, z, released, logits))
+        if answers is not None:
+            term, numbers = self._head_term(answers, y)
+            terms, told = [*terms, term], {**told, **numbers}
         if seen.grad is not None:  # from here on: penalties may require gradients of z themselves
             z.register_hook(partial(_added, seen.grad, side))
         self.engine.descend(sum(terms, ce), [self.optimizers["model"]])
@@ -256,8 +269,14 @@ class Objective:
         self.monitor.add({"ce": ce, "train_accuracy": accuracy(logits, y).mean(), **penalty.diagnostics, **told})
         return whole_z.detach()
 
+    def _head_term(self, answers: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The cross entropy of the client's head, and its diagnostics."""
+        loss = F.cross_entropy(answers.float(), y, label_smoothing=self.config.training.label_smoothing)
+        numbers = {"head_ce": loss.detach(), "head_accuracy": accuracy(answers, y).mean()}
+        return self.config.release.head_weight * loss, numbers
+
     def _surrogate_step(
-        self, functions: Functions, z: Tensor, y: Tensor, side: SideStream
+        self, functions: Functions, z: Tensor, y: Tensor, answers: Tensor | None, side: SideStream
     ) -> tuple[Tensor, SurrogateOutput]:
         """The penalty, its gradient at z, and a step of the surrogate; returns z of all processes and the penalty.
 
@@ -266,7 +285,8 @@ class Objective:
         these weights do not learn either.
         """
         whole_z, whole_y = self.world.gather(z, y)
-        batch = functions.share(self.surrogate.prepare(whole_z, whole_y))
+        doubts = self.world.gather(doubt(answers), y)[0] if answers is not None and self.surrogate.weighs else None
+        batch = functions.share(self.surrogate.prepare(whole_z, whole_y, doubts=doubts))
         apart = nullcontext() if self.surrogate.fit_reads_penalty else side.fork("fit")
         penalty = functions.penalise(batch)
         losses = [self.weight * penalty.loss]

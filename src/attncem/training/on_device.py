@@ -23,7 +23,6 @@ from attncem.data.batches import DeviceData
 from attncem.data.readers import dataset_spec
 from attncem.models.cost import count_cost
 from attncem.models.lean_plan import default_side, maps_of, plan
-from attncem.records.audit import Score
 from attncem.records.image_scores import summarise
 from attncem.records.metrics import accuracy
 from attncem.records.on_device import (
@@ -37,6 +36,7 @@ from attncem.records.on_device import (
     write_choice,
 )
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.training.build import build_model, data_of, spec_of
 from attncem.training.engine import limited_threads, resolve_device
 
@@ -167,6 +167,7 @@ def alone(config: RunConfig, name: str, model: Mapping[str, Any] | None = None) 
     data |= {
         "name": config.name[: _LONGEST - len(suffix)] + suffix,
         "on_device": True,
+        "release": {"when": "always"},
         "channel": [{"name": "identity"}],
         "surrogate": {"name": "none"},
         "penalties": [],

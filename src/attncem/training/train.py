@@ -24,6 +24,7 @@ from attncem.base.types import ConfigError, RunError, TrainingError
 from attncem.config.loading.load import load_config
 from attncem.config.options.run import RunConfig
 from attncem.data.batches import augment
+from attncem.models.client_head import confidence
 from attncem.models.cost import count_cost, sides
 from attncem.models.halves import keep_halves
 from attncem.models.pruning import channel_importance, prune
@@ -42,6 +43,7 @@ from attncem.records.checkpoints import (
 from attncem.records.metrics import accuracy
 from attncem.records.run_files import BestFacts
 from attncem.records.runs import RunDirectory, UnwrittenRun
+from attncem.records.selection import Selection
 from attncem.training.build import (
     Modules,
     RunData,
@@ -53,6 +55,7 @@ from attncem.training.build import (
     data_notes,
     load_data,
 )
+from attncem.training.choosing_threshold import require_validation, select
 from attncem.training.client_time import ONNX_FROM, time_client
 from attncem.training.engine import (
     Engine,
@@ -238,6 +241,16 @@ def _say(lines: Iterable[str], progress: Progress | None) -> None:
             tell(progress, line)
 
 
+def _numbers_of(selection: Selection) -> dict[str, float]:
+    """Numbers of the selection that a line of validation adds."""
+    return {
+        "accuracy_alone": selection.alone,
+        "accuracy_all_sent": selection.all_sent,
+        "share_sent": selection.share,
+        "threshold": selection.threshold,
+    }
+
+
 @dataclass
 class _Progress:
     """Progress of the run: epochs and steps done, and the best checkpoint so far."""
@@ -253,16 +266,21 @@ class _Trainer:
     run: RunDirectory
     told: Progress
     watch: Watch
+    selection: Selection | None = None
 
     def __init__(self, config: RunConfig, modules: Modules | None, world: World | None = None) -> None:
         self.config = config
         self.world = world or World()
         self.device = resolve_device(config.device)
         self.data: RunData = load_data(config, self.device)
+        require_validation(config.release, len(self.data.validation))
         engine = Engine(self.device, config.training.precision, self.world)
         with seeded(self.device, config.seed, "init"):
             self.model: SplitModel = build_model(config, self.data.spec, modules)
             self.surrogate: Surrogate = build_surrogate_for(config, self.model, self.data.spec)
+        if config.release.learn == "head":
+            self.model.encoder.requires_grad_(False)
+            self.model.server.requires_grad_(False)  # type: ignore[union-attr]
         engine.place(self.model)
         self.surrogate.to(self.device)
         penalties = build_penalties(config, self.model, self.data.spec, engine)
@@ -477,13 +495,21 @@ class _Trainer:
         """Accuracy through the channel on the validation images, with the same noise every time."""
         self.model.eval()
         noise = make_generator(self.device, self.config.seed, "validation")
-        right, ce = [], []
+        right, ce, alone, sure = [], [], [], []
         for images, labels in self.data.validation.in_order(_EVALUATION_BATCH):
-            logits = self.model.predict(self.model.release(images, generator=noise)).float()
+            z, answers = (self.model.encode(images), None) if self.model.head is None else self.model.look(images)
+            logits = self.model.predict(self.model.transmit(z, images, noise)).float()
             right.append(accuracy(logits, labels))
             ce.append(F.cross_entropy(logits, labels, reduction="none"))
+            if answers is not None:
+                alone.append(accuracy(answers, labels))
+                sure.append(confidence(answers))
         value = float(torch.cat(right).mean())
         numbers = {"accuracy": value, "ce": float(torch.cat(ce).mean())}
+        if sure:
+            self.selection = select(self.config.release, torch.cat(sure), torch.cat(alone) > 0, torch.cat(right) > 0)
+            self.model.threshold, value = self.selection.threshold, self.selection.accuracy
+            numbers |= {"accuracy": value, **_numbers_of(self.selection)}
         record = {"kind": "validation", "epoch": progress.epoch, "step": progress.step, **numbers}
         self._stop_unless_finite(record, numbers)
         self._log(record)
@@ -509,6 +535,8 @@ class _Trainer:
             name = checkpoint_called(progress.epoch)
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
+        if self.selection is not None:
+            facts["release"] = self.selection.to_dict()
         weights, state = self.trainable.weights(), self.trainable.optimizer_state()
         # Infinite batch norm variance makes every output 0: the losses stay finite, but the model is lost.
         if self.world.first and (broken := broken_tensor(weights, state, self.endless)):

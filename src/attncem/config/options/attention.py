@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from attncem.config.options.surrogate_base import Memory, VarianceFloorOption, VariantOptions, relative_floor
+from attncem.config.options.surrogate_base import (
+    Memory,
+    VarianceFloorOption,
+    VariantOptions,
+    refuse_memory,
+    relative_floor,
+)
 
 
 class AttentionOptions(VariantOptions):
@@ -85,7 +91,11 @@ class GatedOptions(AttentionOptions):
     """Training of the attention's weights: on the penalty itself (the documents; collapses), by likelihood of the
     released samples, by maximising the penalty (both ours), or not at all."""
     uniform_mix: float = Field(0.5, ge=0, le=1)
-    """Share of uniform weights under worst_case: the variance is at least this part of the plain one (ours)."""
+    """Share of uniform weights under worst_case and sample_weights=doubt: the variance is at least this part of the
+    plain one (ours)."""
+    sample_weights: Literal["uniform", "doubt"] = "uniform"
+    """What the attention's weights are multiplied with: nothing, or the doubt of the client's head about each sample,
+    for release.when=unsure (ours)."""
     weights_gradient: Literal["detached", "through"] = "detached"
     """Whether the encoder's gradient flows through the attention weights (the documents: through)."""
     own_optimizer: Literal["adam", "main"] = "adam"
@@ -138,6 +148,9 @@ class GatedOptions(AttentionOptions):
             raise ValueError("dimension_gate and snr_gate need one variance per dimension: scalar_variance=false")
         if self.learn == "worst_case" and self.uniform_mix == 0:
             raise ValueError("learn=worst_case needs uniform_mix above 0: without it nothing bounds the weights")
+        if self.sample_weights == "doubt" and self.uniform_mix == 0:
+            raise ValueError("sample_weights=doubt needs uniform_mix above 0: a sure sample would not count at all")
+        refuse_memory(self.sample_weights, self.memory)
         return self
 
 
@@ -312,6 +325,15 @@ class HybridOptions(VariantOptions):
             raise ValueError(
                 f"gated.attention_loss_scale={own:g} and slot.attention_loss_scale={other:g} must be equal: one factor "
                 "scales both outside rob_loss; weight the parts with slot_weight"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_weights_of_samples(self) -> HybridOptions:
+        if self.gated.sample_weights != "uniform":
+            raise ValueError(
+                f"gated.sample_weights={self.gated.sample_weights}: hybrid weighs classes by their risk; use "
+                "surrogate.name=gated for weights of samples"
             )
         return self
 

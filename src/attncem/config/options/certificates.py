@@ -18,7 +18,7 @@ class LeakageOptions(Options):
     """Most nats that the releases of one image reveal about it, from the channel's noise and the spread of z."""
 
     name: Literal["leakage"] = "leakage"
-    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">"}
+    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">", "over_all": ">"}
     cells: Literal["best", "one", "class", "cluster", "answer"] = "best"
     """Partition of the features: none, classes, clusters of each class, the server's answers; `best` is chosen before.
     """
@@ -93,7 +93,7 @@ class QuantisationOptions(Options):
     """Most nats that the bits of a release can hold."""
 
     name: Literal["quantisation"] = "quantisation"
-    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">"}
+    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">", "over_all": ">"}
     runtimes: int = Field(1, ge=1)
     """Programs (library, version, device) that compute releases of one image: each may give another code."""
 

@@ -13,6 +13,7 @@ from attncem.config.options.channels import Channel, GaussianOptions, RandomOpti
 from attncem.config.options.data import DataOptions
 from attncem.config.options.model import ModelOptions
 from attncem.config.options.penalties import Penalty
+from attncem.config.options.release import ReleaseOptions
 from attncem.config.options.surrogates import NoneOptions, Surrogate
 from attncem.config.options.training import TrainingOptions
 
@@ -38,6 +39,8 @@ class RunConfig(Options):
     """Network and cut."""
     channel: list[Channel] = Field([GaussianOptions()], min_length=1, max_length=32)
     """Stages that change z before it leaves, in this order."""
+    release: ReleaseOptions = ReleaseOptions()
+    """Which images are sent at all."""
     surrogate: Surrogate = NoneOptions()
     """Penalty on the spread of z inside a class."""
     penalties: list[Penalty] = Field([])
@@ -74,6 +77,7 @@ class RunConfig(Options):
         self._check_pruning()
         self._check_processes()
         self._check_on_device()
+        self._check_release()
         return self
 
     def _check_on_device(self) -> None:
@@ -86,11 +90,37 @@ class RunConfig(Options):
             "channel={name: identity}": [stage.name for stage in self.channel] == ["identity"],
             "model.sparse_coding=null": self.model.sparse_coding is None,
             "model.pruning=null": self.model.pruning is None,
+            "release.when=always": not self.release.selective,
         }
         if missing := [wanted for wanted, there in defences.items() if not there]:
             raise ValueError(
                 f"on_device=true releases nothing, so a defence has no effect: it needs {', '.join(missing)} "
                 "(attncem train --on-device sets all of these)"
+            )
+
+    def _check_release(self) -> None:
+        """A head needs a trunk that does not change under it, and a penalty that follows its doubt needs the head."""
+        weighed = getattr(self.surrogate, "sample_weights", "uniform")
+        if not self.release.selective:
+            if weighed == "doubt":
+                raise ValueError(
+                    "surrogate.sample_weights=doubt follows the doubt of the client's head, and release.when=always "
+                    "has none: set release.when=unsure"
+                )
+            return
+        if self.model.pruning is not None:
+            raise ValueError("release.when=unsure cannot be combined with model.pruning: it would cut under the head")
+        if self.release.learn == "jointly":
+            return
+        if self.model.init_from is None or self.model.init_parts != "both":
+            raise ValueError(
+                "release.learn=head adds a head to a finished client: model.init_from must name its run or weights, "
+                "and model.init_parts must be both"
+            )
+        if self.training.penalty_weight or self.penalties:
+            raise ValueError(
+                "release.learn=head changes no feature, so a penalty has no effect: it needs "
+                "training.penalty_weight=0 and penalties=[]"
             )
 
     def _check_processes(self) -> None:

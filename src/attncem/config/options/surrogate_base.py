@@ -29,6 +29,12 @@ Memory = Annotated[
 ]
 
 
+def refuse_memory(sample_weights: str, memory: MemoryOptions | None) -> None:
+    """ValueError where samples of a memory would need weights, which are computed for the batch alone."""
+    if sample_weights != "uniform" and memory is not None:
+        raise ValueError(f"sample_weights={sample_weights} weighs the samples of a batch: it needs memory=null")
+
+
 class SurrogateOptions(Options):
     """Options of every surrogate."""
 

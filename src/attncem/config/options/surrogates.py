@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from attncem.config.options.attention import GatedOptions, HybridOptions, SlotOptions
 from attncem.config.options.opened import Opened
-from attncem.config.options.surrogate_base import Memory, SurrogateOptions, VarianceFloorOption, relative_floor
+from attncem.config.options.surrogate_base import (
+    Memory,
+    SurrogateOptions,
+    VarianceFloorOption,
+    refuse_memory,
+    relative_floor,
+)
 
 
 class NoneOptions(SurrogateOptions):
@@ -32,7 +38,17 @@ class CapacityOptions(SurrogateOptions):
     name: Literal["capacity"] = "capacity"
     per_dimension: bool = True
     """Log of each dimension's variance; false: average the dimensions before the log."""
+    sample_weights: Literal["uniform", "doubt", "worst"] = "uniform"
+    """Weights of a class's samples in its variance: equal; growing with the doubt of the client's head, for
+    release.when=unsure; or those with the largest capacity (all but the first ours)."""
+    uniform_mix: float = Field(0.25, gt=0, le=1)
+    """Share of equal weights in the others: the variance is at least this part of the plain one (ours)."""
     memory: Memory = None
+
+    @model_validator(mode="after")
+    def _refuse_memory_with_weights(self) -> CapacityOptions:
+        refuse_memory(self.sample_weights, self.memory)
+        return self
 
     def relative_floor_key(self) -> str | None:
         """Always: a capacity is relative to the noise."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from attncem.base.texts import text
 from attncem.base.types import AttncemError
-from attncem.records.audit import AuditResult, Score
+from attncem.records.audit import AuditResult
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.on_device import read_choice
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.records.study.arms import A, Arm, Cell, RunFacts, Study
 from attncem.records.study.keys import newest
 

@@ -25,11 +25,15 @@ PAIR = 2
 
 
 class Batch(NamedTuple):
-    """Input of a surrogate: z in float32 or float64, y int64, including rows from memory; and its random draws."""
+    """Input of a surrogate: z in float32 or float64, y int64, including rows from memory; and its random draws.
+
+    ``doubts`` [B] are those of the client's head about each sample, for a surrogate that weighs samples by them.
+    """
 
     z: Tensor
     y: Tensor
     noise: Any
+    doubts: Tensor | None = None
 
 
 class Surrogate(nn.Module, abc.ABC):
@@ -78,23 +82,43 @@ class Surrogate(nn.Module, abc.ABC):
         """Loss of the surrogate's weights on the same batch, z detached; None if it has none, or they do not learn."""
         return None
 
+    def _evaluate_weighted(self, z: Tensor, y: Tensor, noise: Any, doubts: Tensor | None) -> SurrogateOutput:
+        """As ``_evaluate``, for a surrogate with sample_weights=doubt."""
+        raise NotImplementedError
+
+    def _fit_weighted(self, z: Tensor, y: Tensor, noise: Any, doubts: Tensor | None) -> Tensor | None:
+        """As ``_fit``, for a surrogate with sample_weights=doubt."""
+        return None
+
     @property
     def fit_reads_penalty(self) -> bool:
         """Whether ``_fit`` reads the output of ``_evaluate`` and must follow it."""
         return False
 
-    def forward(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> SurrogateOutput:
-        """Penalty of the batch; ``noise`` replaces the surrogate's random draws, if it has any."""
-        batch = self.share(self.prepare(z, y, noise=noise))
+    @property
+    def weighs(self) -> bool:
+        """Whether it weighs samples by the doubt of the client's head."""
+        return getattr(self.options, "sample_weights", "uniform") == "doubt"
+
+    def forward(
+        self, z: Tensor, y: Tensor, *, noise: Tensor | None = None, doubts: Tensor | None = None
+    ) -> SurrogateOutput:
+        """Penalty of the batch; ``noise`` replaces the surrogate's random draws, if it has any.
+
+        ``doubts`` [B] are those of the client's head, for `weighs`.
+        """
+        batch = self.share(self.prepare(z, y, noise=noise, doubts=doubts))
         output, fit_loss = self.penalise(batch), self.fit(batch)
         return output if fit_loss is None else replace(output, fit_loss=fit_loss)
 
-    def prepare(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None) -> Batch:
+    def prepare(self, z: Tensor, y: Tensor, *, noise: Tensor | None = None, doubts: Tensor | None = None) -> Batch:
         """The input of ``penalise`` and ``fit``, which may run in parallel and be compiled."""
         self._check_batch(z, y)
+        if self.weighs and (doubts is None or doubts.shape != y.shape):
+            raise ValueError("sample_weights=doubt needs the doubt of the client's head about each sample, [B]")
         z, y = in_statistics_precision(z), y.long()
         if self.memory is None:
-            return Batch(z, y, self._draw(noise, z, y))
+            return Batch(z, y, self._draw(noise, z, y), None if doubts is None else doubts.detach().to(z.dtype))
         recalled, labels = self.memory.recall(y, z)
         rows, joined = torch.cat([z, recalled.view(-1, *self.feature_shape)]), torch.cat([y, labels])
         if self.training:
@@ -115,11 +139,15 @@ class Surrogate(nn.Module, abc.ABC):
     def penalise(self, batch: Batch) -> SurrogateOutput:
         """The penalty alone."""
         with exact_arithmetic(batch.z):
+            if self.weighs:
+                return self._evaluate_weighted(batch.z, batch.y, batch.noise, batch.doubts)
             return self._evaluate(batch.z, batch.y, batch.noise)
 
     def fit(self, batch: Batch) -> Tensor | None:
         """The loss of the surrogate's weights alone."""
         with exact_arithmetic(batch.z):
+            if self.weighs:
+                return self._fit_weighted(batch.z.detach(), batch.y, batch.noise, batch.doubts)
             return self._fit(batch.z.detach(), batch.y, batch.noise)
 
     def _groups(self, y: Tensor, dtype: torch.dtype) -> Groups:

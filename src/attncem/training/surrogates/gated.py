@@ -114,6 +114,9 @@ class GatedAttentionCEM(Surrogate):
     ``fit`` minus the likelihood of the class's samples, each counted once; ``worst_case`` −rob_loss, with the attention
     mixed with uniform weights. Under the last two only attention and projection learn: with gates, the ascent would
     diverge.
+
+    ``sample_weights=doubt``: a ∝ doubt_m · exp(score_m), mixed with uniform weights, and the classes count by their
+    sums of doubts: the spread of what will be sent.
     """
 
     options_type = GatedOptions
@@ -134,10 +137,13 @@ class GatedAttentionCEM(Surrogate):
             self.caution = CAUTION_GATES if options.dimension_gate else CAUTION_ATTENTION
 
     def _evaluate(self, z: Tensor, y: Tensor, noise: Tensor | None) -> SurrogateOutput:
-        groups = self._groups(y, z.dtype)
+        return self._evaluate_weighted(z, y, noise, None)
+
+    def _evaluate_weighted(self, z: Tensor, y: Tensor, noise: Tensor | None, doubts: Tensor | None) -> SurrogateOutput:
+        groups = self._groups_by(doubts, y, z.dtype)
         keep = groups.counts >= 2
         through = self.options.weights_gradient == "through"
-        weights = self._attention(z if through else z.detach(), groups, live=False)
+        weights = self._attention(z if through else z.detach(), groups, doubts, live=False)
         penalty = self._penalty(self._space(z), weights, groups, live=False)
         plain_mean, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
         extra = {
@@ -152,14 +158,22 @@ class GatedAttentionCEM(Surrogate):
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        weights = self._attention(z, groups, live=False)
+        weights = self._attention(z, groups, None, live=False)
         gates = self._penalty(self._space(z), weights, groups, live=False).gates
         return {"attention": weights.sum(1), **moments.of_each_sample(gates, groups)}
 
-    def _attention(self, z: Tensor, groups: Groups, *, live: bool) -> Tensor:
-        """Attention weights [B, G], mixed with uniform ones under worst_case."""
-        weights = moments.softmax_within_class(self.pooling.logits(z, live=live), groups)
-        if self.options.learn == "worst_case":
+    def _groups_by(self, doubts: Tensor | None, y: Tensor, dtype: torch.dtype) -> Groups:
+        """Groups of the labels; with doubts, the shares of the classes are those of what is sent."""
+        groups = self._groups(y, dtype)
+        return groups if doubts is None else moments.shares_by_doubt(doubts, self.options.uniform_mix, groups)
+
+    def _attention(self, z: Tensor, groups: Groups, doubts: Tensor | None, *, live: bool) -> Tensor:
+        """Attention weights [B, G], times the doubts; mixed with uniform ones under worst_case and with doubts."""
+        logits = self.pooling.logits(z, live=live)
+        if doubts is not None:
+            logits = logits + doubts.clamp_min(torch.finfo(doubts.dtype).tiny).log()
+        weights = moments.softmax_within_class(logits, groups)
+        if self.options.learn == "worst_case" or doubts is not None:
             return moments.mix_with_uniform(weights, self.options.uniform_mix, groups)
         return weights
 
@@ -214,12 +228,15 @@ class GatedAttentionCEM(Surrogate):
         return gates
 
     def _fit(self, z: Tensor, y: Tensor, noise: Tensor | None) -> Tensor | None:
+        return self._fit_weighted(z, y, noise, None)
+
+    def _fit_weighted(self, z: Tensor, y: Tensor, noise: Tensor | None, doubts: Tensor | None) -> Tensor | None:
         learn = self.options.learn
         if learn == "frozen":
             return None
-        groups = self._groups(y, z.dtype)
+        groups = self._groups_by(doubts, y, z.dtype)
         keep = groups.counts >= 2
-        x, weights = self._space(z), self._attention(z, groups, live=True)
+        x, weights = self._space(z), self._attention(z, groups, doubts, live=True)
         if learn == "fit":
             per_group = recomputed(
                 lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_STEPS = 3
+"""Steps towards the weights with the largest capacity."""
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -147,6 +150,40 @@ def mix_with_uniform(weights: Tensor, share: float, groups: Groups) -> Tensor:
     return (1 - share) * weights + share * uniform_weights(groups)
 
 
+def doubtful_weights(doubts: Tensor, share: float, groups: Groups) -> Tensor:
+    """Weights [B, G] that grow with each sample's doubt [B] inside its class, mixed with uniform ones."""
+    inside = groups.one_hot * doubts.clamp_min(torch.finfo(doubts.dtype).tiny).unsqueeze(1)
+    total = inside.sum(0)
+    return mix_with_uniform(inside / torch.where(total > 0, total, 1), share, groups)
+
+
+def shares_by_doubt(doubts: Tensor, share: float, groups: Groups) -> Groups:
+    """The same groups with the class shares of what is sent: by the sum of doubts, mixed with the shares of the batch.
+
+    Doubtful classes are sent more often, so their spread counts more.
+    """
+    of_class = groups.one_hot.T @ doubts
+    doubtful = of_class / of_class.sum().clamp_min(torch.finfo(doubts.dtype).tiny) * groups.own_counts.sum()
+    return replace(groups, own_counts=(1 - share) * doubtful + share * groups.own_counts)
+
+
+def largest_capacity(x: Tensor, noise_std: float, share: float, groups: Groups) -> Tensor:
+    """Weights [B, G] under which x [B, D] of a class has about the largest Σ_d log(1 + var_d/σ²), without a gradient.
+
+    Multiplicative steps, as for D-optimal designs: w_m ∝ w_m · mean_d (x_m − μ)²/(σ² + var_d); then mixed with uniform
+    weights.
+    """
+    x, weights = x.detach(), uniform_weights(groups)
+    for _ in range(_STEPS):
+        mean, variance = weighted_moments(x, weights, groups)
+        scale = rows_of_samples(variance, groups) + noise_std**2
+        leverage = ((x - rows_of_samples(mean, groups)).square() / scale).mean(1)
+        weights = weights * leverage.unsqueeze(1)
+        total = weights.sum(0)
+        weights = torch.where(total > 0, weights / torch.where(total > 0, total, 1), uniform_weights(groups))
+    return mix_with_uniform(weights, share, groups)
+
+
 def weighted_moments(x: Tensor, weights: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
     """Mean and variance of x [B, D] under weights [B, G], both [G, D]; zeros for an empty group.
 
@@ -170,6 +207,11 @@ def unbiased(variance: Tensor, groups: Groups) -> Tensor:
     """A variance [G, D] of m samples around their mean, times m / (m − 1); otherwise two samples give half of it."""
     factor = groups.counts / (groups.counts - 1).clamp_min(1)
     return variance * factor.unsqueeze(1)
+
+
+def unbiased_for_weights(variance: Tensor, weights: Tensor) -> Tensor:
+    """A weighted variance [G, D] divided by 1 − Σ w²: m / (m − 1) for equal weights 1/m."""
+    return variance / (1 - weights.square().sum(0)).clamp_min(torch.finfo(variance.dtype).eps).unsqueeze(1)
 
 
 def share_weighted_sum(per_group: Tensor, keep: Tensor, groups: Groups) -> Tensor:

@@ -1,0 +1,114 @@
+"""The client's own head: its answers, and the rule by which it sends an image.
+
+An image is sent if the head's largest probability, its confidence, is at most a threshold. The confidence comes from
+clean features alone, so the same image is decided the same way every time, and repeated queries reveal no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Look(NamedTuple):
+    """What the client computes from images: the clean feature z, and its head's logits."""
+
+    z: Tensor
+    answers: Tensor
+
+
+class ClientHead(nn.Module):
+    """Logits from the client's trunk, or from z.
+
+    ``layers`` is the number of layers of the encoder before the head, all of `layers_of`; None: the head reads z, where
+    the layers of a client are not known.
+    """
+
+    def __init__(self, classifier: nn.Module, layers: int | None) -> None:
+        super().__init__()
+        self.classifier, self.layers = classifier, layers
+
+    def look(self, encoder: nn.Module, x: Tensor) -> Look:
+        """Z of images and the head's logits, in one pass through the encoder."""
+        if self.layers is None:
+            z = encoder(x)
+            return Look(z, self.classifier(z))
+        answers: Tensor | None = None
+        for number, layer in enumerate(layers_of(encoder), 1):
+            x = layer(x)
+            if number == self.layers:
+                answers = self.classifier(x)
+        assert answers is not None, "the head is behind the last layer of the encoder"
+        return Look(x, answers)
+
+
+class HeadedClient(nn.Module):
+    """All that a client with a head computes: z and the head's logits."""
+
+    def __init__(self, encoder: nn.Module, head: ClientHead) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Z and the logits of images."""
+        z, answers = self.head.look(self.encoder, x)
+        return z, answers
+
+
+def layers_of(encoder: nn.Module) -> Iterator[nn.Module]:
+    """The layers of an encoder in order; nested sequences are opened."""
+    if type(encoder) is not nn.Sequential:
+        yield encoder
+        return
+    for part in encoder:
+        yield from layers_of(part)
+
+
+def confidence(answers: Tensor) -> Tensor:
+    """The largest probability of each row of logits, in float64 on any device."""
+    return answers.double().softmax(1).amax(1)
+
+
+def doubt(answers: Tensor) -> Tensor:
+    """1 − confidence, in [0, 1), without a gradient: nothing is gained by being unsure."""
+    return 1 - answers.detach().float().softmax(1).amax(1)
+
+
+# thresholds
+
+
+def threshold_of_share(sure: Tensor, share: float) -> float:
+    """The threshold that sends this share of images with these confidences, as nearly as possible.
+
+    It lies in the middle between the confidences of the last image that is sent and the first one that is not.
+    """
+    ordered = sure.double().sort().values
+    count = round(share * len(ordered))
+    if count == 0:
+        return 0.0
+    if count == len(ordered):
+        return 1.0
+    return float((ordered[count - 1] + ordered[count]) / 2)
+
+
+def threshold_of_accuracy(sure: Tensor, alone: Tensor, sent: Tensor, accuracy: float) -> float | None:
+    """The threshold that sends the fewest images with which this accuracy is reached; None: no share reaches it.
+
+    ``alone`` and ``sent`` say for each image whether the head, and whether the server, is right.
+    """
+    order = sure.double().argsort(stable=True)
+    reached = right_by_count(alone[order], sent[order]) >= math.ceil(accuracy * len(order) - 1e-9)
+    if not bool(reached.any()):
+        return None
+    return threshold_of_share(sure, int(reached.double().argmax()) / len(order))
+
+
+def right_by_count(alone: Tensor, sent: Tensor) -> Tensor:
+    """Number of right answers if the first k images are sent, for k = 0 … n; images from the least sure one on."""
+    from_server = torch.cat([sent.new_zeros(1, dtype=torch.int64), sent.long().cumsum(0)])
+    from_head = torch.cat([alone.new_zeros(1, dtype=torch.int64), alone.long().cumsum(0)])
+    return from_server + from_head[-1] - from_head
