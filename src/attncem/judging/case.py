@@ -28,10 +28,14 @@ from attncem.judging.auditing.guards import digest
 from attncem.judging.judges import Probe
 from attncem.judging.opening import OpenRun
 from attncem.judging.oracle import Oracle, has_weak_noise, require
+from attncem.judging.selecting import Looked, facts_of, look_at, require_some_sent
 from attncem.records.metrics import accuracy
+from attncem.records.selective import Selective
 from attncem.training.build import RunData
 
 BATCH = 250
+FEWEST_SENT = 20
+"""Fewest evaluation images that a client with a head must send to be judged."""
 _CHOICE = 20261119
 """Seed of the images of an adversary that owns only some: the same for every audit."""
 
@@ -51,6 +55,8 @@ class Known:
 
 class Case:
     """A subject, a threat model, and the evaluation images x with their labels y.
+
+    Of a client with a head, x are the images that it sends; ``every`` are all of them, ``looked`` are the decisions.
 
     ``released`` is drawn once: the server answers to it, and an adversary that sees one release gets it. An adversary
     that sees more releases, or releases of nearly the same pixels, gets draws of its own, in a stream (`seen_by`).
@@ -83,11 +89,59 @@ class Case:
         self.chosen = None if threat.images is None else _chosen(len(every), threat.images).to(every.images.device)
         self.auxiliary = every if self.chosen is None else every.at(self.chosen)
         self.x, self.y = evaluation.get(slice(None))
+        self.places = np.arange(len(self.y), dtype=np.int64)
+        self.selective: Selective | None = None
+        self.looked: Looked | None = None
+        self._own_sent: Tensor | None = None
+        self._sent_view: Case | None = None
+        if self.model.head is not None:
+            self._keep_sent()
         self._known = Known()
         self.remembered: dict[Any, Any] = {}
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
         self._digest = digest(self.model)
+
+    def _keep_sent(self) -> None:
+        """Judge only the images that a client with a head sends; ``places`` are theirs among all evaluation images.
+
+        An adversary without the encoder gets no release of other images, so it learns from sent ones alone.
+        """
+        looked = look_at(self.model, self.x)
+        require_some_sent(looked.sent, self.model.threshold, FEWEST_SENT)
+        self.looked = looked
+        self.selective = facts_of(self.model, self.x, self.y, looked, self.seed, self.subject.spec.num_classes)
+        self.every = self.x, self.y
+        self.places = looked.places
+        chosen = torch.from_numpy(self.places).to(self.x.device)
+        self.x, self.y = self.x[chosen], self.y[chosen]
+        if self.threat.may_query and not self.threat.knows_encoder:
+            sent = self.own_sent
+            self.auxiliary, self._own_sent = self.auxiliary.at(sent), None
+            self.chosen = sent if self.chosen is None else self.chosen[sent]
+            _require_enough(replace(self.threat, images=None), len(self.auxiliary))
+
+    @property
+    def own_sent(self) -> Tensor:
+        """Places of the attacker's images that the client would send."""
+        if self._own_sent is None:
+            self._own_sent = torch.from_numpy(look_at(self.model, self.auxiliary.in_parts).places)
+        return self._own_sent.to(self.auxiliary.images.device)
+
+    @property
+    def learns_from_sent(self) -> bool:
+        """Whether attacks are also tried on the attacker's images that would be sent: it must know which these are."""
+        return self.looked is not None and self.threat.knows_encoder and self.threat.auxiliary != "none"
+
+    def owning_sent(self) -> Case:
+        """The case of an adversary that learns from its images that the client would send; NotApplicable: too few."""
+        if (count := len(self.own_sent)) < FEWEST_IMAGES:
+            raise NotApplicable(written("reason.few_sent", count=count, least=FEWEST_IMAGES))
+        if self._sent_view is None:
+            view = copy.copy(self)
+            view.auxiliary, view._known = self.auxiliary.at(self.own_sent), Known()
+            self._sent_view = view
+        return self._sent_view
 
     def seeing(self, releases: int | None = None, jitter: int = 0) -> Case:
         """The case of an adversary with this number of releases and this jitter; all computed results are shared."""

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from attncem.base.texts import Sentence, written
 from attncem.judging.grammar import Condition, parse_conditions, spellings
-from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit import AuditResult, Row
 from attncem.records.bounds import Bound
 from attncem.records.findings import Finding, finding
 from attncem.records.judge import LEAST_JUDGED, judge
 from attncem.records.judgement import State
+from attncem.records.score import Score
 
 __all__ = ["Checked", "Condition", "check", "parse_conditions"]
 

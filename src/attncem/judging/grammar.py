@@ -13,8 +13,8 @@ from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.config.options.certificates import CertificateOptions
 from attncem.config.options.probes import ProbeOptions
 from attncem.config.options.suites import Suite, packaged_suites, row_file
-from attncem.records.audit import Score
 from attncem.records.metrics import ACCURACY, METRICS
+from attncem.records.score import Score
 
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

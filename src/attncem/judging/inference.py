@@ -22,11 +22,12 @@ from attncem.config.options.channels import RandomOptions
 from attncem.data.pictures import read_picture
 from attncem.judging.opening import OpenRun, open_run
 from attncem.models.channels import SYSTEM, Channel, Source
+from attncem.models.client_head import confidence
 from attncem.models.front_ends import as_seen
 from attncem.models.packing import pack, packing_of, unpack
 from attncem.models.split import feature_shape
 from attncem.records.files import write_new
-from attncem.records.prediction import Candidate, Prediction, PredictionResult, Release, Seen
+from attncem.records.prediction import Candidate, Decision, Prediction, PredictionResult, Release, Seen
 from attncem.records.runs import RunDirectory
 from attncem.training.build import Modules
 from attncem.training.engine import limited_threads
@@ -59,6 +60,7 @@ def predict(
     that the encoder sees behind a front end; no file is ever replaced. Noise that leaves the device comes from the
     system, 256 bits for every release, or with `noise: keyed` from the run's key, so that nobody else can repeat it.
     Each image is released alone, on one thread: its release depends neither on the others nor on the number of threads.
+    A client with a head answers itself where it is sure: then nothing is released.
     """
     wanted = [images] if isinstance(images, str | Path) else list(images)
     if not wanted or top < 1:
@@ -70,12 +72,12 @@ def predict(
     with limited_threads(opened.config.threads):
         inputs = [read_image(opened, image) for image in wanted]
         files = _new_files(Path(save), inputs, kind) if save is not None else []
-        released, logits = ask(opened, torch.stack([given.x for given in inputs]), SYSTEM)
-        rows = zip(inputs, released, logits, strict=True)
-        predictions = [describe(opened, *row, top=top) for row in rows]
-    for position, file in enumerate(files):
-        write_new(file, _file_of(opened, released[position], kind))
-        predictions[position] = _with_files(predictions[position], file)
+        asked = ask(opened, torch.stack([given.x for given in inputs]), SYSTEM)
+        predictions = [describe(opened, *row, top=top) for row in zip(inputs, asked, strict=True)]
+    for position, (file, row) in enumerate(zip(files, asked, strict=False)):
+        if row.released is not None:
+            write_new(file, _file_of(opened, row.released, kind))
+            predictions[position] = _with_files(predictions[position], file)
     return PredictionResult(
         run=opened.name,
         weights=opened.weights,
@@ -115,16 +117,46 @@ def _test_image(opened: OpenRun, source: str) -> Input:
     return Input(source, images[0], int(labels[0]), [], None)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The answer to one image: logits of the server or of the client's head, the release, and the decision about it.
+
+    ``released`` is None where nothing was sent; ``decision`` is None where the client has no head.
+    """
+
+    logits: Tensor
+    released: Tensor | None
+    decision: Decision | None = None
+
+
 @torch.no_grad()
-def ask(opened: OpenRun, x: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
-    """The releases of images x, each computed alone on one thread, and the server's logits."""
+def ask(opened: OpenRun, x: Tensor, noise: Source, *, anyway: bool = False) -> list[Asked]:
+    """The answers to images x, each looked at and released alone on one thread.
+
+    ``anyway``: compute the release also of an image that the client would answer itself, to show it.
+    """
+    model, asked = opened.model, list[Asked]()
     with limited_threads(1):
-        released = torch.cat([opened.model.release(image, generator=noise) for image in x.split(1)])
-    return released, torch.cat([opened.model.predict(part).float() for part in released.split(_BATCH)])
+        for image in x.split(1):
+            if model.head is None:
+                asked.append(Asked(x.new_empty(0), model.release(image, generator=noise)[0]))
+                continue
+            z, answers = model.look(image)
+            decision = Decision(bool(model.sends(answers)[0]), float(confidence(answers)[0]), model.threshold)
+            released = model.transmit(z, image, noise)[0] if decision.sent or anyway else None
+            asked.append(Asked(answers[0].float(), released, decision))
+    sent = [place for place, row in enumerate(asked) if row.decision is None or row.decision.sent]
+    for places in (sent[start : start + _BATCH] for start in range(0, len(sent), _BATCH)):
+        sent_ones = [row for place in places if (row := asked[place].released) is not None]
+        logits = model.predict(torch.stack(sent_ones)).float()
+        for place, own in zip(places, logits, strict=True):
+            asked[place] = replace(asked[place], logits=own)
+    return asked
 
 
-def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *, top: int) -> Prediction:
+def describe(opened: OpenRun, given: Input, asked: Asked, *, top: int) -> Prediction:
     """One image's labels and release in plain numbers."""
+    logits = asked.logits
     best = logits.softmax(0).topk(min(top, len(logits)))
     picture = as_seen(opened.model.encoder, given.x.unsqueeze(0))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -134,7 +166,8 @@ def describe(opened: OpenRun, given: Input, released: Tensor, logits: Tensor, *,
         true_label=given.label,
         true_name=None if given.label is None else opened.name_of(given.label),
         preparation=given.steps,
-        release=_describe_release(opened, given, released),
+        release=None if asked.released is None else _describe_release(opened, given, asked.released),
+        decision=asked.decision,
         seen=None if picture is None else Seen(opened.config.front_end_options, png_text(picture[0])),
     )
 

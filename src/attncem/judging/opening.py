@@ -31,7 +31,7 @@ from attncem.models.split import SplitModel, passes_gradients
 from attncem.records.audit import Subject
 from attncem.records.checkpoints import Checkpoint, broken_tensor, endless_buffers, pack_tensors
 from attncem.records.findings import Finding, finding
-from attncem.records.fingerprints import fingerprint
+from attncem.records.fingerprints import fingerprint, release_of
 from attncem.records.runs import KEY_FILE, RunDirectory
 from attncem.records.seals import key_problem, open_mode
 from attncem.training.build import Modules, RunData, build_model, data_of, read_data, spec_of
@@ -188,8 +188,9 @@ def open_run(
             checkpoint.restore("server", model.server)
     else:
         restore_front_end(checkpoint, model.encoder)
-    sha256 = checkpoint.facts["sha256"]["client.safetensors"]
-    mark = fingerprint(sha256, config.channel_options, config.front_end_options)
+    _restore_head(checkpoint, model)
+    sha256, release = checkpoint.facts["sha256"]["client.safetensors"], release_of(checkpoint.facts)
+    mark = fingerprint(sha256, config.channel_options, config.front_end_options, release)
     _bind(model, config, directory, mark, noise)
     return OpenRun(
         config,
@@ -205,6 +206,16 @@ def open_run(
         noise.key_missing,
         release_problem(directory, checkpoint.name, noise),
     )
+
+
+def _restore_head(checkpoint: Checkpoint, model: SplitModel) -> None:
+    """Load the client's head and its threshold; RunError where the checkpoint has none."""
+    if model.head is None:
+        return
+    if not checkpoint.facts.get("release") or "head" not in checkpoint.weights:
+        raise RunError(f"{checkpoint.folder} is damaged: the head of the client, or its threshold, is missing")
+    checkpoint.restore("head", model.head)
+    model.threshold = float(checkpoint.facts["release"]["threshold"])
 
 
 def open_encoder(
@@ -306,7 +317,8 @@ def _channel_bits(model: SplitModel) -> int | None:
 
 def _require_finite(directory: RunDirectory, checkpoint: Checkpoint, model: SplitModel) -> None:
     """RunError if weights are NaN or infinite: every answer and every measure would be too."""
-    halves = {part: module for part, module in (("client", model.encoder), ("server", model.server)) if module}
+    parts = (("client", model.encoder), ("server", model.server), ("head", model.head))
+    halves = {part: module for part, module in parts if module}
     weights = {part: checkpoint.weights.get(part, {}) for part in halves}
     if broken := broken_tensor(weights, {}, endless_buffers(halves)):
         raise RunError(

@@ -33,16 +33,18 @@ from attncem.judging.auditing.guards import near_copies, overlap, signal_to_nois
 from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.kept import strongest_kept
 from attncem.judging.auditing.measuring import Measured, measure
+from attncem.judging.auditing.twins import owned_by, with_twins
 from attncem.judging.auditing.units import human_units
 from attncem.judging.auditing.workers import Brief, measured_beside
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
 from attncem.models.trial import TRIED, try_encoder
-from attncem.records.audit import AuditPlan, AuditResult, Score
+from attncem.records.audit import AuditPlan, AuditResult
 from attncem.records.findings import Finding, finding
 from attncem.records.image_scores import summarise
 from attncem.records.ledger import Ledger, plan_id
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.training.build import Modules
 from attncem.training.engine import attacking, describe_device
 from attncem.training.health import spans
@@ -63,6 +65,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     attacker_data: str | Path | None = None,
     attacker_images: int | None = None,
     queries: int | None = None,
+    sees_answers: bool = False,
     on: str = "test",
     weights: str = "best",
     seed: int | None = None,
@@ -84,7 +87,7 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     knows and owns, `releases` how often it sees each image; evaluation images are never among its own.
     `attacker_data`, a folder or a data set, gives it pictures from elsewhere instead of images of the run's data, and
     copies of evaluation images among them are reported. `attacker_images` is how many it owns, `queries` how many the
-    client answers. `on` is `test`,
+    client answers; with `sees_answers` it sees what a client with a head answers itself. `on` is `test`,
     or `validation` for choosing between models without touching the test images. `weights` is `best`, `last` or the
     name of a checkpoint, `out` another folder for the result, `threads` the threads of torch on a CPU, by default those
     of the run. `workers` is the number of processes that attack in parallel, each with `threads` threads; the results
@@ -93,7 +96,8 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     loaded = load_suite(suite, overrides)
     rows = Rows(loaded, select_rows(loaded.suite, only, skip))
     outside = None if attacker_data is None else Outside(str(attacker_data), attacker_images)
-    asked = extended(threat_model(threat), releases=releases, images=attacker_images, queries=queries)
+    numbers = {"releases": releases, "images": attacker_images, "queries": queries}
+    asked = extended(threat_model(threat), **numbers, sees_answers=sees_answers)
     adversary = Adversary(asked, on, seed, reference, outside)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
@@ -119,6 +123,7 @@ def _audited(
         if opened.directory is None:
             try_encoder(opened.model.encoder, opened.data.train.get(slice(0, TRIED))[0])
         case = adversary.against(opened)
+        rows = with_twins(rows, case)
         ledger = Ledger.begin(_place(opened, out), _plan(case, rows.suite), fresh=fresh)
         case.kept = partial(strongest_kept, ledger, case.released[:1])
         with ledger.held():
@@ -187,7 +192,7 @@ def _measured(
             yield from measured_beside(Brief.of(case, compute), some, progress)
             continue
         for name, options in some.items():
-            yield measure(case, name, options, seed=case.seed_of(name), progress=progress)
+            yield measure(case, name, options, seed=case.seed_of(name), progress=progress, owns=owned_by(name))
 
 
 def _nested(progress: Progress, stage: str, schedule: Schedule) -> Progress:
@@ -240,6 +245,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         device=describe_device(opened.device),
         units=human_units(case.x, opened.data.train),
         plugins=plugins,
+        selective=case.selective,
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
 
@@ -261,7 +267,12 @@ def _tables(opened: OpenRun, suite: Suite) -> dict[str, Any]:
 
 
 def _accuracy(case: Case) -> Score | None:
-    """Accuracy on the releases that are attacked; None without a server half."""
+    """Accuracy on the releases that are attacked; None without a server half.
+
+    With a head, it is that of client and server together on all images.
+    """
+    if case.selective is not None:
+        return case.selective.together
     if case.model.server is None:
         return None
     return summarise(case.right(), np.asarray(case.y.cpu().numpy()), case.subject.spec.num_classes)

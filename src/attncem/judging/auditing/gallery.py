@@ -30,9 +30,10 @@ def choose_pictures(
     pictures: list[Picture] = []
     files: dict[str, bytes] = {}
     for role, index in ((role, index) for role, indices in chosen.items() for index in indices):
-        original, image = f"original-{index}.png", f"{row_file(row)}-{index}.png"
+        place = int(case.places[index])
+        original, image = f"original-{place}.png", f"{row_file(row)}-{place}.png"
         files[original], files[image] = png(case.x[index]), png(images[index])
-        pictures.append(Picture(index, int(labels[index]), role, original, image, float(errors[index])))
+        pictures.append(Picture(place, int(labels[index]), role, original, image, float(errors[index])))
     return pictures, files
 
 

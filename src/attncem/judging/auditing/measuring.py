@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +25,13 @@ from attncem.judging.auditing.judges import build_judge
 from attncem.judging.auditing.sampling import sample_values
 from attncem.judging.case import BATCH, Case
 from attncem.judging.judges import Certificate, Probe
-from attncem.records.audit import Kind, Row, Score
+from attncem.records.audit import Kind, Row
 from attncem.records.checkpoints import pack_tensors
 from attncem.records.findings import Finding, finding
 from attncem.records.image_scores import ImageScores, summarise
 from attncem.records.ledger import RowFiles
 from attncem.records.metrics import METRICS
+from attncem.records.score import Score
 
 Values = Mapping[str, NDArray[np.float64]]
 
@@ -43,8 +44,19 @@ class Measured:
     files: RowFiles = field(default_factory=RowFiles)
 
 
-def measure(case: Case, name: str, options: Options, *, seed: int, progress: Progress = silent) -> Measured:
-    """Judge the case by what the options describe. Only an interruption leaves this function as an error."""
+def measure(
+    case: Case,
+    name: str,
+    options: Options,
+    *,
+    seed: int,
+    progress: Progress = silent,
+    owns: Literal["all", "sent"] = "all",
+) -> Measured:
+    """Judge the case by what the options describe. Only an interruption leaves this function as an error.
+
+    An attack that ``owns`` the `sent` images learns from those of its images that a client with a head would send.
+    """
     started = time.perf_counter()
     judge = build_judge(options, progress=_as_row(progress, name, options.name))  # type: ignore[attr-defined]
     case = case.for_row(options)
@@ -60,8 +72,10 @@ def measure(case: Case, name: str, options: Options, *, seed: int, progress: Pro
         jitter=case.threat.jitter,
         sees=judge.sees if isinstance(judge, Attack) else "release",
         must_beat=list(judge.must_beat) if isinstance(judge, Attack) else [],
+        owns=owns,
     )
     try:
+        case = case.owning_sent() if owns == "sent" else case
         found = _judged(case, judge, row, seed)
         case.require_unchanged()
     except NotApplicable as error:
@@ -118,7 +132,7 @@ def _certified(case: Case, certificate: Certificate, row: Row, seed: int) -> Mea
     index = np.arange(len(next(iter(images.values()), ())), dtype=np.int64)
     found = [replace(item, about=row.name) for item in certificate.findings]
     judged = replace(row, bounds=bounds, num_images=len(index), findings=found)
-    return Measured(judged, RowFiles(ImageScores(index, images)) if images else RowFiles())
+    return Measured(judged, RowFiles(ImageScores(case.places[index], images)) if images else RowFiles())
 
 
 def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
@@ -133,7 +147,7 @@ def _probed(case: Case, probe: Probe, row: Row, seed: int) -> Measured:
         num_images=len(index),
         findings=[replace(item, about=row.name) for item in probe.findings],
     )
-    return Measured(scored, RowFiles(ImageScores(index, values)))
+    return Measured(scored, RowFiles(ImageScores(case.places[index], values)))
 
 
 def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
@@ -154,7 +168,7 @@ def _attacked(case: Case, attack: Attack, row: Row, seed: int) -> Measured:
         pictures=pictures,
     )
     packed = None if state is None else pack_tensors(state)
-    return Measured(scored, RowFiles(ImageScores(index, values), files, packed))
+    return Measured(scored, RowFiles(ImageScores(case.places[index], values), files, packed))
 
 
 def _reconstructed(case: Case, attack: Attack, count: int) -> tuple[Tensor, list[Finding]]:

@@ -16,6 +16,7 @@ from attncem.base.working import WorkerEnded, Workers
 from attncem.config.options.base import Options
 from attncem.judging.auditing.asked import Adversary, Compute
 from attncem.judging.auditing.measuring import Measured, measure
+from attncem.judging.auditing.twins import owned_by
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
 from attncem.training.engine import attacking
@@ -72,7 +73,7 @@ def _measured(brief: Brief, name: str, options: Options, progress: Progress) -> 
     except AttncemError as error:
         raise RunError(f"a process that should have worked on {name} could not start: {error}") from error
     with attacking(case.subject.device, brief.compute.threads):
-        return measure(case, name, options, seed=case.seed_of(name), progress=progress)
+        return measure(case, name, options, seed=case.seed_of(name), progress=progress, owns=owned_by(name))
 
 
 _made: list[tuple[Brief, Case]] = []

@@ -20,6 +20,7 @@ from attncem.judging.certificates.coding import Coding, Learner, Sample, Wanted
 from attncem.judging.certificates.kernels import KernelJudged
 from attncem.judging.certificates.making import Numbers, largest_entropy, measured, require_images
 from attncem.judging.certificates.mixture import Judged
+from attncem.judging.certificates.over_all import over_all
 from attncem.judging.certificates.passage import (
     Noise,
     answers_of,
@@ -46,7 +47,8 @@ class Leakage(Certificate):
         """The bound of this name, for all releases that the adversary sees of one image."""
         ground, name = ground_of(case, self.options), self.options.name
         self.images = {name: ground.values}
-        return {name: ground.bound(case)}
+        made: dict[str, Bound] = {name: ground.bound(case)}
+        return made if ground.coding.wanted.inside else made | over_all(case, ground.values, made[name].assumptions)
 
 
 class BeyondLabel(Leakage):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attncem.config.options.certificates import QuantisationOptions
 from attncem.judging.certificates.bits import nats_of_codes, no_code
 from attncem.judging.certificates.making import certain, largest_entropy
+from attncem.judging.certificates.over_all import over_all
 from attncem.judging.judges import Certificate
 from attncem.records.bounds import Bound
 
@@ -32,4 +33,5 @@ class Quantisation(Certificate):
             raise no_code(case.model.channel)
         made = certain(bits.nats, "nats", "leakage", bits.assumptions)
         vacuous = bits.nats >= largest_entropy(case.x.shape[1:])
-        return {"leakage": replace(made, vacuous=vacuous, any_number=bits.any_number)}
+        whole = {"leakage": replace(made, vacuous=vacuous, any_number=bits.any_number)}
+        return whole | over_all(case, bits.nats, bits.assumptions)

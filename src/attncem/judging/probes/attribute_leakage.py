@@ -88,6 +88,6 @@ class AttributeLeakage(Probe):
         train, test = read_attributes(options, attribute, counts, self.options.file)
         chosen = slice(None) if case.chosen is None else case.chosen.cpu().numpy()
         if case.threat.auxiliary == "published_infer":
-            return test[split.infer_auxiliary][chosen], test[split.infer_evaluation]
+            return test[split.infer_auxiliary][chosen], test[split.infer_evaluation][case.places]
         own = train[split.train if case.threat.auxiliary == "train" else split.held_out][chosen]
-        return own, test if case.on == "test" else train[split.validation]
+        return own, (test if case.on == "test" else train[split.validation])[case.places]

@@ -18,6 +18,7 @@ from attncem.config.options.probes import MembershipOptions
 from attncem.config.threats import ThreatModel
 from attncem.judging.judges import Probe
 from attncem.judging.probes.base import Head, Numbers, Standardised, area_values, class_means, fit_head
+from attncem.judging.selecting import look_at
 
 if TYPE_CHECKING:
     from attncem.judging.case import Case
@@ -43,6 +44,8 @@ class Membership(Probe):
         if lacking := _lacking(case.threat):
             raise NotApplicable(written("threat.lacks", name=threat_word(case.threat.name), what=lacking))
         oracle, train = case.oracle(self, seed), case.subject.data.train
+        if case.looked is not None:  # only what is sent can be observed, of members too
+            train = train.at(torch.from_numpy(look_at(case.model, train.in_parts).places).to(train.images.device))
         member, other = matched(train.labels.cpu().numpy(), case.y.cpu().numpy(), self.options.pairs, seed)
         if len(member) < _FEWEST:
             raise NotApplicable(written("reason.few_pairs", wanted=_FEWEST, count=len(member)))
