@@ -12,14 +12,18 @@ from functools import lru_cache
 
 from attncem.base.texts import LANGUAGES, catalogue, has_text, language, pattern, text, translated, written
 
+FROM_SENT = ", from sent images"
+"""End of the name of a row that learned only from images that a client with a head would send."""
 _HEADS = ("stage.", "row.")
 _PARTS = ("row.", "stage.part.")
-_EXTENDED = re.compile(r"(?P<name>.+?)(?:-(?P<mark>[xqn])(?P<number>\d+)|\+(?P<pictures>[\w.]+))")
+_EXTENDED = re.compile(r"(?P<name>.+?)(?:-(?P<mark>[xqn])(?P<number>\d+)|\+(?P<pictures>[\w.]+)|-(?P<answers>answers))")
 """The name of a threat model with one mark at its end."""
 
 
 def row_title(name: str) -> str:
     """A row's name as it is shown."""
+    if name.endswith(FROM_SENT):
+        return text("row.from_sent", name=_title(name.removesuffix(FROM_SENT), "row."))
     return _title(name, "row.")
 
 
@@ -53,6 +57,8 @@ def threat_word(name: str) -> str:
     """A threat model's name as results store it: a sentence that can be translated, or the name of a user's own."""
     if match := _EXTENDED.fullmatch(name):
         base, number = threat_word(match["name"]), match["number"]
+        if match["answers"]:
+            return written("threat.seeing_answers", name=base)
         if match["mark"] == "x":
             return written("threat.repeated", name=base, releases=number)
         if match["mark"] == "q":

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
 from attncem.base.types import RunError
-from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit import AuditResult, Row
 from attncem.records.comparison import Comparison
 from attncem.records.findings import Finding, finding
 from attncem.records.leaks import LEAKS
 from attncem.records.ledger import Ledger
 from attncem.records.metrics import ACCURACY, shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
+from attncem.records.score import Score
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
 from attncem.records.study.arms import Estimate

@@ -29,6 +29,7 @@ from attncem.judging.auditing.units import human_units
 from attncem.judging.inference import Image, ask, describe, read_image
 from attncem.judging.opening import OpenRun, open_run
 from attncem.judging.oracle import Oracle
+from attncem.models.client_head import doubt
 from attncem.records.audit import AuditResult, Row
 from attncem.records.explanation import (
     ClassRow,
@@ -107,8 +108,10 @@ class _Explainer:
         self.image = read_image(opened, image)
         self.x = self.image.x.unsqueeze(0)
         noise = make_generator(opened.device, self.config.seed, "explain")
-        self.released, logits = ask(opened, self.x, noise)
-        self.prediction = describe(opened, self.image, self.released[0], logits[0], top=5)
+        asked = ask(opened, self.x, noise, anyway=True)[0]
+        assert asked.released is not None
+        self.released = asked.released.unsqueeze(0)
+        self.prediction = describe(opened, self.image, asked, top=5)
         self.label = self.prediction.top[0].label if self.image.label is None else self.image.label
         self.z = self._encode(self.x)
         self.others, self.labels = self._reference()
@@ -150,6 +153,7 @@ class _Explainer:
         """Clean features and labels of the first validation images of every class."""
         classes = self.opened.spec.num_classes
         x, y = first_of_each(self.opened, classes, max(2, min(_PER_CLASS, _REFERENCE // classes)))
+        self.images = x
         return self._encode(x), y
 
     # the feature
@@ -183,7 +187,7 @@ class _Explainer:
         surrogate = surrogate_of(self.opened)
         z = torch.cat([self.others, self.z])
         y = torch.cat([self.labels, torch.tensor([self.label], device=z.device)])
-        output, rows = surrogate(z, y), surrogate.explain(z, y)
+        output, rows = surrogate(z, y, doubts=self._doubts() if surrogate.weighs else None), surrogate.explain(z, y)
         attention, parts = rows.get("attention"), parts_of(rows, y == self.label)
         unit = self.config.noise_std or 1.0
         distance, distances = _distances(self.z, self.members)
@@ -202,6 +206,12 @@ class _Explainer:
             classes=self._class_rows(z, y, output.per_class, rows),
             diagnostics={name: float(value) for name, value in output.diagnostics.items() if value.isfinite()},
         )
+
+    @torch.no_grad()
+    def _doubts(self) -> Tensor:
+        """The doubts of the client's head about the validation images and this image."""
+        parts = (*self.images.split(_BATCH), self.x)
+        return torch.cat([doubt(self.opened.model.look(part).answers) for part in parts])
 
     def _class_rows(self, z: Tensor, y: Tensor, penalties: Tensor, rows: Mapping[str, Tensor]) -> list[ClassRow]:
         classes = []

@@ -174,8 +174,8 @@ def print_predictions(result: PredictionResult, console: Console) -> None:
 
 def _prediction_line(row: Prediction) -> str:
     """The data that left the device for an image, the changes to its file, and the path of the saved release."""
-    release = describe_release(row.release)
-    sentences = [text("said.about", about=row.source, said=release), *describe_seen(row)]
+    way = [*describe_decision(row), *([] if row.release is None else [describe_release(row.release)])]
+    sentences = [text("said.about", about=row.source, said=joined(way)), *describe_seen(row)]
     if row.preparation:
         sentences.append(text("terminal.prepared", steps="; ".join(row.preparation)))
     if row.saved:
@@ -244,7 +244,11 @@ def first_words(explanation: Explanation) -> list[str]:
 
 def describe_way(explanation: Explanation) -> list[str]:
     """The processing of the image before it leaves the device."""
-    return [*describe_seen(explanation.prediction), describe_release(explanation.prediction.release)]
+    row = explanation.prediction
+    release = [] if row.release is None else [describe_release(row.release)]
+    if row.release is not None and not row.is_sent:
+        release.insert(0, text("explain.decision.anyway"))
+    return [*describe_seen(row), *describe_decision(row), *release]
 
 
 def describe_class(explanation: Explanation) -> list[str]:
@@ -266,9 +270,11 @@ def answer(explanation: Explanation) -> str:
 
 
 def describe_label(prediction: Prediction) -> str:
-    """The server's label, and whether it is right."""
+    """The label of the server, or of the client that answered itself, and whether it is right."""
     best = prediction.top[0]
+    who = text("explain.by_server") if prediction.is_sent else text("explain.by_client")
     values = {"source": prediction.source, "name": best.name, "probability": wording.percent(best.probability)}
+    values["who"] = who
     if prediction.true_label is None:
         return text("explain.label", **values)
     if best.label == prediction.true_label:
@@ -289,6 +295,16 @@ def describe_seen(prediction: Prediction) -> list[str]:
     """The front end's effect on the image; empty without a front end."""
     name = front_end_name(prediction)
     return [text("explain.seen", name=name)] if name else []
+
+
+def describe_decision(prediction: Prediction) -> list[str]:
+    """Whether a client with a head sends the image, and why; empty where every image is sent."""
+    if prediction.decision is None:
+        return []
+    values = {"confidence": prediction.decision.confidence, "threshold": prediction.decision.threshold}
+    return [
+        text("explain.decision.sent", **values) if prediction.is_sent else text("explain.decision.device", **values)
+    ]
 
 
 def describe_release(release: Release) -> str:

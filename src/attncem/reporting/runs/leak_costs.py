@@ -14,7 +14,7 @@ from typing import Literal
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title, threat_title
 from attncem.config.threats import ThreatModel
-from attncem.records.audit import Score
+from attncem.records.score import Score
 from attncem.records.study.keys import AuditKey
 from attncem.reporting import answers
 from attncem.reporting.figures import Drawing, Spot, color_of, drawing, marker_of

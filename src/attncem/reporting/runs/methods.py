@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from attncem.base.texts import text
 from attncem.base.texts.titles import threat_title
-from attncem.records.audit import AuditResult, Score
+from attncem.records.audit import AuditResult
+from attncem.records.score import Score
 from attncem.records.study import Arm, AuditKind
 from attncem.records.study.grouping import methods_of
 from attncem.records.study.runs import JudgedRun

@@ -12,9 +12,10 @@ from markupsafe import Markup
 
 from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
-from attncem.records.audit import Row, Score
+from attncem.records.audit import Row
 from attncem.records.leaks import BEYOND, LEAKS, LIMIT, private_of, unit_of
 from attncem.records.metrics import METRICS, shown_in
+from attncem.records.score import Score
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.reporting import answers, wording

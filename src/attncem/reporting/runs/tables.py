@@ -10,10 +10,11 @@ from typing import Any
 
 from attncem.base.texts import has_text, text, written
 from attncem.base.texts.titles import row_title
-from attncem.records.audit import AuditResult, FamilyPoint, Row, Score, Subject
+from attncem.records.audit import AuditResult, FamilyPoint, Row, Subject
 from attncem.records.judgement import State
 from attncem.records.leaks import LEAKS, leaks_of
 from attncem.records.metrics import METRICS, shown_in
+from attncem.records.score import Score
 from attncem.records.study.runs import JudgedRun
 from attncem.reporting import table_formats, wording
 from attncem.reporting.client_costs import LATER, TIMED_ON

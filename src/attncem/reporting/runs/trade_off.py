@@ -8,7 +8,7 @@ from typing import Any
 
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
-from attncem.records.audit import Score
+from attncem.records.score import Score
 from attncem.records.study import ACCURACY, Spread, spread_of
 from attncem.reporting.figures import MUTED, Drawing, Spot, color_of, drawing, marker_of
 from attncem.reporting.runs.methods import Method
