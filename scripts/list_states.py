@@ -19,10 +19,11 @@ from attncem.campaigns.results import read_results
 from attncem.config.options.suites import load_suite
 from attncem.config.threats import THREATS
 from attncem.judging.attacks import ATTACKS
-from attncem.records.audit import AuditResult, Row, Score, Verdict
+from attncem.records.audit import AuditResult, Row, Verdict
 from attncem.records.campaign_table import AskedAudit, CellAudit, CellResult
 from attncem.records.judge import LEAST_OWNED, judge
 from attncem.records.judgement import State
+from attncem.records.score import Score
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 STATES: tuple[State, ...] = ("reliable", "not_reliable", "not_enough")

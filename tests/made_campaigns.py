@@ -19,7 +19,7 @@ from attncem.config.loading.load import load
 from attncem.config.options.campaigns import Campaign
 from attncem.config.options.suites import row_file
 from attncem.config.threats import THREATS
-from attncem.records.audit import AuditPlan, AuditResult, Picture, Row, Score, Subject, Verdict
+from attncem.records.audit import AuditPlan, AuditResult, Picture, Row, Subject, Verdict
 from attncem.records.campaign import Cell, Finished
 from attncem.records.campaign_folder import CampaignFolder
 from attncem.records.explanation import Gate
@@ -28,6 +28,7 @@ from attncem.records.ledger import JOINED, PLAN
 from attncem.records.metrics import METRICS
 from attncem.records.on_device import Choice
 from attncem.records.portrait import PORTRAIT, ClassPortrait, Cloud, Face, Portrait
+from attncem.records.score import Score
 from made_runs import leak_rows
 
 CLASSES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from attncem.config.loading.load import dump_config, load_config
 from attncem.config.threats import THREATS
-from attncem.records.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Score, Subject, Verdict
+from attncem.records.audit import AuditPlan, AuditResult, BudgetPoint, Picture, Row, Subject, Verdict
 from attncem.records.audit_seals import sealed, sha256
 from attncem.records.bounds import Bound
 from attncem.records.fingerprints import fingerprint
@@ -23,6 +23,7 @@ from attncem.records.image_scores import ImageScores
 from attncem.records.joining import join
 from attncem.records.ledger import Ledger, RowFiles
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.training.health import PATIENCE
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

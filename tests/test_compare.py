@@ -20,12 +20,13 @@ from attncem.base.types import ConfigError, RunError
 from attncem.cli.main import main
 from attncem.config.loading.load import dump_config, load_config
 from attncem.config.threats import THREATS
-from attncem.records.audit import AuditPlan, Row, Score, Subject, Verdict
+from attncem.records.audit import AuditPlan, Row, Subject, Verdict
 from attncem.records.fingerprints import fingerprint
 from attncem.records.image_scores import ImageScores
 from attncem.records.ledger import Ledger, RowFiles
 from attncem.records.run_comparison import CommonAudit, RunsComparison
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 from attncem.records.statistics import bootstrap_mean, compare_arms, compare_images
 from attncem.reporting import compare, print_comparison
 from made_runs import rewrite

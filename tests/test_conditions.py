@@ -18,9 +18,10 @@ from attncem.config.loading.yaml_text import parse_yaml
 from attncem.config.options.suites import load_suite
 from attncem.judging.attacks import ATTACKS
 from attncem.judging.conditions import Checked, Condition, check, parse_conditions
-from attncem.records.audit import AuditResult, Row, Score, Verdict
+from attncem.records.audit import AuditResult, Row, Verdict
 from attncem.records.bounds import Bound
 from attncem.records.metrics import METRICS
+from attncem.records.score import Score
 from attncem.reporting.junit import write_junit
 from made_runs import make_plan
 

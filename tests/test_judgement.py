@@ -14,10 +14,11 @@ from rich.console import Console
 from attncem.config.threats import THREATS, with_queries
 from attncem.judging.conditions import check, parse_conditions
 from attncem.records import judge as rules
-from attncem.records.audit import AuditResult, Row, Score, Verdict
+from attncem.records.audit import AuditResult, Row, Verdict
 from attncem.records.joining import join
 from attncem.records.judge import LEAST_JUDGED, LEAST_OWNED, WIDEST, judge
 from attncem.records.rivals import Rival
+from attncem.records.score import Score
 from attncem.reporting import answers, print_summary, privacy_card, report
 from made_runs import FLOORS, NOW, failed, make_audit, make_run, row, rows, score
 

@@ -25,10 +25,11 @@ from attncem.config.options.attacks import DecoderOptions, GreyOptions, MeanImag
 from attncem.config.options.suites import Suite
 from attncem.judging.auditing import audit
 from attncem.records import ledger as ledger_module
-from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit import AuditResult, Row
 from attncem.records.audit_seals import sealed
 from attncem.records.image_scores import ImageScores
 from attncem.records.ledger import Ledger, RowFiles, joined, ledgers
+from attncem.records.score import Score
 from forking import Forking
 
 ROWS = {

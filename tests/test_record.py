@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from attncem.base.record import Record, read
 from attncem.base.types import RunError
 from attncem.config.threats import ThreatModel
-from attncem.records.audit import AuditPlan, Row, Score, Subject
+from attncem.records.audit import AuditPlan, Row, Subject
 from attncem.records.bounds import Bound
 from attncem.records.files import read_record, write_record
 from attncem.records.findings import Finding, finding, unique
 from attncem.records.run import DataFacts
+from attncem.records.score import Score
 
 
 class Inner(Record):

@@ -28,11 +28,12 @@ from attncem.config.options.run import RunConfig
 from attncem.config.options.suites import Suite, packaged_suites
 from attncem.config.threats import THREATS
 from attncem.judging.auditing.judges import CERTIFICATES
-from attncem.records.audit import AuditResult, Score
+from attncem.records.audit import AuditResult
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
 from attncem.records.joining import FAR_BELOW, UNDEFENDED, join
 from attncem.records.leaks import LEAKS, LIMIT
 from attncem.records.metrics import METRICS
+from attncem.records.score import Score
 from attncem.reporting.runs import health
 from attncem.reporting.runs.tables import CSV_COLUMNS, LATER_COLUMNS, SAMPLED
 from attncem.training.on_device import budget_of, candidates

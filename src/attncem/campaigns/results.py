@@ -17,7 +17,7 @@ from attncem.campaigns.expansion import digest
 from attncem.config.options.campaigns import CampaignAudit
 from attncem.config.options.suites import load_suite
 from attncem.config.threats import ThreatModel
-from attncem.records.audit import AuditResult, Row, Score
+from attncem.records.audit import AuditResult, Row
 from attncem.records.campaign import Cell
 from attncem.records.campaign_folder import CampaignFolder, CellView
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult, Interval
@@ -27,6 +27,7 @@ from attncem.records.ledger import joined
 from attncem.records.metrics import ACCURACY
 from attncem.records.on_device import References, read_choice, worth_of
 from attncem.records.runs import RunDirectory
+from attncem.records.score import Score
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
 SEARCH = "search.yaml"
