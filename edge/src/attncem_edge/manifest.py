@@ -7,14 +7,20 @@ bundle/card.json, card.md, README.md
 
 The client file holds the front end, the encoder and the head. It holds neither the channel nor the decision: these are
 data of the manifest, and whoever runs the client applies them. ``identity`` is a hash of the manifest, which holds the
-hashes of the files, so one number names the whole bundle.
+hashes of the files, so one number names the whole bundle. It detects damage and mix-ups; whoever changes a bundle on
+purpose can compute it again.
+
+A request by the Open Inference Protocol goes to the model ``name``: input `z` FP32 [B, …], output `logits` FP32
+[B, classes], and the parameter `fingerprint` of the request holds that of the manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +33,10 @@ NAME = "manifest.json"
 CLIENT, SERVER, CARD = "client.onnx", "server.onnx", "card.json"
 LARGEST = 1 << 20
 """Bytes of a manifest at most: a larger file is none."""
+IMAGE, FEATURE, LOGITS, ANSWERS = "image", "z", "logits", "answers"
+"""Names of the tensors of both files and of requests."""
+_MOST_VALUES = 1 << 26
+"""Values of an image or of z at most."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,9 @@ class Manifest:
     """Facts of a bundle.
 
     ``fingerprint`` names front end, client weights, channel and decision, as audits do. ``channel`` are the options of
-    its stages in order. ``nats`` are the audited upper limits of the leakage by the number of releases of one image;
-    ``audits`` say what was audited, ``checked`` how exported and audited model were compared.
+    its stages in order, each with ``noise_std`` where it adds noise and ``grid`` where it rounds to multiples of it.
+    ``nats`` are the audited upper limits of the leakage by the number of releases of one image; ``audits`` say what was
+    audited (empty: nothing), ``checked`` how exported and audited model were compared.
     """
 
     name: str
@@ -113,14 +124,13 @@ def read_manifest(folder: str | Path) -> Manifest:
     if file.stat().st_size > LARGEST:
         raise BundleError(f"{file} has more than {LARGEST} bytes: it is no manifest")
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        return _made(facts, file)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return _made(json.loads(file.read_text(encoding="utf-8")), file)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise BundleError(f"{file} is damaged: {error}; export the bundle again") from error
 
 
 def _made(facts: Any, file: Path) -> Manifest:
-    if not isinstance(facts, dict) or not isinstance(facts.get("bundle"), int):
+    if not isinstance(facts, dict) or type(facts.get("bundle")) is not int:
         raise ValueError("it has no version")
     if facts["bundle"] != VERSION:
         raise BundleError(f"{file} has version {facts['bundle']} of the format, and this program reads {VERSION}")
@@ -129,6 +139,8 @@ def _made(facts: Any, file: Path) -> Manifest:
         raise ValueError(f"unknown keys {', '.join(sorted(unknown))}")
     parts = {key: kind(**facts[key]) for key, kind in _PARTS.items() if facts.get(key) is not None}
     manifest = Manifest(**{**facts, **parts})
+    if wrong := problem_of(manifest):
+        raise ValueError(wrong)
     if manifest.identity != identity:
         raise BundleError(
             f"{file} was changed after the export: its content does not fit its identity; export it again"
@@ -136,7 +148,7 @@ def _made(facts: Any, file: Path) -> Manifest:
     return manifest
 
 
-def check_files(folder: str | Path, manifest: Manifest, names: Mapping[str, str] | tuple[str, ...]) -> None:
+def check_files(folder: str | Path, manifest: Manifest, names: Iterable[str]) -> None:
     """BundleError where one of these files of a bundle is missing or is not the one that was exported."""
     for name in names:
         file, expected = Path(folder) / name, manifest.files.get(name)
@@ -145,3 +157,66 @@ def check_files(folder: str | Path, manifest: Manifest, names: Mapping[str, str]
         with file.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
                 raise BundleError(f"{file} was changed after the export: its SHA-256 is not the recorded one")
+
+
+# the values of a manifest: whoever changes a bundle can compute its identity again
+
+
+def problem_of(manifest: Manifest) -> str:
+    """The first key whose value cannot be; empty where all can."""
+    return next((f"the value of {key} cannot be" for key, right in _RIGHT.items() if not right(manifest)), "")
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_size(values: Iterable[Any]) -> bool:
+    sizes = list(values)
+    return bool(sizes) and all(type(it) is int and it > 0 for it in sizes) and math.prod(sizes) <= _MOST_VALUES
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(it, kind) for it in value)
+
+
+def _is_table(value: Any, right: Callable[[Any], bool] = lambda _: True) -> bool:
+    return isinstance(value, dict) and all(right(it) for it in value.values())
+
+
+def _is_range(low: Any, high: Any) -> bool:
+    ends = [it for it in (low, high) if it is not None]
+    return all(map(_is_number, ends)) and ends == sorted(ends)
+
+
+_RIGHT: dict[str, Callable[[Manifest], bool]] = {
+    "name": lambda it: isinstance(it.name, str) and re.fullmatch(r"[\w-][\w.-]{0,99}", it.name, re.ASCII) is not None,
+    "fingerprint": lambda it: _is_hash(it.fingerprint),
+    "image": lambda it: isinstance(it.image, ImageFacts) and _is_size(it.image.shape) and it.image.channels in (1, 3),
+    "feature": lambda it: (
+        isinstance(it.feature.shape, list) and _is_size(it.feature.shape) and _is_range(it.feature.low, it.feature.high)
+    ),
+    "labels": lambda it: _is_list(it.labels, str) and len(it.labels) > 0,
+    "channel": lambda it: (
+        _is_list(it.channel, dict) and all(isinstance(stage.get("name"), str) for stage in it.channel)
+    ),
+    "files": lambda it: _is_table(it.files, _is_hash),
+    "noise_scheme": lambda it: type(it.noise_scheme) is int,
+    "front_end": lambda it: _is_table(it.front_end),
+    "decision": lambda it: it.decision is None or (_is_share(it.decision.threshold) and _is_share(it.decision.share)),
+    "nats": lambda it: (
+        _is_table(it.nats, lambda value: _is_number(value) and value >= 0) and all(map(str.isdecimal, it.nats))
+    ),
+    "audits": lambda it: _is_list(it.audits, dict),
+    "checked": lambda it: _is_table(it.checked),
+    "versions": lambda it: _is_table(it.versions, lambda value: isinstance(value, str)),
+}
+"""What each value must be."""
