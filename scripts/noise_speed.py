@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from attncem.models import noise
 from attncem.models.channels import FILLS
+from attncem_edge import noise
 
 COUNT = 1_000_000
 ROUNDS = 31

@@ -22,7 +22,6 @@ from attncem.config.options.channels import (
     gaussian_mechanism_delta,
     gaussian_mechanism_std,
 )
-from attncem.models import noise
 from attncem.models.channels import (
     SYSTEM,
     Channel,
@@ -33,6 +32,7 @@ from attncem.models.channels import (
     Source,
     build_channel,
 )
+from attncem_edge import noise
 
 KEY = b"k" * 32
 KEYED = GaussianOptions(noise_std=1.0, noise="keyed")

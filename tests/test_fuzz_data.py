@@ -25,11 +25,11 @@ from attncem.config.options.data import DataOptions
 from attncem.data import sources
 from attncem.data.folders import check_files, listing_notes
 from attncem.data.inspect import inspect_datasets
-from attncem.data.pictures import read_picture
 from attncem.data.readers import FOLDER_SETS, read_dataset
 from attncem.data.sources import CIFAR10_MD5, IDX_FILES, locate
 from attncem.data.specs import DATASETS
 from attncem.data.splits import split_data
+from attncem_edge.pictures import read_picture
 from fuzzing import Tally, amount, contents, fuzz_in_places, limited_memory, start
 
 FEW, MANY = 40, 500

@@ -15,11 +15,10 @@ WITHOUT_TORCH = (
     *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
     *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record", "base/plugins"),
     *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
-    *("data/pictures", "data/decoding", "data/readers", "data/splits", "data/groups", "data/attributes"),
+    *("data/readers", "data/splits", "data/groups", "data/attributes"),
     *(
         "data/inspect",
         "models/__init__",
-        "models/noise",
         "models/onnx_file",
         "models/onnx_session",
         "models/onnx_child",
@@ -39,7 +38,7 @@ WITHOUT_TORCH = (
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""
-SMALL = ("records/", "judging/", "reporting/", "campaigns/", "cli/main", "cli/verbs/", "base/texts/", "models/noise")
+SMALL = ("records/", "judging/", "reporting/", "campaigns/", "cli/main", "cli/verbs/", "base/texts/")
 """Where files and functions have a limit: the half that judges models."""
 FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
 

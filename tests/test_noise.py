@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from attncem.config.options.channels import CELL_DEFECT, CELL_ERROR, SLACK, LocalDPOptions, epsilon_range
-from attncem.models import noise
 from attncem.models.channels import FILLS
+from attncem_edge import noise
 
 SECRET = bytes(range(32))
 KEY = bytes(range(32, 64))

@@ -21,8 +21,8 @@ from attncem.judging.attacks.decoder import Material
 from attncem.judging.attacks.seeing import mean_of
 from attncem.judging.oracle import Oracle
 from attncem.models.channels import GaussianChannel, build_channel
-from attncem.models.noise import new_key
 from attncem.models.split import SplitModel
+from attncem_edge.noise import new_key
 
 STD = 0.2
 FULL = THREATS["train"]

@@ -18,10 +18,8 @@ from attncem.cli.main import main
 from attncem.config.loading.load import load_config
 from attncem.config.options.data import DataOptions
 from attncem.config.options.run import RunConfig
-from attncem.data import decoding
 from attncem.data.folders import decode_image, list_images, listing_notes
 from attncem.data.inspect import DatasetState, inspect_datasets
-from attncem.data.pictures import read_picture
 from attncem.data.readers import dataset_spec, read_dataset
 from attncem.data.splits import split_data
 from attncem.judging.auditing import audit
@@ -29,6 +27,8 @@ from attncem.judging.inference import predict
 from attncem.training.build import check, data_notes, load_data
 from attncem.training.engine import resolve_device
 from attncem.training.train import train
+from attncem_edge import decoding
+from attncem_edge.pictures import read_picture
 
 RNG = np.random.default_rng(16)
 RGB = (3, 12, 16)

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from attncem.base.types import DataError
-from attncem.data import decoding
 from attncem.data.folders import decode_image
-from attncem.data.pictures import read_picture
+from attncem_edge import decoding
+from attncem_edge.pictures import read_picture
 
 GREY, RGB = (1, 12, 12), (3, 12, 12)
 

@@ -22,12 +22,12 @@ from attncem.base.types import AttncemError, ConfigError, DataError, RunError
 from attncem.cli.main import main
 from attncem.judging.inference import predict, read_image, unpack_release
 from attncem.judging.opening import open_run
-from attncem.models import noise
 from attncem.models.front_ends import as_seen
 from attncem.models.releasing import seal_run
 from attncem.models.split import SplitModel
 from attncem.records.runs import RunDirectory
 from attncem.training.build import load_data
+from attncem_edge import noise
 from editing import copy_run
 
 CPU = torch.device("cpu")

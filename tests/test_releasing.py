@@ -23,7 +23,7 @@ from attncem.cli.main import main
 from attncem.judging.auditing import audit
 from attncem.judging.inference import predict
 from attncem.judging.opening import open_encoder, open_run
-from attncem.models import noise, releasing
+from attncem.models import releasing
 from attncem.models.channels import SYSTEM
 from attncem.models.releasing import seal_run
 from attncem.records import seals
@@ -31,6 +31,7 @@ from attncem.records.files import hash_file
 from attncem.records.runs import RunDirectory
 from attncem.reporting.explain.explaining import explain
 from attncem.training.train import train
+from attncem_edge import noise
 from editing import edit_config
 
 Make = Callable[..., Path]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attncem.data.pictures import read_picture
-from attncem.models import noise
+from attncem_edge import noise
+from attncem_edge.pictures import read_picture
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 SECRET, KEY = bytes(range(32)), bytes(range(32, 64))

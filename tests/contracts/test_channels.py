@@ -22,10 +22,10 @@ from attncem.config.options.channels import (
     ShapedOptions,
     TopKOptions,
 )
-from attncem.models import noise
 from attncem.models.channels import CHANNELS, SYSTEM, Channel, build_channel
 from attncem.testing import channels as laws
 from attncem.testing.channels import SHAPES, ChannelCase, Counted, features, seeded
+from attncem_edge import noise
 
 
 @dataclass(frozen=True)

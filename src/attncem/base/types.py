@@ -6,23 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attncem_edge.errors import AttncemError as AttncemError  # noqa: PLC0414 - defined there, imported from here
+from attncem_edge.errors import ConfigError as ConfigError  # noqa: PLC0414 - defined there, imported from here
+from attncem_edge.errors import DataError as DataError  # noqa: PLC0414 - defined there, imported from here
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 SCHEMA_VERSION = 2
 """Version of every JSON file this package writes."""
-
-
-class AttncemError(Exception):
-    """Root of the errors that are a person's to mend: shown without a traceback, exit code 2."""
-
-
-class ConfigError(AttncemError, ValueError):
-    """An invalid configuration: names the key, the value and the allowed values."""
-
-
-class DataError(AttncemError):
-    """A data file that is missing, damaged or of the wrong shape: names the file."""
 
 
 class RunError(AttncemError):

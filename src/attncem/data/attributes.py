@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from attncem.base.types import DataError
 from attncem.config.loading.suggest import did_you_mean, nearest
 from attncem.config.options.data import DataOptions
-from attncem.data.decoding import require_file
 from attncem.data.folders import list_images
 from attncem.data.readers import FOLDER_SETS
 from attncem.data.sources import find, locate
+from attncem_edge.decoding import require_file
 
 Rows = list[dict[str, str]]
 Places = dict[tuple[str, ...], tuple[str, int]]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attncem.base.types import DataError, DatasetSpec
 from attncem.config.loading.flat import show
-from attncem.data.decoding import require_file
+from attncem_edge.decoding import require_file
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30

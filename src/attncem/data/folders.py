@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attncem.base.types import DataError, DatasetSpec
-from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet, read_head, require_file
 from attncem.data.sources import flat_pictures, lies_flat, lies_in_classes
+from attncem_edge.decoding import GREY, MODES, as_pixels, open_picture, quiet, read_head, require_file
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[np.generic]]

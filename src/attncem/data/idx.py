@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.base.types import DataError, DatasetSpec
-from attncem.data.decoding import require_file
 from attncem.data.sources import IDX_FILES
+from attncem_edge.decoding import require_file
 
 Arrays = dict[str, NDArray[np.generic]]
 MOST_BYTES = 2**30

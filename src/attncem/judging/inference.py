@@ -19,7 +19,6 @@ from attncem.base.pictures import png_text
 from attncem.base.types import ConfigError, DataError, RunError
 from attncem.config.loading.suggest import known
 from attncem.config.options.channels import RandomOptions
-from attncem.data.pictures import read_picture
 from attncem.judging.opening import OpenRun, open_run
 from attncem.models.channels import SYSTEM, Channel, Source
 from attncem.models.client_head import confidence
@@ -31,6 +30,7 @@ from attncem.records.prediction import Candidate, Decision, Prediction, Predicti
 from attncem.records.runs import RunDirectory
 from attncem.training.build import Modules
 from attncem.training.engine import limited_threads
+from attncem_edge.pictures import read_picture
 
 Image = str | Path
 """A picture file, or `test:17`: the test image of that index."""

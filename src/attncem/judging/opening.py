@@ -22,7 +22,6 @@ from attncem.data.readers import FOLDER_SETS, dataset_spec
 from attncem.models.channels import Channel, build_channel
 from attncem.models.cost import Cost, count_cost
 from attncem.models.halves import kept_halves, restore_front_end
-from attncem.models.noise import SCHEME
 from attncem.models.onnx_file import OnnxFile
 from attncem.models.onnx_network import input_of, onnx_encoder
 from attncem.models.onnx_process import OnnxProcess
@@ -37,6 +36,7 @@ from attncem.records.seals import key_problem, open_mode
 from attncem.training.build import Modules, RunData, build_model, data_of, read_data, spec_of
 from attncem.training.client_time import ClientTime
 from attncem.training.engine import resolve_device
+from attncem_edge.noise import SCHEME
 
 UNKNOWN = "unknown"
 """The defence of a foreign encoder, whose training is unknown."""

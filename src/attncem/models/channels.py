@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import attncem.models.noise as noise  # noqa: PLR0402 - the root may be imported for its version only
 from attncem.base.types import ConfigError, RunError
 from attncem.config.options.channels import (
     ChannelOptions,
@@ -35,6 +34,7 @@ from attncem.config.options.channels import (
     TopKOptions,
 )
 from attncem.config.plugins import open_table
+from attncem_edge import noise
 
 
 class Secrets:

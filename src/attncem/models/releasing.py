@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from attncem.base.types import ConfigError, RunError
-from attncem.models.noise import SCHEME, new_key
 from attncem.records.checkpoints import read_facts, write_sealed
 from attncem.records.files import explain_os_error, write_private
 from attncem.records.fingerprints import release_of
 from attncem.records.runs import KEY_FILE, RunDirectory
 from attncem.records.seals import open_mode, same_seal
+from attncem_edge.noise import SCHEME, new_key
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from attncem.config.options.model import ModelOptions
 from attncem.config.options.run import RunConfig
 from attncem.config.plugins import uses_of
 from attncem.models.lean import described, plan_of
-from attncem.models.noise import SCHEME, new_key
 from attncem.models.split import SplitModel
 from attncem.records.checkpoints import fitting, read_tensors
 from attncem.records.files import hash_file
 from attncem.records.runs import RunDirectory, free_path
 from attncem.training.build import options_of
+from attncem_edge.noise import SCHEME, new_key
 
 HALVES = ("client", "server")
 _SHOWN = 6

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from attncem.base.types import DataError
-from attncem.data.decoding import GREY, MODES, as_pixels, open_picture, quiet
+from attncem_edge.decoding import GREY, MODES, as_pixels, open_picture, quiet
+from attncem_edge.errors import DataError
 
 WIDE = ("I", "I;16", "I;16B", "I;16L")
 """Modes of grey pictures with 16 bits; `I` may also contain larger numbers, which are rejected."""

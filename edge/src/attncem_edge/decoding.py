@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from attncem.base.types import DataError
+from attncem_edge.errors import DataError
 
 FORMATS = ("JPEG", "PNG", "BMP", "PPM", "WEBP", "TIFF", "GIF")
 """Formats that Pillow may open; none of them starts another program."""
