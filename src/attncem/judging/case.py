@@ -143,6 +143,18 @@ class Case:
             self._sent_view = view
         return self._sent_view
 
+    def answering(self) -> Case:
+        """The case of the images that the client answers itself, as if it sent them: only for a comparison.
+
+        What certificates learned is kept; what they computed from the evaluation images is not.
+        """
+        assert self.looked is not None, "a client without a head sends every image"
+        view, chosen = copy.copy(self), ~self.looked.sent
+        view.x, view.y = self.every[0][chosen], self.every[1][chosen]
+        learned = ("learned", "learner")
+        view.remembered = {key: kept for key, kept in self.remembered.items() if key in learned or key[0] in learned}
+        return view
+
     def seeing(self, releases: int | None = None, jitter: int = 0) -> Case:
         """The case of an adversary with this number of releases and this jitter; all computed results are shared."""
         count = releases or self.threat.releases_per_input

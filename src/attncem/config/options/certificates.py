@@ -18,7 +18,7 @@ class LeakageOptions(Options):
     """Most nats that the releases of one image reveal about it, from the channel's noise and the spread of z."""
 
     name: Literal["leakage"] = "leakage"
-    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">", "over_all": ">"}
+    bounds: ClassVar[Mapping[str, str]] = {"leakage": ">", "over_all": ">", "not_sent": ">"}
     cells: Literal["best", "one", "class", "cluster", "answer"] = "best"
     """Partition of the features: none, classes, clusters of each class, the server's answers; `best` is chosen before.
     """

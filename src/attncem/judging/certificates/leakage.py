@@ -18,7 +18,7 @@ from attncem.judging.certificates.choosing import CHOOSING, AnyOptions, Choice, 
 from attncem.judging.certificates.code_entropy import entropy_of, nats_of_code
 from attncem.judging.certificates.coding import Coding, Learner, Sample, Wanted
 from attncem.judging.certificates.kernels import KernelJudged
-from attncem.judging.certificates.making import Numbers, largest_entropy, measured, require_images
+from attncem.judging.certificates.making import FEWEST_IMAGES, Numbers, largest_entropy, measured, require_images
 from attncem.judging.certificates.mixture import Judged
 from attncem.judging.certificates.over_all import over_all
 from attncem.judging.certificates.passage import (
@@ -48,7 +48,16 @@ class Leakage(Certificate):
         ground, name = ground_of(case, self.options), self.options.name
         self.images = {name: ground.values}
         made: dict[str, Bound] = {name: ground.bound(case)}
-        return made if ground.coding.wanted.inside else made | over_all(case, ground.values, made[name].assumptions)
+        if ground.coding.wanted.inside or case.looked is None:
+            return made
+        return made | over_all(case, ground.values, made[name].assumptions) | self._not_sent(case)
+
+    def _not_sent(self, case: Case) -> dict[str, Bound]:
+        """`not_sent`: the bound for the images that the client answers itself, if it sent them; empty: too few."""
+        rest = case.answering()
+        if len(rest.x) < FEWEST_IMAGES:
+            return {}
+        return {"not_sent": replace(ground_of(rest, self.options).bound(rest), about="not_sent")}
 
 
 class BeyondLabel(Leakage):
