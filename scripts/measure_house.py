@@ -31,6 +31,7 @@ ROOMS = (
     "testing",
     "reporting",
     "campaigns",
+    "deploy",
     "cli",
 )
 

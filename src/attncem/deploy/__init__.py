@@ -1,0 +1,1 @@
+"""Exported models: bundles, the server that answers with them, and their clients."""
