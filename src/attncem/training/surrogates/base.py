@@ -69,6 +69,8 @@ class Surrogate(nn.Module, abc.ABC):
         self.num_features = math.prod(self.feature_shape)
         self.num_classes = int(num_classes)
         self.noise_std = float(noise_std)
+        self.weighs = getattr(options, "sample_weights", "uniform") == "doubt"
+        """Whether it weighs samples by the doubt of the client's head; no property: torch.compile cannot trace one."""
         self._check_construction()
         given: MemoryOptions | None = getattr(options, "memory", None)
         sizes = {"num_classes": self.num_classes, "num_features": self.num_features}
@@ -94,11 +96,6 @@ class Surrogate(nn.Module, abc.ABC):
     def fit_reads_penalty(self) -> bool:
         """Whether ``_fit`` reads the output of ``_evaluate`` and must follow it."""
         return False
-
-    @property
-    def weighs(self) -> bool:
-        """Whether it weighs samples by the doubt of the client's head."""
-        return getattr(self.options, "sample_weights", "uniform") == "doubt"
 
     def forward(
         self, z: Tensor, y: Tensor, *, noise: Tensor | None = None, doubts: Tensor | None = None
@@ -183,8 +180,10 @@ class Surrogate(nn.Module, abc.ABC):
             yield z, y
 
     @torch.no_grad()
-    def explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def explain(self, z: Tensor, y: Tensor, *, doubts: Tensor | None = None) -> dict[str, Tensor]:
         """The treatment of each sample of a batch, row by row; empty where all samples of a class are treated alike.
+
+        ``doubts`` [B] for `weighs`; without them samples are treated as if the client doubted all of them alike.
 
         ``attention`` [B]: weight inside its class; ``shares`` [B, K]: its share in each part of its class, all 0 where
         its class is not divided; ``gate_…`` [B, …]: the gates of its class; ``slot_gate_…`` [B, …]: the gates of its
@@ -192,10 +191,17 @@ class Surrogate(nn.Module, abc.ABC):
         """
         self._check_batch(z, y)
         with exact_arithmetic(z):
+            if self.weighs:
+                rows = in_statistics_precision(z)
+                return self._explain_weighted(rows, y.long(), None if doubts is None else doubts.to(rows.dtype))
             return self._explain(in_statistics_precision(z), y.long())
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {}
+
+    def _explain_weighted(self, z: Tensor, y: Tensor, doubts: Tensor | None) -> dict[str, Tensor]:
+        """As ``_explain``, for a surrogate with sample_weights=doubt."""
+        return self._explain(z, y)
 
     def _output(
         self,

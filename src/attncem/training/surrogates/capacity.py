@@ -52,6 +52,18 @@ class CapacityPenalty(Surrogate):
         sent = moments.shares_by_doubt(doubts, share, groups)
         return self._of_variance(moments.unbiased_for_weights(variance, weights), plain, sent, weights)
 
+    def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        if self.options.sample_weights == "uniform":
+            return {}
+        x = z.flatten(1)
+        groups = moments.group_by_class(y, self.num_classes, x.dtype)
+        return {"attention": moments.largest_capacity(x, self.noise_std, self.options.uniform_mix, groups).sum(1)}
+
+    def _explain_weighted(self, z: Tensor, y: Tensor, doubts: Tensor | None) -> dict[str, Tensor]:
+        groups = moments.group_by_class(y, self.num_classes, z.dtype)
+        doubts = z.new_ones(len(z)) if doubts is None else doubts
+        return {"attention": moments.doubtful_weights(doubts, self.options.uniform_mix, groups).sum(1)}
+
     def _of_variance(
         self, used: Tensor, plain: Tensor, groups: moments.Groups, weights: Tensor | None = None
     ) -> SurrogateOutput:

@@ -116,7 +116,8 @@ class GatedAttentionCEM(Surrogate):
     diverge.
 
     ``sample_weights=doubt``: a ∝ doubt_m · exp(score_m), mixed with uniform weights, and the classes count by their
-    sums of doubts: the spread of what will be sent.
+    sums of doubts: the spread of what will be sent. ``fit`` then counts each sample by its doubt: otherwise the
+    attention would learn to undo the doubts. The correction of small samples is 1 / (1 − Σ a²).
     """
 
     options_type = GatedOptions
@@ -144,7 +145,7 @@ class GatedAttentionCEM(Surrogate):
         keep = groups.counts >= 2
         through = self.options.weights_gradient == "through"
         weights = self._attention(z if through else z.detach(), groups, doubts, live=False)
-        penalty = self._penalty(self._space(z), weights, groups, live=False)
+        penalty = self._penalty(self._space(z), weights, groups, doubts, live=False)
         plain_mean, plain_variance = moments.class_moments(z.detach().flatten(1), groups)
         extra = {
             **self._diagnostics(penalty, weights.detach(), groups, keep),
@@ -157,9 +158,12 @@ class GatedAttentionCEM(Surrogate):
         return self._output(penalty.per_group, keep, groups, plain_variance, extra=extra)
 
     def _explain(self, z: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return self._explain_weighted(z, y, None)
+
+    def _explain_weighted(self, z: Tensor, y: Tensor, doubts: Tensor | None) -> dict[str, Tensor]:
         groups = moments.group_by_class(y, self.num_classes, z.dtype)
-        weights = self._attention(z, groups, None, live=False)
-        gates = self._penalty(self._space(z), weights, groups, live=False).gates
+        weights = self._attention(z, groups, doubts, live=False)
+        gates = self._penalty(self._space(z), weights, groups, doubts, live=False).gates
         return {"attention": weights.sum(1), **moments.of_each_sample(gates, groups)}
 
     def _groups_by(self, doubts: Tensor | None, y: Tensor, dtype: torch.dtype) -> Groups:
@@ -182,10 +186,12 @@ class GatedAttentionCEM(Surrogate):
         x = z.flatten(1)
         return layer_norm(x, x.shape[1:]) if self.options.variance_space == "layernorm" else x
 
-    def _penalty(self, x: Tensor, weights: Tensor, groups: Groups, *, live: bool) -> ClassPenalty:
+    def _penalty(
+        self, x: Tensor, weights: Tensor, groups: Groups, doubts: Tensor | None, *, live: bool
+    ) -> ClassPenalty:
         """L_c of every group; ``live`` passes a gradient to the weights of the gates."""
         mean, variance = moments.weighted_moments(x, weights, groups)
-        variance = self._corrected(variance, groups)
+        variance = self._corrected(variance, groups, None if doubts is None else weights.detach())
         entries = self._statistic(variance)
         gates = self._gates(mean, variance, groups, live=live)
         per_group = through_gates(entries, gates).mean(1)
@@ -196,10 +202,16 @@ class GatedAttentionCEM(Surrogate):
         above = above_floor(variance.detach(), self.options, self.floor.value, self.noise_std)
         return ClassPenalty(per_group, above, gates, snr_passed(entries, gates))
 
-    def _corrected(self, variance: Tensor, groups: Groups) -> Tensor:
-        """The input variances of the statistic, [G, D], or [G, 1] where the dimensions are summed (004)."""
-        if self.options.small_sample_correction:
+    def _corrected(self, variance: Tensor, groups: Groups, weights: Tensor | None = None) -> Tensor:
+        """The input variances of the statistic, [G, D], or [G, 1] where the dimensions are summed (004).
+
+        With ``weights`` the correction of small samples is that of weighted ones: few doubtful samples have less spread
+        around their own mean than there is.
+        """
+        if self.options.small_sample_correction and weights is None:
             variance = moments.unbiased(variance, groups)
+        elif self.options.small_sample_correction and weights is not None:
+            variance = moments.unbiased_for_weights(variance, weights)
         return variance.sum(1, keepdim=True) if self.options.scalar_variance else variance
 
     def _statistic(self, variance: Tensor) -> Tensor:
@@ -239,11 +251,14 @@ class GatedAttentionCEM(Surrogate):
         x, weights = self._space(z), self._attention(z, groups, doubts, live=True)
         if learn == "fit":
             per_group = recomputed(
-                lambda x, weights: self._negative_log_likelihood(x, weights, groups), x, weights, values=x.numel()
+                lambda x, weights: self._negative_log_likelihood(x, weights, groups, doubts),
+                x,
+                weights,
+                values=x.numel(),
             )
             return moments.share_weighted_sum(per_group, keep, groups)
         penalty = recomputed(
-            lambda x, weights: self._penalty(x, weights, groups, live=learn == "penalty"),
+            lambda x, weights: self._penalty(x, weights, groups, doubts, live=learn == "penalty"),
             x,
             weights,
             values=x.numel(),
@@ -251,18 +266,25 @@ class GatedAttentionCEM(Surrogate):
         rob_loss = moments.share_weighted_sum(penalty.per_group, keep, groups)
         return self.options.attention_loss_scale * rob_loss if learn == "penalty" else -rob_loss
 
-    def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups) -> Tensor:
+    def _negative_log_likelihood(self, x: Tensor, weights: Tensor, groups: Groups, doubts: Tensor | None) -> Tensor:
         """NLL per dimension and released sample under N(μ_a, σ²_a + σ_n²), mean over the channel's noise, [G].
 
-        Each sample counts once: a likelihood weighted by the attention would collapse with it. The samples are the
-        released ones, z + noise: for clean z the best σ²_a is the variance minus σ_n², so that the attention would
-        learn to report too little (measured: 0.78 of the capacity at variance = noise, 0.32 at a tenth).
+        Each sample counts once, or by its doubt: a likelihood weighted by the attention would collapse with it. The
+        samples are the released ones, z + noise: for clean z the best σ²_a is the variance minus σ_n², so that the
+        attention would learn to report too little (measured: 0.78 of the capacity at variance = noise, 0.32 at a
+        tenth).
         """
         mean, variance = moments.weighted_moments(x, weights, groups)
-        distance = moments.second_moment(x, mean, moments.uniform_weights(groups), groups)
+        distance = moments.second_moment(x, mean, self._counted(doubts, groups), groups)
         noise = self.noise_std**2 + self.options.gamma
         total = variance + noise
         return 0.5 * ((2 * math.pi * total).log() + (distance + noise) / total).mean(1)
+
+    def _counted(self, doubts: Tensor | None, groups: Groups) -> Tensor:
+        """The weights of a class's samples [B, G] without the attention."""
+        if doubts is None:
+            return moments.uniform_weights(groups)
+        return moments.doubtful_weights(doubts, self.options.uniform_mix, groups)
 
     def _plain_loss(self, z: Tensor, variance: Tensor, groups: Groups, keep: Tensor) -> Tensor:
         """The penalty of the unweighted class variance without gates: the amount to report.

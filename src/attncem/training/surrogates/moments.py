@@ -152,18 +152,27 @@ def mix_with_uniform(weights: Tensor, share: float, groups: Groups) -> Tensor:
 
 def doubtful_weights(doubts: Tensor, share: float, groups: Groups) -> Tensor:
     """Weights [B, G] that grow with each sample's doubt [B] inside its class, mixed with uniform ones."""
-    inside = groups.one_hot * doubts.clamp_min(torch.finfo(doubts.dtype).tiny).unsqueeze(1)
+    inside = groups.one_hot * _positive(doubts).unsqueeze(1)
     total = inside.sum(0)
     return mix_with_uniform(inside / torch.where(total > 0, total, 1), share, groups)
+
+
+def _positive(doubts: Tensor) -> Tensor:
+    """The doubts, a little above 0: samples that are all sure weigh alike."""
+    return doubts.clamp_min(torch.finfo(doubts.dtype).tiny)
 
 
 def shares_by_doubt(doubts: Tensor, share: float, groups: Groups) -> Groups:
     """The same groups with the class shares of what is sent: by the sum of doubts, mixed with the shares of the batch.
 
-    Doubtful classes are sent more often, so their spread counts more.
+    Doubtful classes are sent more often, so their spread counts more. Classes without a pair of samples, which count
+    in no sum, keep their shares.
     """
-    of_class = groups.one_hot.T @ doubts
-    doubtful = of_class / of_class.sum().clamp_min(torch.finfo(doubts.dtype).tiny) * groups.own_counts.sum()
+    paired = groups.counts >= 2
+    of_class = torch.where(paired, groups.one_hot.T @ _positive(doubts), 0)
+    total = of_class.sum()
+    doubtful = of_class / torch.where(total > 0, total, 1) * torch.where(paired, groups.own_counts, 0).sum()
+    doubtful = torch.where(paired, doubtful, groups.own_counts)
     return replace(groups, own_counts=(1 - share) * doubtful + share * groups.own_counts)
 
 

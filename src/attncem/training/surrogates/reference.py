@@ -47,17 +47,28 @@ def none_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | N
 
 
 def capacity_reference(
-    surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None
+    surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None, doubts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """mean_d ½ log(1 + var/σ²) class by class."""
+    """mean_d ½ log(1 + var/σ²) class by class; with doubts, or for sample_weights=worst, of weighted samples."""
     assert isinstance(surrogate, CapacityPenalty)
+    mix = surrogate.options.uniform_mix
 
-    def penalty(x: Tensor, share: float) -> Tensor:
-        variance = x.flatten(1).var(0, unbiased=True)
-        if not surrogate.options.per_dimension:
-            variance = variance.mean()
+    def capacity(variance: Tensor) -> Tensor:
+        variance = variance if surrogate.options.per_dimension else variance.mean()
         return (0.5 * torch.log(1 + variance / surrogate.noise_std**2)).mean()
 
+    def penalty(x: Tensor, share: float) -> Tensor:
+        if surrogate.options.sample_weights == "worst":
+            weights = _worst_weights(x.flatten(1), surrogate.noise_std**2, mix)
+            return capacity(_moments(x.flatten(1), weights)[1] * len(x) / (len(x) - 1))
+        return capacity(x.flatten(1).var(0, unbiased=True))
+
+    def doubtful(x: Tensor, share: float, weights: list[float]) -> Tensor:
+        weights = _mixed(weights, mix)
+        return capacity(_moments(x.flatten(1), weights)[1] / (1 - sum(w * w for w in weights)))
+
+    if doubts is not None:
+        return _doubt_weighted(surrogate, z, y, doubts, mix, doubtful)
     return _share_weighted(surrogate, z, y, penalty)
 
 
@@ -88,9 +99,16 @@ def gmm_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | No
     return loss, per_class
 
 
-def gated_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Attention, moments, statistic and gates class by class."""
+def gated_reference(
+    surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | None = None, doubts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention, moments, statistic and gates class by class; with doubts, the attention is multiplied with them."""
     assert isinstance(surrogate, GatedAttentionCEM)
+    if doubts is not None:
+        mix = surrogate.options.uniform_mix
+        return _doubt_weighted(
+            surrogate, z, y, doubts, mix, lambda x, share, weights: _gated_class(surrogate, x, share, weights)
+        )
     return _share_weighted(surrogate, z, y, lambda x, share: _gated_class(surrogate, x, share))
 
 
@@ -167,6 +185,51 @@ def _share_weighted(
     return loss, per_class
 
 
+def _doubt_weighted(
+    surrogate: Surrogate,
+    z: Tensor,
+    y: Tensor,
+    doubts: Tensor,
+    mix: float,
+    penalty: Callable[[Tensor, float, list[float]], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Σ p_c L_c over the classes with two samples or more: p_c by the doubts about them, mixed with m_c / B."""
+    per_class = z.new_full((surrogate.num_classes,), math.nan)
+    loss = z.new_zeros(())
+    paired = [label for label in range(surrogate.num_classes) if int((y == label).sum()) >= 2]
+    sums = {label: sum(doubts[y == label].tolist()) for label in paired}
+    counts = {label: int((y == label).sum()) for label in paired}
+    for label in paired:
+        doubtful = sums[label] / sum(sums.values()) * sum(counts.values())
+        share = ((1 - mix) * doubtful + mix * counts[label]) / len(y)
+        weights = [float(doubt) / sums[label] for doubt in doubts[y == label]]
+        per_class[label] = penalty(z[y == label], share, weights)
+        loss = loss + share * per_class[label]
+    return loss, per_class
+
+
+def _mixed(weights: list[float], mix: float) -> list[float]:
+    """Weights mixed with equal ones."""
+    return [(1 - mix) * weight + mix / len(weights) for weight in weights]
+
+
+def _moments(x: Tensor, weights: list[float]) -> tuple[Tensor, Tensor]:
+    """Mean and variance of weighted rows."""
+    mean = sum((w * row for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+    return mean, sum((w * (row - mean) ** 2 for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+
+
+def _worst_weights(x: Tensor, noise: float, mix: float) -> list[float]:
+    """Three multiplicative steps towards the weights with the largest capacity, mixed with equal ones."""
+    x, weights = x.detach(), [1 / len(x)] * len(x)
+    for _ in range(3):
+        mean, variance = _moments(x, weights)
+        leverage = [float(((row - mean) ** 2 / (variance + noise)).mean()) for row in x]
+        products = [weight * each for weight, each in zip(weights, leverage, strict=True)]
+        weights = [part / sum(products) for part in products] if sum(products) > 0 else weights
+    return _mixed(weights, mix)
+
+
 def _samples(surrogate: Surrogate, z: Tensor, y: Tensor, label: int) -> tuple[Tensor, float]:
     """A class's samples, followed by its remembered ones, and its share of the batch; nothing for an absent class."""
     own = z[y == label]
@@ -180,15 +243,14 @@ def _samples(surrogate: Surrogate, z: Tensor, y: Tensor, label: int) -> tuple[Te
     return torch.cat(remembered), len(own) / len(z)
 
 
-def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tensor:
+def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float, doubts: list[float] | None = None) -> Tensor:
     options = surrogate.options
-    weights = _attention(surrogate, z)
+    weights = _attention(surrogate, z, doubts)
     x = z.flatten(1)
     x = _normalise(x) if options.variance_space == "layernorm" else x
-    mean = sum((w * row for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
-    variance = sum((w * (row - mean) ** 2 for w, row in zip(weights, x, strict=True)), x.new_zeros(x.shape[1]))
+    mean, variance = _moments(x, weights.tolist())
     if options.small_sample_correction:
-        variance = variance * len(x) / (len(x) - 1)
+        variance = variance / (1 - (weights**2).sum()) if doubts else variance * len(x) / (len(x) - 1)
     if options.scalar_variance:
         variance = variance.sum().reshape(1)
     entries = _statistic(surrogate, variance)
@@ -205,7 +267,7 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float) -> Tenso
     return value
 
 
-def _attention(surrogate: GatedAttentionCEM, z: Tensor) -> Tensor:
+def _attention(surrogate: GatedAttentionCEM, z: Tensor, doubts: list[float] | None = None) -> Tensor:
     pooling = surrogate.pooling
     scores = []
     for sample in z:
@@ -214,8 +276,9 @@ def _attention(surrogate: GatedAttentionCEM, z: Tensor) -> Tensor:
         hidden = torch.tanh(pooling.value_weight @ x) * torch.sigmoid(pooling.gate_weight @ x)
         scores.append((pooling.score_weight * hidden).sum())
     powers = torch.exp(torch.stack(scores) - max(scores))
+    powers = powers if doubts is None else powers * z.new_tensor(doubts)
     weights = powers / powers.sum()
-    if surrogate.options.learn == "worst_case":
+    if surrogate.options.learn == "worst_case" or doubts is not None:
         mix = surrogate.options.uniform_mix
         weights = (1 - mix) * weights + mix / len(z)
     return weights
