@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden import GOLDEN, KEY, SECRET, pattern
 from PIL import Image
 
 from attncem_edge import noise
 from attncem_edge.pictures import read_picture
 
-GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
-SECRET, KEY = bytes(range(32)), bytes(range(32, 64))
 LAWS = ("normal", "laplace", "uniform")
 STAGES = (0, 1, 7)
 KEYED = {
@@ -42,12 +40,6 @@ def grids() -> list[float]:
     numbers = noise.draw(SECRET, "normal", 24).reshape(2, 12)
     made = noise.noisy_on_grid(z, numbers, clip=2.5, noise_std=0.7, grid=2.0**-11)
     return [float(it) for it in made.ravel()]
-
-
-def pattern(height: int, width: int, channels: int) -> Any:
-    """Pixels that follow from their places, smooth with edges."""
-    y, x, c = np.ogrid[:height, :width, :channels]
-    return ((7 * y + 3 * x + 61 * c + (y * x) // 9 + 90 * ((x // 11 + y // 7) % 2)) % 256).astype(np.uint8)
 
 
 def _turned(orientation: int) -> Callable[[Path], Path]:

@@ -151,12 +151,18 @@ def _made(facts: Any, file: Path) -> Manifest:
 def check_files(folder: str | Path, manifest: Manifest, names: Iterable[str]) -> None:
     """BundleError where one of these files of a bundle is missing or is not the one that was exported."""
     for name in names:
-        file, expected = Path(folder) / name, manifest.files.get(name)
-        if expected is None or not file.is_file():
-            raise BundleError(f"{file} is missing: export the bundle again")
-        with file.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
-                raise BundleError(f"{file} was changed after the export: its SHA-256 is not the recorded one")
+        read_file(folder, manifest, name)
+
+
+def read_file(folder: str | Path, manifest: Manifest, name: str) -> bytes:
+    """The bytes of a file of a bundle; BundleError where it is missing or is not the one that was exported."""
+    file, expected = Path(folder) / name, manifest.files.get(name)
+    if expected is None or not file.is_file():
+        raise BundleError(f"{file} is missing: export the bundle again")
+    data = file.read_bytes()
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise BundleError(f"{file} was changed after the export: its SHA-256 is not the recorded one")
+    return data
 
 
 # the values of a manifest: whoever changes a bundle can compute its identity again
@@ -204,7 +210,7 @@ _RIGHT: dict[str, Callable[[Manifest], bool]] = {
     "feature": lambda it: (
         isinstance(it.feature.shape, list) and _is_size(it.feature.shape) and _is_range(it.feature.low, it.feature.high)
     ),
-    "labels": lambda it: _is_list(it.labels, str) and len(it.labels) > 0,
+    "labels": lambda it: _is_list(it.labels, str) and 0 < len(it.labels) == len(set(it.labels)),
     "channel": lambda it: (
         _is_list(it.channel, dict) and all(isinstance(stage.get("name"), str) for stage in it.channel)
     ),

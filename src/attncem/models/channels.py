@@ -35,6 +35,7 @@ from attncem.config.options.channels import (
 )
 from attncem.config.plugins import open_table
 from attncem_edge import noise
+from attncem_edge.channel import coloured
 
 
 class Secrets:
@@ -214,7 +215,8 @@ class ShapedChannel(GaussianChannel):
         numbers = self.strong_draw(law, z, x, generator)
         if numbers is None:
             return self._coloured(super().draw(law, z, x, generator))
-        return torch.stack([self._coloured(each) for each in numbers]).float().to(z.device)
+        shaded = [torch.from_numpy(coloured(each.numpy(), self.options.tilt)) for each in numbers]
+        return torch.stack(shaded).float().to(z.device)
 
     def _coloured(self, white: Tensor) -> Tensor:
         rows, columns, gains = self._waves(white)
