@@ -73,6 +73,7 @@ def audit_run(run: Path, asked: CampaignAudit, progress: Progress, *, reference:
         attacker_data=asked.attacker_data,
         attacker_images=asked.attacker_images,
         queries=asked.queries,
+        sees_answers=asked.sees_answers,
         on=asked.on,
         weights=asked.weights,
         only=asked.only,

@@ -28,6 +28,7 @@ from attncem.records.metrics import ACCURACY
 from attncem.records.on_device import References, read_choice, worth_of
 from attncem.records.runs import RunDirectory
 from attncem.records.score import Score
+from attncem.records.sending import kept_sending
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
 SEARCH = "search.yaml"
@@ -211,7 +212,8 @@ def _warned(result: CellResult, view: CellView, references: References, images: 
 def _asked(audit: CampaignAudit, judged: Sequence[Read], place: int) -> AskedAudit:
     """An audit of the campaign, which is the one at this place in every cell."""
     suite = load_suite(audit.suite, audit.set).suite
-    extended = any(it is not None for it in (audit.attacker_data, audit.attacker_images, audit.queries, audit.releases))
+    numbers = (audit.attacker_data, audit.attacker_images, audit.queries, audit.releases)
+    extended = audit.sees_answers or any(it is not None for it in numbers)
     return AskedAudit(
         rows=asked_rows(audit),
         suite=f"{suite.name} v{suite.version}",
@@ -280,6 +282,7 @@ def _found(audit: AuditResult) -> CellAudit:
         balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
         judged=audit.state,
         leaks={name: kept(leak) for name, leak in leaks_of(audit).items()} or None,
+        sending=None if audit.plan.selective is None else kept_sending(audit.plan.selective),
     )
 
 

@@ -116,10 +116,10 @@ class Case:
         chosen = torch.from_numpy(self.places).to(self.x.device)
         self.x, self.y = self.x[chosen], self.y[chosen]
         if self.threat.may_query and not self.threat.knows_encoder:
-            sent = self.own_sent
+            sent, owned = self.own_sent, len(self.auxiliary)
             self.auxiliary, self._own_sent = self.auxiliary.at(sent), None
             self.chosen = sent if self.chosen is None else self.chosen[sent]
-            _require_enough(replace(self.threat, images=None), len(self.auxiliary))
+            _require_enough_sent(self.threat, owned, len(sent))
 
     @property
     def own_sent(self) -> Tensor:
@@ -330,6 +330,15 @@ def _require_enough(threat: ThreatModel, count: int) -> None:
         raise ConfigError(
             f"threat={threat.name} leaves the attacker {owned} images, and {FEWEST_IMAGES} are needed: "
             "raise data.held_out_fraction, or add images"
+        )
+
+
+def _require_enough_sent(threat: ThreatModel, owned: int, sent: int) -> None:
+    """ConfigError where the client sends so few of an adversary's images that it gets too few releases."""
+    if threat.auxiliary != "none" and sent < FEWEST_IMAGES:
+        raise ConfigError(
+            f"threat={threat.name}: the client sends {sent} of the {owned:,} images of this adversary, who gets no "
+            f"release of the others, and {FEWEST_IMAGES} are needed: raise release.share, or add images"
         )
 
 

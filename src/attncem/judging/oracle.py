@@ -10,12 +10,13 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from attncem.base.seeding import make_generator
-from attncem.base.texts import written
+from attncem.base.texts import Sentence, written
 from attncem.base.texts.titles import threat_word
 from attncem.base.types import NotApplicable
 from attncem.config.threats import Need, ThreatModel
@@ -23,6 +24,7 @@ from attncem.data.batches import Images
 from attncem.judging.answers import Answers
 from attncem.judging.attacks.seeing import Combine, Sight, mean_of
 from attncem.models.channels import Channel, IdentityChannel
+from attncem.models.client_head import sends_about
 from attncem.models.split import SplitModel, passes_gradients
 
 _BATCH = 500
@@ -68,7 +70,8 @@ class Oracle:
     For each input, `releases_per_input` releases are drawn and combined into one by `combine` (`Sight`). ``features``
     are the clean features of the attacker's images if already computed, ``fixed`` their releases if these repeat, as
     with keyed noise. ``observed`` is what the attack sees of the images that it is judged on. With ``answers``
-    the client answers nothing else.
+    the client answers nothing else. A client with a head answers easy images itself: an adversary that does not know
+    the encoder gets no release of these.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Oracle:
         ):  # it runs the channel by itself, with a key of its own
             channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
+        self._decides = None if model.head is None or threat.knows_encoder else copy.deepcopy(model).eval()
         self._weak_noise, self._observed = has_weak_noise(model.channel), observed
         self._gradients = passes_gradients(model.encoder)
         self._x, self._y = x if isinstance(x, Images) else Images.of(x), y
@@ -133,13 +137,23 @@ class Oracle:
     @property
     def may_ask(self) -> bool:
         """Whether it gets releases of any image, not only the answers that it already has."""
-        return self._answers is None
+        return self._answers is None and self._decides is None
 
     def _require_open(self) -> None:
         """NotApplicable if the client answers no further query."""
         if self._answers is not None:
-            what = written("threat.lacks.more_queries", count=self.threat.queries)
-            raise NotApplicable(written("threat.lacks", name=threat_word(self.threat.name), what=what))
+            self._refuse(written("threat.lacks.more_queries", count=self.threat.queries))
+
+    def _require_sent(self, x: Images) -> None:
+        """NotApplicable if the client would answer one of these images itself, so that no release of it leaves."""
+        model = self._decides
+        if model is None:
+            return
+        if not all(bool(sends_about(model.look(part).answers, model.threshold).all()) for part in x.split(_BATCH)):
+            self._refuse(written("threat.lacks.unsent"))
+
+    def _refuse(self, what: Sentence) -> NoReturn:
+        raise NotApplicable(written("threat.lacks", name=threat_word(self.threat.name), what=what))
 
     def owning(self, x: Tensor, y: Tensor) -> Oracle:
         """The same adversary with other images, which it may derive from its own."""
@@ -148,7 +162,7 @@ class Oracle:
     def only(self, index: Tensor) -> Oracle:
         """The same adversary with some of its images."""
         if self._answers is None:
-            return self.owning(self._x[index], self._y[index])
+            return self._holding(Images.of(self._x[index]), self._y[index])
         other = copy.copy(self)
         other._x, other._y, other._answers = Images.of(self._x[index]), self._y[index], self._answers.only(index)
         return other
@@ -159,8 +173,14 @@ class Oracle:
 
     @torch.no_grad()
     def _owning(self, x: Images, y: Tensor) -> Oracle:
-        self.require("images")
         self._require_open()
+        self._require_sent(x)
+        return self._holding(x, y)
+
+    @torch.no_grad()
+    def _holding(self, x: Images, y: Tensor) -> Oracle:
+        """The same adversary with these images."""
+        self.require("images")
         other = copy.copy(self)
         other._x, other._y, other._features, other._fixed = x, y, None, None
         if self._fixed is not None:
@@ -187,6 +207,7 @@ class Oracle:
         """What the adversary sees of any images: all of its releases of each, combined."""
         self.require("queries")
         self._require_open()
+        self._require_sent(Images.of(x))
         noise = generator or self._noise
         return self._look(torch.cat([self._sight(part, noise) for part in x.split(_BATCH)]))
 

@@ -39,7 +39,9 @@ class Looked:
 @torch.no_grad()
 def look_at(model: SplitModel, x: Tensor | Images) -> Looked:
     """The decisions of a client about images, from their clean features."""
-    sure, sent, labels = [], [], []
+    sure, sent, labels = list[Tensor](), list[Tensor](), list[Tensor]()
+    if not len(x):
+        return Looked(torch.empty(0), torch.empty(0, dtype=torch.bool), torch.empty(0, dtype=torch.int64))
     for part in x.split(_BATCH):
         answers = model.look(part).answers
         sure.append(confidence(answers))
@@ -52,8 +54,8 @@ def require_some_sent(sent: Tensor, threshold: float, least: int) -> None:
     """ConfigError where so few images are sent that nothing can be judged."""
     if (count := int(sent.sum())) < least:
         raise ConfigError(
-            f"release.threshold={threshold:.6g} sends {count} of {len(sent)} images, and {least} are needed to judge "
-            "what they reveal: raise release.share, or take more images"
+            f"the client sends {count} of {len(sent)} images (threshold {threshold:.6g}), and {least} are needed to "
+            "judge what they reveal: raise release.share, or take more images; what is not sent reveals nothing"
         )
 
 

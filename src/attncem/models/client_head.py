@@ -2,6 +2,9 @@
 
 An image is sent if the head's largest probability, its confidence, is at most a threshold. The confidence comes from
 clean features alone, so the same image is decided the same way every time, and repeated queries reveal no more.
+
+Only rounding can change a decision: logits move by about 1e-6 with the batch, the number of threads and the library. So
+a threshold lies in the middle between two confidences, and `sends_about` says which images another batch might send.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+ROUNDING = 1e-5
+"""A confidence moves by less than this with the batch, the number of threads and the library."""
 
 
 class Look(NamedTuple):
@@ -73,6 +79,11 @@ def confidence(answers: Tensor) -> Tensor:
     return answers.double().softmax(1).amax(1)
 
 
+def sends_about(answers: Tensor, threshold: float) -> Tensor:
+    """Which images may be sent: also those whose confidence is above the threshold by no more than rounding."""
+    return confidence(answers) <= threshold + ROUNDING
+
+
 def doubt(answers: Tensor) -> Tensor:
     """1 − confidence, in [0, 1), without a gradient: nothing is gained by being unsure."""
     return 1 - answers.detach().float().softmax(1).amax(1)
@@ -82,29 +93,52 @@ def doubt(answers: Tensor) -> Tensor:
 
 
 def threshold_of_share(sure: Tensor, share: float) -> float:
-    """The threshold that sends this share of images with these confidences, as nearly as possible.
-
-    It lies in the middle between the confidences of the last image that is sent and the first one that is not.
-    """
+    """The threshold that sends this share of images with these confidences, as nearly as equal confidences allow."""
     ordered = sure.double().sort().values
-    count = round(share * len(ordered))
-    if count == 0:
-        return 0.0
-    if count == len(ordered):
-        return 1.0
-    return float((ordered[count - 1] + ordered[count]) / 2)
+    counts = possible_counts(ordered).nonzero().flatten()
+    nearest = (counts - round(share * len(ordered))).abs().argmin()
+    return threshold_of_count(ordered, int(counts[nearest]))
 
 
 def threshold_of_accuracy(sure: Tensor, alone: Tensor, sent: Tensor, accuracy: float) -> float | None:
-    """The threshold that sends the fewest images with which this accuracy is reached; None: no share reaches it.
+    """The threshold that sends the fewest images with which this accuracy is reached; None: none reaches it.
 
     ``alone`` and ``sent`` say for each image whether the head, and whether the server, is right.
     """
+    ordered, right = _right_if_possible(sure, alone, sent)
+    reached = right >= math.ceil(accuracy * len(ordered) - 1e-9)
+    return threshold_of_count(ordered, int(reached.double().argmax())) if bool(reached.any()) else None
+
+
+def threshold_of_best(sure: Tensor, alone: Tensor, sent: Tensor) -> float:
+    """The threshold that sends the fewest images with which the highest accuracy is reached."""
+    ordered, right = _right_if_possible(sure, alone, sent)
+    return threshold_of_count(ordered, int(right.argmax()))
+
+
+def _right_if_possible(sure: Tensor, alone: Tensor, sent: Tensor) -> tuple[Tensor, Tensor]:
+    """The confidences in order, and the number of right answers by the number sent; −1 where no threshold sends it."""
     order = sure.double().argsort(stable=True)
-    reached = right_by_count(alone[order], sent[order]) >= math.ceil(accuracy * len(order) - 1e-9)
-    if not bool(reached.any()):
-        return None
-    return threshold_of_share(sure, int(reached.double().argmax()) / len(order))
+    ordered = sure.double()[order]
+    return ordered, torch.where(possible_counts(ordered), right_by_count(alone[order], sent[order]), -1)
+
+
+def possible_counts(ordered: Tensor) -> Tensor:
+    """Whether some threshold sends exactly the first k of images with these confidences, for k = 0 … n.
+
+    Images of equal confidence are sent together: a sure head gives many of them the confidence 1.
+    """
+    edge = ordered.new_ones(1, dtype=torch.bool)
+    return torch.cat([edge, ordered[:-1] < ordered[1:], edge])
+
+
+def threshold_of_count(ordered: Tensor, count: int) -> float:
+    """A threshold that sends the first images of these confidences, in the middle to the next confidence."""
+    if count in (0, len(ordered)):
+        return float(count > 0)
+    last, following = float(ordered[count - 1]), float(ordered[count])
+    middle = (last + following) / 2
+    return middle if middle < following else last
 
 
 def right_by_count(alone: Tensor, sent: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ def _adversary(threat: ThreatModel) -> list[str]:
     options = ["--attacker-data", threat.pictures.name] if threat.pictures else []
     options += [] if threat.images is None else ["--attacker-images", str(threat.images)]
     options += [] if threat.queries is None else ["--queries", str(threat.queries)]
+    options += ["--sees-answers"] if threat.sees_answers else []
     return options + (["--releases", str(threat.releases_per_input)] if threat.is_raised else [])
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attncem.base.types import ConfigError
 from attncem.config.options.release import FEWEST, ReleaseOptions
-from attncem.models.client_head import right_by_count, threshold_of_accuracy, threshold_of_share
+from attncem.models.client_head import threshold_of_accuracy, threshold_of_best, threshold_of_share
 from attncem.records.selection import Selection
 
 
@@ -45,8 +45,11 @@ def _of_goal(options: ReleaseOptions, sure: Tensor, alone: Tensor, sent: Tensor)
         return threshold_of_share(sure, options.wanted_share)
     assert options.accuracy is not None
     threshold = threshold_of_accuracy(sure, alone, sent, options.accuracy)
-    if threshold is not None:
-        return threshold
-    order = sure.double().argsort(stable=True)
-    best = int(right_by_count(alone[order], sent[order]).argmax())
-    return threshold_of_share(sure, best / len(sure))
+    return threshold_of_best(sure, alone, sent) if threshold is None else threshold
+
+
+def merit(options: ReleaseOptions, selection: Selection) -> float:
+    """What the best checkpoint has most of: accuracy, or, of those that reach a wanted accuracy, images not sent."""
+    if options.accuracy is None or not selection.reached:
+        return selection.accuracy
+    return 2 - selection.share

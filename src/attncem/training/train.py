@@ -55,7 +55,7 @@ from attncem.training.build import (
     data_notes,
     load_data,
 )
-from attncem.training.choosing_threshold import require_validation, select
+from attncem.training.choosing_threshold import merit, require_validation, select
 from attncem.training.client_time import ONNX_FROM, time_client
 from attncem.training.engine import (
     Engine,
@@ -527,13 +527,15 @@ class _Trainer:
         options = self.config.training
         opens = options.epochs * (1 - options.selection_window)
         was_open = progress.best["epoch"] > opens
-        better = not was_open or validated > progress.best["validation_accuracy"]
+        worth = validated if self.selection is None else merit(self.config.release, self.selection)
+        better = not was_open or worth > progress.best.get("merit", progress.best["validation_accuracy"])
         due = progress.epoch % options.checkpoint_every == 0 or progress.epoch == options.epochs
         if not (due or (better and progress.epoch > opens)):
             return
         if better:
             name = checkpoint_called(progress.epoch)
             progress.best = {"checkpoint": name, "epoch": progress.epoch, "validation_accuracy": validated}
+            progress.best |= {"merit": worth} if worth != validated else {}
         facts = {"epoch": progress.epoch, "step": progress.step, "best": progress.best, "offsets": self.run.offsets()}
         if self.selection is not None:
             facts["release"] = self.selection.to_dict()

@@ -46,6 +46,11 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--queries", type=int, metavar="Q", help="queries that the client answers (default: any number)"
     )
+    parser.add_argument(
+        "--sees-answers",
+        action="store_true",
+        help="the adversary sees what a client with a head answers itself",
+    )
     parser.add_argument("--on", default="test", help="images to evaluate on: test or validation (default: test)")
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row or method; repeatable")
@@ -99,7 +104,7 @@ def _audit_all(
     from attncem.judging.auditing import audit
 
     where = ("on", "weights", "seed", "out", "device", "reference", "threads", "workers")
-    adversary = ("threat", "releases", "attacker_data", "attacker_images", "queries")
+    adversary = ("threat", "releases", "attacker_data", "attacker_images", "queries", "sees_answers")
     names = ("suite", *adversary, "only", "skip", "fresh", *where)
     options = {name: getattr(known, name) for name in names}
     results: list[tuple[str, AuditResult]] = []

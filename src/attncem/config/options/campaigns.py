@@ -65,7 +65,12 @@ class ArmOptions(Options):
     """Lists of values by dotted key, in addition to the campaign's; the same key replaces them."""
 
 
-_LATER = ("attacker_data", "attacker_images", "queries")
+def _is_unset(value: Any) -> bool:
+    """Whether an option has the default of `_LATER`; 0 queries are a choice."""
+    return value is None or value is False
+
+
+_LATER = ("attacker_data", "attacker_images", "queries", "sees_answers")
 """Options of an audit that are left out of files where they are not set."""
 
 
@@ -86,6 +91,8 @@ class CampaignAudit(Options):
     """Number of images that the adversary owns; null: all."""
     queries: int | None = Field(None, ge=0, le=MOST_QUERIES)
     """Number of queries that the client answers; null: any number."""
+    sees_answers: bool = False
+    """Whether the adversary sees what a client with a head answers itself."""
     on: Literal["test", "validation"] = "test"
     """Evaluation images."""
     weights: str = "best"
@@ -101,7 +108,7 @@ class CampaignAudit(Options):
     def _without_new_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The audit as data; one of the campaign's own images and any query is the same as before these options."""
         data: dict[str, Any] = write(self)
-        return {key: value for key, value in data.items() if key not in _LATER or value is not None}
+        return {key: value for key, value in data.items() if key not in _LATER or not _is_unset(value)}
 
     @property
     def key(self) -> str:
@@ -114,7 +121,8 @@ class CampaignAudit(Options):
     def rows(self) -> list[str]:
         """The rows that are wanted; ConfigError names a suite, option, row or threat model that there is none of."""
         named = THREATS[known("threat", self.threat, THREATS)]
-        extended(named, releases=self.releases, images=self.attacker_images, queries=self.queries)
+        numbers = {"releases": self.releases, "images": self.attacker_images, "queries": self.queries}
+        extended(named, **numbers, sees_answers=self.sees_answers)
         return select_rows(load_suite(self.suite, self.set).suite, self.only, self.skip)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from attncem.judging.certificates.making import Numbers, measured
+from attncem.judging.certificates.making import Numbers, largest_entropy, measured
 from attncem.judging.selecting import look_at
 from attncem.records.bounds import Bound
 
@@ -20,16 +21,18 @@ def over_all(case: Case, nats: Numbers | float, assumptions: list[str]) -> dict[
 
     ``nats`` are those of the images that are sent. Each term is a cross entropy, of a share chosen on validation images
     and of a law of answers learned on training images, so it is never below the entropy. Answers count only for an
-    adversary that sees them.
+    adversary that sees them. Releases of one image are of the same pixels, which are decided alike: with jitter each
+    decision could differ, so nothing is claimed.
     """
-    if case.looked is None:
+    if case.looked is None or case.threat.jitter:
         return {}
     sent = case.looked.sent.cpu().numpy()
     values = np.where(sent, *(-np.log(_share_sent(case, asked)) for asked in (True, False)))
     values[sent] += nats
     if case.threat.sees_answers:
         values[~sent] += _nats_of_answers(case)[~sent]
-    return {"over_all": measured(values, "nats", "over_all", assumptions)}
+    made = measured(values, "nats", "over_all", assumptions)
+    return {"over_all": replace(made, vacuous=made.claim >= largest_entropy(case.x.shape[1:]))}
 
 
 def _share_sent(case: Case, asked: bool) -> float:
