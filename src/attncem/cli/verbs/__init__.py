@@ -13,6 +13,7 @@ from attncem.cli.verbs import (
     pages,
     sealing,
     search,
+    serve,
     train,
 )
 
@@ -27,6 +28,7 @@ VERBS = (
     sealing.add,
     campaign.add,
     search.add,
+    serve.add,
     demo.add,
     lists.add,
     importing.add,

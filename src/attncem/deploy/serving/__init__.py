@@ -1,0 +1,1 @@
+"""The server of bundles: Open Inference Protocol v2 over HTTP. No torch; needs the extra `serve`."""

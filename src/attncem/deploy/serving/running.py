@@ -1,0 +1,189 @@
+"""A server from start to stop: bundles checked, address bound, requests answered, what was accepted finished."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncem.base.types import ConfigError
+from attncem.deploy.serving.limits import Limits
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from attncem.deploy.serving.app import Service
+    from attncem.deploy.serving.model import ServedModel
+
+_GRACE = 5.0
+"""Seconds beyond the time limit of a request that a stop waits for the last answers."""
+_BACKLOG = 2048
+Announce = Callable[[str, Mapping[str, "ServedModel"]], None]
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files of TLS; with `client_ca`, a client needs a certificate that it signed."""
+
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context, None without a certificate; ConfigError where a file is missing or wrong."""
+        if self.certificate is None:
+            if self.key or self.client_ca:
+                raise ConfigError("--tls-key and --tls-client-ca need --tls-certificate")
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:
+            files = ", ".join(filter(None, (self.certificate, self.key, self.client_ca)))
+            raise ConfigError(f"TLS files {files}: {error.strerror or error}") from error
+        return context
+
+
+def _no_password() -> str:
+    raise ConfigError("--tls-key: the key is encrypted; a server needs one without a password")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and for whom a server answers."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    tls: Tls = field(default_factory=Tls)
+    tokens: str | None = None
+    budget: int | None = None
+    counts: str | None = None
+    connections: int = 10_000
+    threads: int = 1
+    log_requests: bool = False
+
+
+def open_service(bundles: Sequence[str | Path], place: Place, limits: Limits) -> Service:
+    """The service of bundles: everything is checked, nothing listens yet."""
+    try:
+        from attncem.deploy.serving.app import Service
+    except ImportError as error:
+        raise ConfigError(f"serving needs {error.name}: pip install 'attncem[serve]'") from error
+    from attncem.deploy.serving.model import open_models
+    from attncem.deploy.serving.tokens import Counts, read_tokens
+
+    tokens = read_tokens(place.tokens, place.budget, os.environ)
+    budgets = any(token.budget is not None for token in tokens)
+    if place.budget is not None and not tokens:
+        raise ConfigError("--budget counts for each token, so it needs --tokens FILE or ATTNCEM_TOKEN")
+    if budgets != (place.counts is not None):
+        raise ConfigError("a budget of releases and --counts FILE need each other: the count must survive a restart")
+    models = open_models(bundles, place.threads)
+    counts = Counts(place.counts) if place.counts is not None else None
+    return Service(models, limits, tokens, counts, place.log_requests)
+
+
+def serve(bundles: Sequence[str | Path], place: Place, limits: Limits, announce: Announce) -> None:
+    """Answer until SIGTERM or Ctrl-C, then finish what was accepted. `announce` gets URL and models when it listens."""
+    tls = place.tls.context()
+    service = open_service(bundles, place, limits)
+    from attncem.deploy.serving.address import bind, shown
+
+    listening = bind(place.host, place.port, has_tokens=bool(service.tokens))
+    try:
+        server = _server(service, place, tls)
+        with _to_stderr():
+            url = shown(listening, tls=tls is not None)
+            asyncio.run(_serve(server, listening, lambda: announce(url, service.models)))
+    finally:
+        listening.close()
+        service.close()
+
+
+def _server(service: Service, place: Place, tls: ssl.SSLContext | None) -> uvicorn.Server:
+    import uvicorn
+
+    from attncem.deploy.serving.address import most_connections
+    from attncem.deploy.serving.app import build_app
+    from attncem.deploy.serving.connections import limited
+
+    config = uvicorn.Config(
+        build_app(service),
+        http=limited(service.limits.seconds, most_connections(place.connections)),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=round(service.limits.seconds + _GRACE),
+    )
+    config.load()
+    config.ssl = tls
+    return _stoppable(config, service)
+
+
+def _stoppable(config: uvicorn.Config, service: Service) -> uvicorn.Server:
+    """Uvicorn's server, whose stop by a signal is an ordinary end: exit code 0."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            kept = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for number, handler in kept.items():
+                    signal.signal(number, handler)
+
+        def _stop(self, number: int, frame: object) -> None:
+            service.stopping = True
+            self.force_exit = self.should_exit and number == signal.SIGINT
+            self.should_exit = True
+
+    return Server(config)
+
+
+async def _serve(server: uvicorn.Server, listening: socket.socket, ready: Callable[[], None]) -> None:
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started and not task.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        ready()
+    await task
+
+
+@contextmanager
+def _to_stderr() -> Iterator[None]:
+    """Lines of the server and of uvicorn's warnings, with their time, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    levels = {"attncem.serve": logging.INFO, "uvicorn.error": logging.WARNING}
+    logs = [logging.getLogger(name) for name in levels]
+    kept = [(log.level, log.propagate) for log in logs]
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(levels[log.name])
+        log.propagate = False
+    try:
+        yield
+    finally:
+        for log, (level, propagate) in zip(logs, kept, strict=True):
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
