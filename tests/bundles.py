@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from attncem_edge.manifest import FeatureFacts, ImageFacts, Manifest
 from onnx import TensorProto, helper, numpy_helper
+
+from attncem_edge.manifest import FeatureFacts, ImageFacts, Manifest
 
 GAUSSIAN = {"name": "gaussian", "noise_std": 0.1, "noise": "fresh"}
 SHAPE = (4, 3, 3)

@@ -12,7 +12,7 @@ from scripts.measure_house import ROOMS
 
 PACKAGE = Path(attncem.__file__).parent
 WITHOUT_TORCH = (
-    *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/"),
+    *("__init__", "__main__", "config/", "records/", "campaigns/", "cli/main", "cli/verbs/", "deploy/serving/"),
     *("base/__init__", "base/types", "base/seeding", "base/progress", "base/working", "base/record", "base/plugins"),
     *("base/texts/", "data/__init__", "data/specs", "data/sources", "data/idx", "data/cifar", "data/folders"),
     *("data/readers", "data/splits", "data/groups", "data/attributes"),
@@ -38,7 +38,7 @@ WITHOUT_TORCH = (
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""
-SMALL = ("records/", "judging/", "reporting/", "campaigns/", "cli/main", "cli/verbs/", "base/texts/")
+SMALL = ("records/", "judging/", "reporting/", "campaigns/", "deploy/serving/", "cli/main", "cli/verbs/", "base/texts/")
 """Where files and functions have a limit: the half that judges models."""
 FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
 

@@ -119,8 +119,9 @@ class Service:
         """The numbers for Prometheus."""
         holder(self.tokens, request.headers.get("authorization"))
         now = {
-            "attncem_waiting_requests": {name: float(it.waiting) for name, it in self.batchers.items()},
-            "attncem_batches_total": {name: float(it.batches) for name, it in self.batchers.items()},
+            "attncem_waiting_requests": {name: it.waiting for name, it in self.batchers.items()},
+            "attncem_batches_total": {name: it.batches for name, it in self.batchers.items()},
+            "attncem_budget_used_releases": self.counts.all_used() if self.counts else {},
         }
         return Response(self.metrics.text(now), media_type=TYPE)
 

@@ -31,6 +31,7 @@ class Body:
         self._receive = request.receive
         self._store = store
         self._held = 0
+        self._late = False
         self._ended = "transfer-encoding" not in request.headers and not self._announced
 
     @property
@@ -46,6 +47,7 @@ class Body:
             async with asyncio.timeout(seconds):
                 return await self._all(largest)
         except TimeoutError:
+            self._late = True
             raise Refusal(408, f"the request was not complete within {seconds:g} s") from None
 
     async def _all(self, largest: int) -> bytes:
@@ -78,7 +80,7 @@ class Body:
         """Read and drop the rest of a refused body; False where it is too much: the connection must close."""
         if self._ended:
             return True
-        if "expect" in self._headers or self._announced > _DRAINED:
+        if self._late or "expect" in self._headers or self._announced > _DRAINED:
             return False
         try:
             async with asyncio.timeout(_DRAIN_SECONDS):

@@ -34,7 +34,7 @@ class Metrics:
         self._releases[client] += rows
 
     def text(self, now: Mapping[str, Mapping[str, float]]) -> str:
-        """All numbers; ``now`` are further ones by name and model."""
+        """All numbers; ``now`` are further ones by name, and by model or client."""
         return "\n".join([*self._counters(), *self._histogram(), *_gauges(now), ""])
 
     def _counters(self) -> Iterator[str]:
@@ -57,13 +57,18 @@ class Metrics:
         yield from _series(name, "histogram", "Time of an answered request, from its first byte", lines)
 
 
+_FURTHER = {
+    "attncem_waiting_requests": ("gauge", "model", "Requests in the queue"),
+    "attncem_batches_total": ("counter", "model", "Batches computed"),
+    "attncem_budget_used_releases": ("gauge", "client", "Releases counted against a budget, over all starts"),
+}
+"""Kind, label and meaning of the numbers that others keep."""
+
+
 def _gauges(now: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     for name, values in now.items():
-        kind = "counter" if name.endswith("_total") else "gauge"
-        yield from _series(name, kind, _MEANINGS[name], [(_labels(model=it), n) for it, n in values.items()])
-
-
-_MEANINGS = {"attncem_waiting_requests": "Requests in the queue", "attncem_batches_total": "Batches computed"}
+        kind, label, meaning = _FURTHER[name]
+        yield from _series(name, kind, meaning, [(_labels(**{label: it}), n) for it, n in values.items()])
 
 
 def _series(name: str, kind: str, meaning: str, values: Iterable[tuple[str, float]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attncem.base.types import ConfigError
 from attncem.deploy.serving.possible import possible_numbers
 from attncem_edge.errors import BundleError
-from attncem_edge.manifest import CARD, SERVER, Manifest, check_files, read_manifest
+from attncem_edge.manifest import CARD, SERVER, Manifest, read_file, read_manifest
 
 VERSION = "1"
 """The version of every model: another model has another fingerprint, and is another bundle."""
@@ -28,13 +28,12 @@ class ServedModel:
     def __init__(self, folder: str | Path, threads: int = 1) -> None:
         self.folder = Path(folder)
         self.manifest: Manifest = read_manifest(folder)
-        check_files(folder, self.manifest, (SERVER,))
         self.name = self.manifest.name
         self.shape = tuple(self.manifest.feature.shape)
         self.count = prod(self.shape)
         self.possible = possible_numbers(self.manifest)
         self.card = _card(self.folder, self.manifest)
-        self._session = _session(self.folder / SERVER, threads)
+        self._session = _session(self.folder / SERVER, read_file(folder, self.manifest, SERVER), threads)
         self.answer_shape = _checked_shapes(self.folder / SERVER, self._session, self.shape)
 
     def run(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -62,8 +61,6 @@ def open_models(folders: Sequence[str | Path], threads: int = 1) -> dict[str, Se
     models: dict[str, ServedModel] = {}
     for folder in folders:
         model = ServedModel(folder, threads)
-        if "/" in model.name or not model.name.isprintable() or not model.name:
-            raise ConfigError(f"{folder}: a model with the name {model.name!r} has no address; export it under another")
         if (other := models.get(model.name)) is not None:
             raise ConfigError(f"{other.folder} and {folder} have the same name {model.name}: serve them on two ports")
         models[model.name] = model
@@ -74,11 +71,11 @@ def _card(folder: Path, manifest: Manifest) -> Mapping[str, Any] | None:
     """The bundle's card, if it is the exported one; None: it has none."""
     if CARD not in manifest.files:
         return None
-    check_files(folder, manifest, (CARD,))
-    if (folder / CARD).stat().st_size > _LARGEST_CARD:
+    text = read_file(folder, manifest, CARD)
+    if len(text) > _LARGEST_CARD:
         raise BundleError(f"{folder / CARD} has more than {_LARGEST_CARD} bytes: it is no card")
     try:
-        card: Mapping[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"), parse_constant=_no_constant)
+        card: Mapping[str, Any] = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{folder / CARD} is no JSON: {error}") from error
     return card
@@ -88,7 +85,7 @@ def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is no number in JSON")
 
 
-def _session(file: Path, threads: int) -> Any:
+def _session(file: Path, graph: bytes, threads: int) -> Any:
     """A session on the CPU. The graph comes as bytes, so it names no other file; no operator library is loaded."""
     runtime = need_runtime()
     options = runtime.SessionOptions()
@@ -97,7 +94,7 @@ def _session(file: Path, threads: int) -> Any:
     options.enable_mem_pattern = False  # batches of many sizes would each keep a plan
     options.log_severity_level = 4
     try:
-        return runtime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common base class
         raise BundleError(f"{file} cannot be run by onnxruntime: {' '.join(str(error).split())[:400]}") from error
 

@@ -113,10 +113,10 @@ class Counts:
         except sqlite3.Error as error:
             raise DataError(f"{file} is no file of counts: {error}") from error
 
-    def used(self, name: str) -> int:
-        """The releases that were answered, as far as this server has counted them."""
-        row = self._base.execute("SELECT used FROM releases WHERE token = ?", (name,)).fetchone()
-        return (row[0] if row else 0) - self._in_hand.get(name, 0)
+    def all_used(self) -> dict[str, int]:
+        """The releases of every token in the file, less those that this server may still answer."""
+        rows = self._base.execute("SELECT token, used FROM releases").fetchall()
+        return {name: used - self._in_hand.get(name, 0) for name, used in rows}
 
     def take(self, token: Token, releases: int) -> None:
         """Count the releases of one request; Refusal 429 where the budget does not hold them."""
