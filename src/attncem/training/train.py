@@ -22,6 +22,7 @@ from attncem.base.stages import at_stage
 from attncem.base.texts import text, translated, written
 from attncem.base.types import ConfigError, RunError, TrainingError
 from attncem.config.loading.load import load_config
+from attncem.config.loading.overrides import and_override
 from attncem.config.options.run import RunConfig
 from attncem.data.batches import augment
 from attncem.models.client_head import confidence
@@ -165,10 +166,10 @@ def _asked(
     init_from: str | Path | RunDirectory | None,
 ) -> tuple[RunConfig, list[str]]:
     """The configuration of a new run, and notes on how it was made."""
+    if init_from is not None:
+        overrides = and_override(overrides, "model.init_from", os.fspath(init_from))
     loaded = load_config(config, overrides)
-    if init_from is None:
-        return loaded.config, loaded.notes
-    return load_config(loaded.config, {"model.init_from": os.fspath(init_from)}).config, loaded.notes
+    return loaded.config, loaded.notes
 
 
 def _begun(resume: str | Path | RunDirectory, modules: Modules | None) -> RunDirectory:

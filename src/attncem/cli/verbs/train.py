@@ -27,7 +27,7 @@ def add(verbs: Verbs) -> None:
 
 def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.config.loading.load import load_config
-    from attncem.config.loading.overrides import parse_cli_overrides
+    from attncem.config.loading.overrides import and_override, parse_cli_overrides
 
     short = [f"training.fast={known.fast}"] if known.fast else []
     short += ["training.track=tensorboard"] if known.track else []
@@ -38,7 +38,8 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
     config = known.config
     if known.resume is None:
         config = config or "demo"
-        load_config(config, overrides)  # report a mistake before importing torch
+        asked = and_override(overrides, "model.init_from", known.init_from) if known.init_from else overrides
+        load_config(config, asked)  # report a mistake before importing torch
     from attncem.training.train import train
 
     run = train(config, overrides, out=known.out, resume=known.resume, init_from=known.init_from)

@@ -6,6 +6,7 @@ children. A mapping as a value counts as one override for each of its keys.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,15 @@ def parse_overrides(overrides: Sequence[str] | Mapping[str, Any], tree: Node) ->
     if problems:
         raise fail(list(problems), tree)
     return sorted((override for _, override in chosen.values()), key=lambda override: _rank(override.path))
+
+
+def and_override(
+    overrides: Sequence[str] | Mapping[str, Any], key: str, value: str
+) -> Sequence[str] | Mapping[str, Any]:
+    """The overrides and one more, a text; in quotes, so that no text is read as a number."""
+    if isinstance(overrides, Mapping):
+        return {**overrides, key: value}
+    return [*overrides, f"{key}={json.dumps(value)}"]
 
 
 def _split(text: str, tree: Node) -> tuple[str, Any]:
