@@ -18,7 +18,7 @@ from attncem_edge import device as own
 from attncem_edge.budget import Budget, Counter, Spending, costs
 from attncem_edge.channel import Channel, Feature
 from attncem_edge.errors import BundleError, ConfigError, DataError
-from attncem_edge.manifest import ANSWERS, CLIENT, FEATURE, IMAGE, Manifest, read_file, read_manifest
+from attncem_edge.manifest import ANSWERS, CLIENT, FEATURE, IMAGE, read_file, read_manifest
 from attncem_edge.pictures import read_picture
 from attncem_edge.wire import Server, make_request
 
@@ -69,7 +69,9 @@ class Client:
         if identity is not None and identity != self.manifest.identity:
             raise BundleError(f"{bundle} is another bundle: its identity is {self.manifest.identity}, not {identity}")
         self._channel = Channel(self.manifest.channel, self.manifest.fingerprint, self.manifest.noise_scheme)
-        self._session = _session(read_file(bundle, self.manifest, CLIENT), self.manifest, Path(bundle) / CLIENT)
+        names = [FEATURE, *([ANSWERS] if self.manifest.decision is not None else [])]
+        file = Path(bundle) / CLIENT
+        self._session = open_session(read_file(bundle, self.manifest, CLIENT), IMAGE, names, file)
         self._device = own.default_folder() if device is None else Path(device)
         if connection and url is None:
             raise ConfigError(f"{', '.join(connection)}: without url nothing is sent")
@@ -154,23 +156,31 @@ def _softmax(logits: Feature) -> NDArray[np.float64]:
     return shares
 
 
-def _session(graph: bytes, manifest: Manifest, file: Path) -> Callable[[Feature], list[Feature]]:
-    """The client in onnxruntime on one thread; the bytes are those that were checked."""
+def open_session(graph: bytes, source: str, names: list[str], file: str | Path) -> Callable[[Feature], list[Feature]]:
+    """A half of a bundle in onnxruntime on one thread, from these bytes; BundleError where it cannot be run."""
     runtime = _runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
-    names = [FEATURE, *([ANSWERS] if manifest.decision is not None else [])]
     try:
         session = runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        if [it.name for it in session.get_inputs()] != [IMAGE] or [it.name for it in session.get_outputs()] != names:
-            raise BundleError(f"{file} must take {IMAGE} and give {' and '.join(names)}: export the bundle again")
+        if [it.name for it in session.get_inputs()] != [source] or [it.name for it in session.get_outputs()] != names:
+            raise BundleError(f"{file} must take {source} and give {' and '.join(names)}: export the bundle again")
     except BundleError:
         raise
     except Exception as error:  # onnxruntime's errors have no common base class
         raise BundleError(f"{file} cannot be run by onnxruntime: {' '.join(str(error).split())[:400]}") from error
-    return lambda x: [np.asarray(it, np.float32) for it in session.run(names, {IMAGE: x})]
+
+    def run(x: Feature) -> list[Feature]:
+        try:
+            return [np.asarray(it, np.float32) for it in session.run(names, {source: x})]
+        except Exception as error:
+            raise BundleError(
+                f"{file} cannot be run on {list(x.shape)}: {' '.join(str(error).split())[:400]}"
+            ) from error
+
+    return run
 
 
 def _runtime() -> Any:

@@ -98,9 +98,14 @@ class Manifest:
     bundle: int = VERSION
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """All facts as plain data."""
+        return asdict(self)
+
+    @property
     def identity(self) -> str:
         """SHA-256 of all facts."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(self.facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -110,7 +115,7 @@ class Manifest:
 
     def to_text(self) -> str:
         """The content of the file."""
-        return json.dumps({**asdict(self), "identity": self.identity}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({**self.facts, "identity": self.identity}, indent=1, allow_nan=False) + "\n"
 
 
 _PARTS = {"image": ImageFacts, "feature": FeatureFacts, "decision": DecisionFacts}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +39,46 @@ def export_onnx(module: nn.Module, example: Tensor) -> bytes:
     expected = own(x)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "exported.onnx"
-        _write(own, x, file)
+        file.write_bytes(onnx_of(own, x))
         _compare(OnnxNetwork(read_onnx(file)), x, expected)
         return file.read_bytes()
 
 
-def _write(module: nn.Module, x: Tensor, file: Path) -> None:
-    """Let torch write a single file; RunError if it cannot."""
+@torch.no_grad()
+def onnx_of(module: nn.Module, x: Tensor, *names: str) -> bytes:
+    """The bytes of a module on the CPU in evaluation mode, not compared; ``names`` are those of input and outputs."""
+    for library in ("onnx", "onnxscript"):
+        need(library)
     anyhow = ({0: torch.export.Dim("batch")},)
-    try:
-        with _quiet():
-            program = torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=anyhow, verbose=False)
-            assert program is not None
-            program.save(file, external_data=False)
-            _forget_source(file)
-    except Exception as error:  # torch's exporter fails in many ways
-        first = str(error).strip().partition("\n")[0]
-        raise RunError(f"torch cannot export it as ONNX: {type(error).__name__}: {first}") from error
+    called: dict[str, Any] = {"input_names": names[:1], "output_names": names[1:]} if names else {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "exported.onnx"
+        try:
+            with _quiet():
+                program = torch.onnx.export(module, (x,), dynamo=True, dynamic_shapes=anyhow, verbose=False, **called)
+                assert program is not None
+                program.save(file, external_data=False)
+                _forget_source(file)
+        except Exception as error:  # torch's exporter fails in many ways
+            raise RunError(f"torch cannot export it as ONNX: {_why(error)}") from error
+        return file.read_bytes()
+
+
+def _why(error: BaseException) -> str:
+    """What torch's exporter could not express, with a way out; else its first line."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    for each in reversed(causes):
+        if operator := re.search(r"op='([\w.]+)'", str(each)):
+            return f"the operator {operator[1]} has no ONNX form; replace it in your module by operators that have one"
+        if "DataDependent" in type(each).__name__:
+            return (
+                "its forward function chooses by the values of a tensor, as `if x.mean() > 0` does; write it with "
+                "torch.where, so that every image takes the same path"
+            )
+    first = re.sub(r"\x1b\[\d*m", "", str(error).strip().partition("\n")[0])
+    return f"{type(error).__name__}: {first}"
 
 
 def _forget_source(file: Path) -> None:
@@ -87,13 +112,15 @@ def _compare(network: OnnxNetwork, x: Tensor, expected: Tensor) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter's warnings about its internals and about missing libraries."""
-    said = logging.getLogger("torch.onnx")
-    level = said.level
-    said.setLevel(logging.ERROR)
+    """Silence the exporter's warnings about its internals and missing libraries, and the graphs that it prints."""
+    loggers = {name: logging.getLogger(name) for name in ("torch.onnx", "torch._dynamo", "torch.fx", "torch.export")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    for logger in loggers.values():
+        logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        said.setLevel(level)
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
