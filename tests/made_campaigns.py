@@ -29,6 +29,7 @@ from attncem.records.metrics import METRICS
 from attncem.records.on_device import Choice
 from attncem.records.portrait import PORTRAIT, ClassPortrait, Cloud, Face, Portrait
 from attncem.records.score import Score
+from attncem.records.selective import Selective
 from made_runs import leak_rows
 
 CLASSES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
@@ -57,6 +58,8 @@ class Made:
     """Options of `made_runs.leak_rows` by arm, for the first audit; its limits vary a little with the seed."""
     alone: float = 0.0
     """Accuracy of the client alone, which every arm then has; 0: there is none."""
+    sending: Mapping[str, Selective] | None = None
+    """What the clients of arms send that send only some images."""
 
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -218,6 +221,7 @@ def _audit(
     rows += [row(name, base * (2 - place / len(made.attacks)), rng) for place, name in enumerate(made.attacks)]
     rows += _leaks(cell, made) if number == 0 else []
     plan = _plan(cell, arm, [item.name for item in rows], rng, number)
+    plan = replace(plan, selective=(made.sending or {}).get(cell.arm))
     folder = run / "audits" / plan.id
     (folder / "pictures").mkdir(parents=True)
     for index, data in enumerate(originals):

@@ -38,7 +38,7 @@ ENCODER = "e" * 64
 """Hash of the encoder of every run's best checkpoint."""
 
 
-def run_config(name: str = "none", seed: int = 0) -> Any:
+def run_config(name: str = "none", seed: int = 0, **other: Any) -> Any:
     """The configuration of a run."""
     given: dict[str, Any] = {
         "name": name,
@@ -47,7 +47,7 @@ def run_config(name: str = "none", seed: int = 0) -> Any:
         "surrogate": {"name": name},
         "training": {"penalty_weight": 0.0 if name == "none" else 16.0, "epochs": 10},
     }
-    return load_config(given).config
+    return load_config(given | other).config
 
 
 CHANNEL = [stage.model_dump(mode="json") for stage in run_config().channel]
@@ -267,18 +267,25 @@ def train_records(name: str, **last: Any) -> list[dict[str, Any]]:
     return records
 
 
-def write_checkpoint(run: Path, encoder: str = ENCODER) -> None:
+def write_checkpoint(run: Path, encoder: str = ENCODER, **other: Any) -> None:
     folder = run / "checkpoints" / "epoch-00009"
     folder.mkdir(parents=True, exist_ok=True)
     hashes = {"optimizer.pt": "0" * 64, "client.safetensors": encoder}
-    (folder / "checkpoint.json").write_text(json.dumps({"schema_version": 2, "epoch": 9, "sha256": hashes}))
+    facts = {"schema_version": 2, "epoch": 9, "sha256": hashes, **other}
+    (folder / "checkpoint.json").write_text(json.dumps(facts))
     (run / "best.json").write_text(json.dumps({"schema_version": 2, "checkpoint": folder.name}))
 
 
 def make_run(
-    folder: Path, name: str = "none", *, audits: list[AuditResult] | None = None, seed: int = 0, **last: Any
+    folder: Path,
+    name: str = "none",
+    *,
+    audits: list[AuditResult] | None = None,
+    seed: int = 0,
+    config: dict[str, Any] | None = None,
+    **last: Any,
 ) -> Path:
-    """A run's folder with its log and audits; one of another seed is named after it."""
+    """A run's folder with its log and audits; one of another seed is named after it. ``config``: more options."""
     path = folder / (f"{name}-s{seed}" if seed else name)
     manifest = {
         "name": name,
@@ -293,7 +300,7 @@ def make_run(
         "server_parameters": 1_250_000,
         "bytes_per_query": 2048,
     }
-    run = RunDirectory.create(path, config_yaml=dump_config(run_config(name, seed)), manifest=manifest)
+    run = RunDirectory.create(path, config_yaml=dump_config(run_config(name, seed, **config or {})), manifest=manifest)
     write_checkpoint(path)
     for record in train_records(name, **last):
         run.log(record)

@@ -45,6 +45,8 @@ from attncem.reporting.runs.leak_costs import AXES
 from attncem.reporting.runs.protection import BARS, Level
 from attncem.reporting.runs.report_tables import COLUMNS as REPORT_COLUMNS
 from attncem.reporting.runs.report_tables import NOTED, OF_CLASS
+from attncem.reporting.runs.sending import COLUMNS as SENDING_COLUMNS
+from attncem.reporting.runs.sending import ENDS
 from attncem.reporting.runs.tables import SAMPLED
 from attncem.reporting.table_formats import FORMATS
 from attncem.training.health import CAUSES, SHOWN
@@ -64,6 +66,7 @@ ASSUMPTIONS = (
 BOUNDS = (
     *("leakage", "leakage_training", "infonce", "decoder", "mse_normal", "mse_neighbours", "dfil", "mse_unbiased"),
     *("mse_van_trees", "epsilon", "releases", "beyond_label", "entropy", "entropy_plugin"),
+    *("over_all", "not_sent"),
 )
 
 
@@ -116,6 +119,9 @@ FILLED: dict[str, Iterable[str]] = {
     "threat.auxiliary.*": get_args(Auxiliary),
     "threat.lacks.*": get_args(Need),
     "report.costs.column.*": AXES,
+    "report.attacks.stronger.*": ("all", "sent"),
+    "sending.column.*": SENDING_COLUMNS,
+    "sending.figure.*": ENDS,
     "subject.lacks.*": ("gradient", "encoder", "labels"),
     "health.*.meaning": CAUSES,
     "health.*.advice": CAUSES,

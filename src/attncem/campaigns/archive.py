@@ -44,7 +44,8 @@ from attncem.records.files import (
 )
 from attncem.records.json_text import parse_json
 from attncem.records.ledger import PICTURES, PLAN, Ledger
-from attncem.records.run_files import LEFT_BEHIND, Best
+from attncem.records.listing import decision_of
+from attncem.records.run_files import DECISION, LEFT_BEHIND, Best
 from attncem.records.runs import RunDirectory
 
 LISTING = "archive.json"
@@ -181,7 +182,8 @@ def _result(run: Path, file: Path) -> Path | bytes:
         return thinned_metrics(read_bytes(file))
     directory = RunDirectory(run)
     if file.name == "manifest.json" and directory.checkpoints():
-        manifest = {**directory.manifest, LEFT_BEHIND: directory.encoder_sha256("best")}
+        decision = {DECISION: release} if (release := decision_of(directory)) else {}
+        manifest = {**directory.manifest, LEFT_BEHIND: directory.encoder_sha256("best"), **decision}
         return json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False).encode()
     return file
 

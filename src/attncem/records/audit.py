@@ -302,6 +302,12 @@ class AuditResult(Record):
         return self.plan.accuracy
 
     @property
+    def num_seen(self) -> int:
+        """The number of evaluation images; those that are not sent count, too."""
+        facts = self.plan.selective
+        return self.plan.num_evaluation if facts is None else facts.num_images
+
+    @property
     def attacks(self) -> list[Row]:
         """The rows of attacks and floors that have a result."""
         return [row for row in self.rows if row.ok and row.kind in ("floor", "attack")]

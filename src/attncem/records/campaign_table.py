@@ -11,6 +11,7 @@ from attncem.records.client_costs import ClientCosts
 from attncem.records.judgement import State
 from attncem.records.leak import Leak
 from attncem.records.leaks import from_kept
+from attncem.records.sending import KeptSending
 
 Interval = list[float]
 """Mean, low and high of a 95 % interval over images; the mean alone where no interval was kept."""
@@ -45,7 +46,8 @@ class CellAudit(Record):
     ``attacks`` are by row, each with the interval of every measure and whether it was ``reliable``; so are ``probes``.
     ``balanced_accuracy`` gives every class the same weight; ``row_seconds`` is the time of each row. ``judged`` is the
     audit's state; files of older versions lack it, and only say whether the attack had converged. ``leaks`` are the
-    numbers of the leak by name (`records/leaks.py`), as `kept` writes them.
+    numbers of the leak by name (`records/leaks.py`), as `kept` writes them. ``sending``: the client sends only some
+    images; the accuracy is then that of client and server together on all of them, everything else of those sent.
     """
 
     accuracy: Interval | None
@@ -57,6 +59,7 @@ class CellAudit(Record):
     row_seconds: dict[str, float] | None = None
     judged: State | None = None
     leaks: dict[str, dict[str, Any]] | None = None
+    sending: KeptSending | None = None
 
     @property
     def state(self) -> State:

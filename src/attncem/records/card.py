@@ -12,6 +12,7 @@ from attncem.records.audit import Subject
 from attncem.records.bounds import Bound
 from attncem.records.judgement import Judgement, Status
 from attncem.records.score import Score
+from attncem.records.selective import Selective
 
 
 class CardAttack(Record):
@@ -66,7 +67,8 @@ class PrivacyCard(Record):
     know, ``not_said`` are the limits of any such card. For a person who decides: ``purpose`` and ``data`` in words, the
     adversaries that it was ``tested`` against, ``answers``, the ``judgement`` of the audit that decides, proven limits
     in words, the ``leak`` in nats, ``cautions``, the caveats without which the answers mislead, what was
-    ``not_tested``, and what the card is ``not_for``.
+    ``not_tested``, and what the card is ``not_for``. ``selective``: the client sends only some images; ``accuracy`` is
+    that of client and server together on all of them, and all leaks are for an image that is sent.
     """
 
     generator: str
@@ -91,3 +93,4 @@ class PrivacyCard(Record):
     not_tested: list[str] = field(default_factory=list)
     not_for: str = ""
     leak: str = ""
+    selective: Selective | None = None

@@ -12,6 +12,7 @@ from attncem.records.findings import Finding, finding, unique
 from attncem.records.judge import judge
 from attncem.records.rivals import Rival, are_level
 from attncem.records.score import Score
+from attncem.records.sending import sending_findings
 
 NEAR_CHANCE = 1.5
 """An accuracy below this multiple of chance means that nothing was learned."""
@@ -104,7 +105,8 @@ def _findings(result: AuditResult) -> list[Finding]:
         found.append(finding("rows_missing", rows=", ".join(waiting)))
     if 0 < plan.num_auxiliary < FEW_AUXILIARY * plan.num_train:
         found.append(finding("starved_attacker", owned=plan.num_auxiliary, trained=plan.num_train))
-    return [*found, *_of_averaging(result), *_of_plan(plan), *_of_accuracy(plan), *plan.findings]
+    found += [*_of_averaging(result), *_of_plan(plan), *_of_accuracy(plan)]
+    return [*found, *sending_findings(plan), *plan.findings]
 
 
 def _of_plan(plan: AuditPlan) -> list[Finding]:
@@ -164,7 +166,7 @@ def _of_row(row: Row, result: AuditResult) -> list[Finding]:
         return []
     if row.outcome != "ok":
         return [finding(f"row_{row.outcome}", row.name, reason=row.why)]
-    ahead = [other for one, other in losing(result.attacks) if one is row]
+    ahead = [other for one, other in losing(result.attacks) if one is row and other.owns == row.owns]
     beaten_by = [other for other in ahead if not are_level(result.rivals, row.name, other.name)]
     lost = [finding("loses_to", row.name, other=other.name) for other in beaten_by[:1]]
     return [*lost, *_of_aim(row, result.attacks)]

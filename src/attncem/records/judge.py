@@ -13,6 +13,7 @@ from attncem.records.audit import AuditPlan, AuditResult, Row
 from attncem.records.findings import Finding, finding
 from attncem.records.judgement import Answer, Judgement, Question, State, Status
 from attncem.records.rivals import are_level
+from attncem.records.sending import twin_of
 
 LEAST_OWNED = 1000
 """An attacker with fewer images cannot show that a stronger one would fail."""
@@ -88,7 +89,7 @@ def _of_rivals(audit: AuditResult, best: Row, rows: Sequence[Row]) -> Iterator[F
 
     None should lead where one of them is level with the best: then a learned and a simple attack agree.
     """
-    learned = [row for row in rows if row.must_beat]
+    learned = [row for row in rows if row.must_beat and not _is_behind_twin(row, rows)]
     if not learned:
         yield finding("doubt_no_learned")
     agreed = any(are_level(audit.rivals, row.name, best.name) for row in learned)
@@ -100,6 +101,12 @@ def _of_rivals(audit: AuditResult, best: Row, rows: Sequence[Row]) -> Iterator[F
         may_lead = gain is None or row.mse.mean * (1 - max(gain, 0.0)) <= best.mse.mean
         if not row.verdict.reliable and may_lead:
             yield finding("doubt_unreliable", row.name)
+
+
+def _is_behind_twin(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether the same attack is stronger with the other images, all or those that would be sent: then that counts."""
+    twin = twin_of(row, rows)
+    return twin is not None and twin.mse.mean < row.mse.mean
 
 
 def removed(audit: AuditResult) -> tuple[float, float, float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attncem.records.bounds import NEAR_CEILING
 from attncem.records.leak import Leak
 from attncem.records.metrics import METRICS
+from attncem.records.sending import share_interval
 
 if TYPE_CHECKING:
     from attncem.records.audit import AuditResult, Row
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LIMIT, BEYOND = "leak_limit", "beyond_label"
 INFONCE = "infonce"
+SHARE, OVER_ALL = "share_sent", "over_all"
 _OTHERS = (BEYOND, "leakage_training")
 """Bounds in nats that do not limit the whole leak."""
 _LIMITING = ("leakage", "code_entropy", "surrogate_leakage")
@@ -38,7 +40,8 @@ class LeakMeasure:
 
     Nats have three significant digits instead of ``decimals``. Evidence has no direction: little evidence is not
     privacy. ``methods`` are those of the rows that can have it; empty: attacks on more releases than usual. ``flag`` is
-    the field of `Leak` that a CSV file has beside it.
+    the field of `Leak` that a CSV file has beside it. ``selective``: only audits of a client that sends some images
+    have it.
     """
 
     read: Callable[[AuditResult], Leak | None]
@@ -48,6 +51,7 @@ class LeakMeasure:
     suite: str
     methods: tuple[str, ...] = ()
     flag: Literal["vacuous", "at_ceiling", ""] = ""
+    selective: bool = False
 
 
 def limit(audit: AuditResult) -> Leak | None:
@@ -75,6 +79,19 @@ def _order(row: Row) -> int:
 def beyond_label(audit: AuditResult) -> Leak | None:
     """The proven upper bound on the leak beyond the label."""
     return _named(audit, BEYOND)
+
+
+def over_all(audit: AuditResult) -> Leak | None:
+    """The proven upper bound on the mean leak over all images, sent or not; of the row that gives the limit first."""
+    by = least.by if (least := limit(audit)) is not None else ""
+    having = [(row, bound) for row, name, bound in _bounds(audit) if name == OVER_ALL]
+    return next((_of_bound(*pair) for pair in sorted(having, key=lambda pair: pair[0].name != by)), None)
+
+
+def share_sent(audit: AuditResult) -> Leak | None:
+    """The share of the images that the client sends; None where it sends every image."""
+    facts = audit.plan.selective
+    return None if facts is None else Leak(facts.share, *share_interval(facts))
 
 
 def infonce(audit: AuditResult) -> Leak | None:
@@ -135,6 +152,10 @@ def _of_score(row: Row, score: Score, count: int) -> Leak:
 
 LEAKS: dict[str, LeakMeasure] = {
     LIMIT: LeakMeasure(limit, "lower", "nats", 2, "certificates", (*_LIMITING, "quantisation"), "vacuous"),
+    OVER_ALL: LeakMeasure(
+        over_all, "lower", "nats", 2, "certificates", ("leakage", "quantisation"), "vacuous", selective=True
+    ),
+    SHARE: LeakMeasure(share_sent, "", "%", 1, "quick", selective=True),
     BEYOND: LeakMeasure(beyond_label, "lower", "nats", 2, "certificates", ("beyond_label",), "vacuous"),
     INFONCE: LeakMeasure(infonce, "", "nats", 2, "certificates", ("leakage_evidence",), "at_ceiling"),
     "reidentified": LeakMeasure(reidentified, "lower", "%", 1, "certificates", ("reidentification",)),

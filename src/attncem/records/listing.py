@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult
-from attncem.records.fingerprints import fingerprint
+from attncem.records.checkpoints import read_facts
+from attncem.records.fingerprints import fingerprint, release_of
 from attncem.records.ledger import count_audits, ledgers
 from attncem.records.on_device import read_choice
-from attncem.records.run_files import LEFT_BEHIND
+from attncem.records.run_files import DECISION, LEFT_BEHIND
 from attncem.records.runs import RunDirectory
 from attncem.records.study.keys import AuditKey, newest
 from attncem.records.study.suites import join_suites
@@ -168,6 +169,13 @@ def newest_audit(run: RunDirectory) -> AuditResult | None:
 
 def client_mark(run: RunDirectory) -> str | None:
     """The fingerprint of a run's best client, which identifies its audits; None where it has none yet."""
-    encoder = run.encoder_sha256("best") if run.checkpoints() else run.manifest.get(LEFT_BEHIND)
+    there = bool(run.checkpoints())
+    encoder = run.encoder_sha256("best") if there else run.manifest.get(LEFT_BEHIND)
+    release = decision_of(run) if there else run.manifest.get(DECISION)
     config = run.config
-    return fingerprint(encoder, config.channel_options, config.front_end_options) if encoder else None
+    return fingerprint(encoder, config.channel_options, config.front_end_options, release) if encoder else None
+
+
+def decision_of(run: RunDirectory) -> dict[str, Any]:
+    """What decides whether a run's best client sends an image; empty: it sends every image."""
+    return release_of(read_facts(run.path / "checkpoints" / run.checkpoint_name("best")))

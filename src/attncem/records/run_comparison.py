@@ -8,6 +8,7 @@ from typing import Any
 from attncem.base.record import Record
 from attncem.records.comparison import Comparison, SeedSummary
 from attncem.records.findings import Finding
+from attncem.records.sending import KeptSending
 
 
 class ComparedRun(Record):
@@ -16,7 +17,8 @@ class ComparedRun(Record):
     ``along`` is the validation accuracy after a quarter, half, three quarters and all of the training (None: not
     reached); ``audit`` is the name of the folder of the audit with these numbers, empty without one. ``vacuous`` and
     ``at_ceiling`` are the keys of numbers of the leak that say nothing, or could hardly be larger.
-    ``costs`` are those of the client that are known, by their names in the manifest.
+    ``costs`` are those of the client that are known, by their names in the manifest. ``sending``: its client sends only
+    some images, and its numbers are for these.
     """
 
     label: str
@@ -33,6 +35,7 @@ class ComparedRun(Record):
     vacuous: list[str] = field(default_factory=list)
     at_ceiling: list[str] = field(default_factory=list)
     costs: dict[str, Any] = field(default_factory=dict)
+    sending: KeptSending | None = None
 
 
 class Group(Record):
@@ -77,7 +80,7 @@ class RunsComparison(Record):
     """Runs side by side. ``by`` are the options that group them; empty: all options but the seed.
 
     ``unmeasured`` are runs of which no limit on the leak is known, ``measure_leak`` the command for the first of them.
-    ``alone`` are sentences about what the clients could do alone.
+    ``alone`` are sentences about what the clients could do alone, ``sending`` about clients that send only some images.
     """
 
     runs: list[ComparedRun]
@@ -91,3 +94,4 @@ class RunsComparison(Record):
     unmeasured: list[str] = field(default_factory=list)
     measure_leak: str = ""
     alone: list[str] = field(default_factory=list)
+    sending: list[str] = field(default_factory=list)

@@ -13,6 +13,8 @@ from attncem.records.selection import Selection
 
 LEFT_BEHIND = "encoder_sha256"
 """Manifest entry of a run that was exported as results only: the hash of its best encoder, which was not exported."""
+DECISION = "release_decision"
+"""Manifest entry of such a run whose client has a head: the threshold, and the hash of the head."""
 
 
 class Best(Record):
@@ -78,6 +80,7 @@ class Manifest(ClientCosts):
     onnx: dict[str, dict[str, str]] = field(default_factory=dict)
     onnx_problem: str = ""
     encoder_sha256: str = ""
+    release_decision: dict[str, Any] | None = None
     plugins: list[PluginUse] = field(default_factory=list)
 
 

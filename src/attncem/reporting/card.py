@@ -19,10 +19,11 @@ from attncem.records.card import CardAttack, CardBound, PrivacyCard
 from attncem.records.files import write_json
 from attncem.records.ledger import PLAN, Ledger, ledgers
 from attncem.records.runs import RunDirectory
+from attncem.records.selective import Selective
 from attncem.records.study import newest
 from attncem.records.study.runs import load_run
 from attncem.records.study.suites import joined_suites
-from attncem.reporting import answers, card_words, client_costs, html, on_device, wording
+from attncem.reporting import answers, card_words, client_costs, html, on_device, sending, wording
 from attncem.reporting.runs import certificates, units
 from attncem.reporting.runs.gallery import Cell, Pictures
 
@@ -132,6 +133,7 @@ def make_card(audits: Sequence[AuditResult], *, now: datetime) -> PrivacyCard:
         cautions=[*card_words.cautions(audits), *warned],
         not_tested=card_words.not_tested(audits, bounds),
         not_for=text("card.not_for"),
+        selective=main.plan.selective,
     )
 
 
@@ -225,8 +227,15 @@ def _lines(card: PrivacyCard) -> list[str]:
     said = []
     if card.accuracy is not None:
         low, high = (wording.percent(end, unit="") for end in (card.accuracy.low, card.accuracy.high))
-        said.append(text("card.accuracy", accuracy=wording.percent(card.accuracy.mean), low=low, high=high))
+        values = {"accuracy": wording.percent(card.accuracy.mean), "low": low, "high": high}
+        said += _together(card.selective, values) if card.selective else [text("card.accuracy", **values)]
     return [*said, *(_attack_said(item) for item in card.attacks), card.leak]
+
+
+def _together(facts: Selective, values: dict[str, str]) -> list[str]:
+    """The accuracy of client and server together with those at both ends, and what is sent."""
+    ends = {"alone": wording.percent(facts.alone.mean), "all_sent": wording.percent(facts.all_sent.mean)}
+    return [text("card.accuracy.together", images=facts.num_images, **values, **ends), sending.sends([facts])]
 
 
 def _attack_said(item: CardAttack) -> str:

@@ -10,7 +10,7 @@ from attncem.config.threats import THREATS
 from attncem.records.audit import AuditResult, Subject
 from attncem.records.card import CardAnswer, CardBound
 from attncem.records.judgement import Answer, State, Status
-from attncem.reporting import answers, wording
+from attncem.reporting import answers, sending, wording
 from attncem.reporting.places import place_of
 from attncem.reporting.runs import certificates, leaks
 
@@ -24,6 +24,7 @@ _CAUTIONS = (
     "key_missing",
     "bound_violated",
     "not_finished",
+    "sending_not_worth_it",
 )
 """Codes of findings that stand next to the answers: the model is useless, its noise is none, or a claim is wrong."""
 _SHOWN: tuple[Status, ...] = ("leaks", "not_enough", "none_shown", "not_tested")
@@ -51,8 +52,13 @@ def purpose(subject: Subject, audits: Sequence[AuditResult]) -> list[str]:
     """What the model is for, how good it is, and what leaves the device."""
     lines = [_use(subject)]
     accuracy = next((audit.accuracy for audit in audits if audit.accuracy is not None), None)
+    facts = sending.facts_in(audits)
     if accuracy is not None:
-        lines.append(text("card.right", accuracy=wording.percent(accuracy.mean)))
+        share = wording.percent(accuracy.mean)
+        lines.append(text("card.right.together", accuracy=share) if facts else text("card.right", accuracy=share))
+    if facts:
+        share = wording.percent(facts[0].share)
+        return [*lines, text("card.sends.some", share=share, count=subject.bytes_per_query)]
     return [*lines, text("card.sends", count=subject.bytes_per_query)]
 
 
@@ -93,7 +99,8 @@ def tested(audits: Sequence[AuditResult], main: AuditResult) -> list[str]:
 
 def _adversary(audit: AuditResult) -> str:
     judged = audit.strongest_attack.num_images if audit.strongest else audit.plan.num_evaluation
-    counts = text("card.counts", owned=audit.plan.num_auxiliary, judged=judged)
+    values = {"owned": audit.plan.num_auxiliary, "judged": judged}
+    counts = text("card.counts.sent", **values) if audit.plan.selective else text("card.counts", **values)
     return joined([wording.describe_threat(audit.plan.threat), counts])
 
 
@@ -168,6 +175,8 @@ def _adversaries(audits: Sequence[AuditResult]) -> Iterator[str]:
     if not any(row.releases > 1 and row.ok for audit in audits for row in audit.rows):
         yield text("card.untested.releases")
     others = [text(f"card.adversary.{name}") for name in (*THREATS, "outside") if name not in names]
+    if any(audit.plan.selective for audit in audits) and not any(threat.sees_answers for threat in threats):
+        yield text("card.untested.answers")
     if others:
         yield text("card.untested.adversaries", names=text("card.adversary.between").join(others))
 

@@ -32,6 +32,7 @@ from attncem.reporting.runs import (
     leak_costs,
     protection,
     report_tables,
+    sending,
     strips,
     tables,
     trade_off,
@@ -154,6 +155,7 @@ def _figures(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Sequ
         "trade_offs": trade_off.trade_offs(methods),
         "legend": {method.color: run_name(method) for method in reversed(methods)},
         "leakage_axis": certificates.axis(audited),
+        "sending_curves": sending.drawings(sending.blocks(methods)),
         "asking_curves": figures.asking_curves(audited),
         "cost_curves": leak_costs.figures(leak_costs.curves(audited)),
         "curves": figures.training_curves(runs, order),
@@ -174,6 +176,7 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
     worth = any(plan.units for plan in plans)
     cells = tables.headline(runs, audited)
     asked = [(it, report_tables.asking_table(it, n, worth=worth)) for n, it in enumerate(asking.blocks(audited))]
+    sent = sending.blocks(methods)
     costs = [(it, leak_costs.cost_table(it, n)) for n, it in enumerate(leak_costs.curves(audited))]
     certified = [(it, certificates.certificate_table(it, n)) for n, it in enumerate(certificates.blocks(audited))]
     found: dict[str, Any] = {
@@ -184,14 +187,18 @@ def _tables(runs: Sequence[JudgedRun], methods: Sequence[Method], audited: Seque
         "attacks": report_tables.attacks_table(audited, worth=worth),
         "families": families.family_table_list(audited),
         "asking": asked,
+        "sending": sending.share_table(sent) if sent else None,
+        "sending_classes": sending.class_tables(sent),
+        "sending_blocks": sent,
         "costs": costs,
         "certificates": certified,
         "classes": report_tables.classes_tables(methods),
         "has_units": worth,
     }
-    single = [table for table in (found[name] for name in ("headline", "seeds", "guesses", "attacks")) if table]
+    alone = ("headline", "seeds", "guesses", "attacks", "sending")
+    single = [table for table in (found[name] for name in alone) if table]
     pairs = [table for _, table in (*found["families"], *asked, *costs, *certified)]
-    every = [*single, *pairs, *found["classes"]]
+    every = [*single, *pairs, *found["classes"], *found["sending_classes"]]
     return found | {"data": {"tables": {table.name: {"csv": as_csv(table)} for table in every}}}
 
 

@@ -27,7 +27,7 @@ from attncem.reporting.campaign import plots as campaign_plots
 from attncem.reporting.campaign.page import campaign_figures
 from attncem.reporting.campaign.plots import PAPER, Ink, Plot
 from attncem.reporting.html import run_name
-from attncem.reporting.runs import gallery
+from attncem.reporting.runs import gallery, sending
 from attncem.reporting.runs.methods import Entry, Method
 from attncem.reporting.runs.methods import methods as group
 from attncem.reporting.runs.trade_off import trade_offs
@@ -136,6 +136,7 @@ def _of_runs(paths: Sequence[Path]) -> list[Figure]:
     with figures.kept() as made:
         drawings = [
             *zip(("trade-off", "trade-off-narrow"), trade_offs(methods), strict=False),
+            *zip(("sending", "sending-narrow"), sending.drawings(sending.blocks(methods)), strict=False),
             *((item.key, item) for item in _curves(runs, methods)),
             *((f"attack-{_file_name(item.row)}", item) for item in figures.attack_curves(audited)),
             *((f"asking-{_file_name(item.row)}", item) for item in figures.asking_curves(audited)),
@@ -146,7 +147,7 @@ def _of_runs(paths: Sequence[Path]) -> list[Figure]:
     ]
     labels = {method.color: run_name(method) for method in reversed(methods)}
     for figure in shown:
-        if not figure.name.startswith("trade-off") and len(labels) > 1:  # its points have name labels
+        if not figure.name.startswith(("trade-off", "sending")) and len(labels) > 1:  # their points have name labels
             _legend(figure.canvas, labels)
     return [*shown, *map(_of_plot, picture_plots([entry for method in methods for entry in method.entries[:1]]))]
 

@@ -16,14 +16,14 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding
 from attncem.records.judge import removed
-from attncem.records.leaks import LIMIT, limit, say_leak
+from attncem.records.leaks import LIMIT, OVER_ALL, limit, say_leak
 from attncem.records.ledger import count_audits
 from attncem.records.listing import DAMAGED, UNKNOWN, list_runs, name_in, newest_audit
 from attncem.records.on_device import Reference, References, Worth, worth_of
 from attncem.records.runs import RunDirectory
 from attncem.records.study import AuditKind, Cell, Study
 from attncem.records.study.runs import load_run
-from attncem.reporting import wording
+from attncem.reporting import sending, wording
 from attncem.reporting.places import run_place
 from attncem.reporting.table_formats import Item
 
@@ -92,7 +92,7 @@ def _of_audits(audited: Sequence[Audited], references: References) -> Alone:
         pairs.append((it.audit.accuracy, score, reference))
     worth = worth_of(pairs)
     leak = leak_of([[other.audit for other in audited if other.cell is it.cell] for it in firsts], firsts)
-    return Alone(said(worth, leak), worth.findings, worth)
+    return Alone(said(worth, leak, [it.audit for it in firsts]), worth.findings, worth)
 
 
 def itself(*, measured: bool) -> Alone:
@@ -193,10 +193,16 @@ def points_item(worth: Worth | None) -> Item:
 # the sentences
 
 
-def said(worth: Worth, leak: str) -> str:
-    """The sentence about a defended model and its reference."""
+def said(worth: Worth, leak: str, audits: Sequence[AuditResult] = ()) -> str:
+    """The sentence about a defended model and its reference; the accuracy is that of client and server together.
+
+    ``audits`` are those of its seeds, which say whether only some images are sent.
+    """
     client = _numbers(worth.alone, worth.alone_low, worth.alone_high, worth.macs)
-    return text("on_device.sentence", alone=client, points=points(worth), leak=leak)
+    values = {"alone": client, "points": points(worth), "leak": leak}
+    if facts := sending.facts_in(audits):
+        return text("on_device.sentence.selective", share=sending.share(facts), **values)
+    return text("on_device.sentence", **values)
 
 
 def _alone(reference: Reference) -> str:
@@ -237,13 +243,26 @@ def leak_of(audits: Sequence[Sequence[AuditResult]], firsts: Sequence[Audited]) 
     """
     by_seed = [_limit([*of_seed, *it.cell.results]) for of_seed, it in zip(audits, firsts, strict=True)]
     limits = [limit for limit in by_seed if limit is not None]
-    if limits and len(limits) == len(by_seed):
-        return text("on_device.leak.bound", nats=say_leak(LIMIT, max(limits)))
     every = [audit for of_seed in audits for audit in of_seed]
+    is_sent = bool(sending.facts_in(every))
+    if limits and len(limits) == len(by_seed):
+        nats = say_leak(LIMIT, max(limits))
+        return _of_sent(nats, firsts) if is_sent else text("on_device.leak.bound", nats=nats)
     shown = [removed(audit)[0] for audit in every if audit.judgement.answer("picture").status == "leaks"]
     if shown:
-        return text("on_device.leak.attack", share=wording.percent(fmean(shown), 0))
-    return text("on_device.leak.unknown")
+        share = wording.percent(fmean(shown), 0)
+        return (
+            text("on_device.leak.attack.sent", share=share) if is_sent else text("on_device.leak.attack", share=share)
+        )
+    return text("on_device.leak.unknown.sent") if is_sent else text("on_device.leak.unknown")
+
+
+def _of_sent(nats: str, firsts: Sequence[Audited]) -> str:
+    """The limit for an image that is sent; in brackets the mean over all images, where every seed has it."""
+    means = [leak.mean for it in firsts if (leak := it.cell.leak(OVER_ALL)) is not None and not leak.vacuous]
+    if len(means) < len(firsts):
+        return text("on_device.leak.bound.sent", nats=nats)
+    return text("on_device.leak.bound.both", nats=nats, over_all=say_leak(OVER_ALL, max(means)))
 
 
 def _limit(audits: Sequence[AuditResult]) -> float | None:

@@ -66,7 +66,7 @@ def _data_set(row: DatasetState) -> dict[str, Any]:
 
 def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.records.listing import describe_runs
-    from attncem.reporting.on_device import of_folder
+    from attncem.reporting import on_device, sending
 
     if known.time_client:
         _time_clients(known.folder)
@@ -82,7 +82,7 @@ def _runs(known: argparse.Namespace, rest: Sequence[str]) -> None:
     console.print(table(text("command.runs.columns"), cells, numbers=range(3, 8)))
     if any(line.accuracy and not line.audited for line in lines):
         show_line(text("command.runs.unaudited"), console)
-    for sentence in of_folder(known.folder):
+    for sentence in (*sending.of_folder(known.folder), *on_device.of_folder(known.folder)):
         show_line(sentence, console)
 
 

@@ -45,6 +45,7 @@ from attncem.records.image_scores import summarise
 from attncem.records.ledger import Ledger, plan_id
 from attncem.records.runs import RunDirectory
 from attncem.records.score import Score
+from attncem.records.sending import share_findings
 from attncem.training.build import Modules
 from attncem.training.engine import attacking, describe_device
 from attncem.training.health import spans
@@ -239,7 +240,7 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         num_auxiliary=len(case.auxiliary),
         num_train=len(opened.data.train),
         accuracy=accuracy,
-        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *_copies(case)],
+        findings=[*opened.findings, *_health(opened), *_balance(accuracy), *_copies(case), *_share(case)],
         signal_to_noise=signal_to_noise(case.model, case.x, case.released),
         reference="" if case.reference is None else f"{case.reference.name} {case.reference.fingerprint}",
         device=describe_device(opened.device),
@@ -248,6 +249,13 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
         selective=case.selective,
         versions={"attncem": attncem.__version__, "torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def _share(case: Case) -> list[Finding]:
+    """A finding where another share of the images is sent than the run asked for."""
+    checkpoint = case.subject.checkpoint
+    facts = {} if checkpoint is None else checkpoint.facts.get("release") or {}
+    return share_findings(case.selective, case.subject.config.release.wanted_share, int(facts.get("images", 0)))
 
 
 def _copies(case: Case) -> list[Finding]:

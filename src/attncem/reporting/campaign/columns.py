@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,9 @@ from attncem.base.texts import text
 from attncem.records.leaks import LEAKS, private_of, unit_of
 from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind, Spread
+from attncem.reporting import sending
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.load import JudgedArm, JudgedCell
+from attncem.reporting.campaign.load import Judged, JudgedArm, JudgedCell
 from attncem.reporting.runs import leaks
 from attncem.reporting.table_formats import SPREAD, Column, Item, R
 
@@ -67,6 +68,15 @@ def cell_place(cell: JudgedCell) -> str:
 def arm_item(arm: JudgedArm, **other: Any) -> Item:
     """The arm's name in its colour."""
     return Item(arm.label, arm.label, color=arm.color, **other)
+
+
+def arm_notes(study: Judged, kind: AuditKind, useless: Collection[str]) -> dict[str, str]:
+    """The notes beside the names of arms, by label: that the utility is lost, or which images its numbers are for."""
+    notes = {}
+    for arm in study.arms:
+        lost = [text("arms.lost")] if arm.label in useless else []
+        notes[arm.label] = "; ".join(filter(None, [*lost, sending.mark(arm.audits(kind))]))
+    return notes
 
 
 def measure_title(measure: str) -> str:

@@ -11,12 +11,21 @@ from attncem.records.leaks import LEAKS, LIMIT
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.leaking import nats_disagree, ranked, vacuous
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.columns import arm_item, field, leak_field, leak_missing, over_seeds, spread_field
+from attncem.reporting.campaign.columns import (
+    arm_item,
+    arm_notes,
+    field,
+    leak_field,
+    leak_missing,
+    over_seeds,
+    spread_field,
+)
 from attncem.reporting.campaign.load import ERRORS, Judged, JudgedArm, lost, point_words
 from attncem.reporting.campaign.plots import PAPER, Ink, Plot, inline, name_point
 from attncem.reporting.figures import Drawing, marker_of
 from attncem.reporting.runs.leaks import may_have
 from attncem.reporting.runs.trade_off import NARROW, WIDE
+from attncem.reporting.sending import facts_in
 from attncem.reporting.table_formats import Item, Table, said, word
 
 SHOWN = 6
@@ -28,9 +37,10 @@ _ROOM = 1.15
 def ranking(study: Judged, kind: AuditKind) -> Table:
     """Arms ranked by the limit on their leak, beside what attacks and probes were seen to do."""
     names = study.leaks(kind)
-    notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
+    useless = lost(study, kind)
+    notes = arm_notes(study, kind, useless)
     fields: list[made.Field[JudgedArm]] = [
-        field("arm", lambda arm: arm_item(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
+        field("arm", lambda arm: arm_item(arm, small=notes[arm.label], cell=arm.cells[0].id)),
         field("seeds", lambda arm: word(len(arm.leaks(LIMIT, kind)))),
         spread_field(ACCURACY, over_seeds(kind)),
         *(leak_field(measure, kind) for measure in names if LEAKS[measure].unit),
@@ -38,7 +48,7 @@ def ranking(study: Judged, kind: AuditKind) -> Table:
         *(leak_field(measure, kind) for measure in names if not LEAKS[measure].unit),
     ]
     rows = ranked(study.arms, kind)
-    return made.with_best(made.table("nats", text("arms.nats"), list(map(_unbroken, fields)), rows), list(notes))
+    return made.with_best(made.table("nats", text("arms.nats"), list(map(_unbroken, fields)), rows), list(useless))
 
 
 def _unbroken(breaking: made.Field[JudgedArm]) -> made.Field[JudgedArm]:
@@ -81,13 +91,10 @@ def smallest(study: Judged, kind: AuditKind) -> str:
         return ""
     arm = arms[0]
     beside = {name: arm.leaks(name, kind) for name in study.leaks(kind) if name != LIMIT}
-    return text(
-        "arms.nats.smallest",
-        arm=arm.label,
-        limit=said(LIMIT, arm.mean(LIMIT, kind)),
-        accuracy=said(ACCURACY, arm.mean(ACCURACY, kind)),
-        beside=made.described(beside),
-    )
+    values = {"arm": arm.label, "beside": made.described(beside)}
+    values |= {"limit": said(LIMIT, arm.mean(LIMIT, kind)), "accuracy": said(ACCURACY, arm.mean(ACCURACY, kind))}
+    is_sent = bool(facts_in(arm.audits(kind)))
+    return text("arms.nats.smallest.sent", **values) if is_sent else text("arms.nats.smallest", **values)
 
 
 # accuracy over the limit

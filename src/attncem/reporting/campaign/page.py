@@ -20,7 +20,7 @@ from attncem.records.findings import unique
 from attncem.records.study import ACCURACY, AuditKind
 from attncem.records.study.equal import is_better
 from attncem.reporting import html, on_device
-from attncem.reporting.campaign import nats, plots, tables
+from attncem.reporting.campaign import nats, plots, sending, tables
 from attncem.reporting.campaign.answers import NAMED, answers, picture_row
 from attncem.reporting.campaign.data import page_data, walls
 from attncem.reporting.campaign.load import ERRORS, CampaignView, Judged, compared, load_campaign, lost
@@ -86,7 +86,7 @@ def campaign_figures(folder: Path | str) -> list[plots.Plot]:
     """Every figure of a campaign, not yet drawn."""
     view = load_campaign(Path(folder))
     lead = view.study.kinds[0] if view.study.kinds else None
-    return [*plots.plots(view, lead), *nats.figures(view.study, lead)]
+    return [*plots.plots(view, lead), *nats.figures(view.study, lead), *sending.figures(view.study, lead)]
 
 
 def _write(out: Path, files: Sequence[tuple[str, bytes]]) -> list[Path]:
@@ -106,7 +106,7 @@ def all_tables(study: Judged) -> list[Table]:
     made += [tables.cells(study), tables.attacks(study)]
     for kind in study.kinds[:1]:
         of_kind = (tables.comparisons, tables.standings, tables.costs, tables.sensitivity, tables.classes, nats.ranking)
-        made += [make(study, kind) for make in of_kind]
+        made += [make(study, kind) for make in (*of_kind, sending.share_table)]
     return [table for table in [*made, tables.lacking(study)] if table.rows]
 
 
@@ -147,7 +147,11 @@ def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> di
     """The template's variables for the leading kind of audit; empty where there is no audit."""
     if kind is None:
         lists = ("answers", "cautions", "trade_offs", "walls", "cost_plots", "sensitivity", "heats", "risks", "nats")
-        return dict.fromkeys((*lists, "alone"), ()) | {"pictured": None, "unmeasured": "", "alone_unknown": ""}
+        return dict.fromkeys((*lists, "alone", "sending"), ()) | {
+            "pictured": None,
+            "unmeasured": "",
+            "alone_unknown": "",
+        }
     hung, alone = walls(study, kind), on_device.of_campaign(study, kind)
     return {
         "alone": [(label, it.sentence) for label, it in alone.items()],
@@ -156,6 +160,7 @@ def _of_kind(study: Judged, kind: AuditKind | None, made: Sequence[Table]) -> di
         "pictured": picture_row(hung),
         "cautions": [*cautions(study, kind), *_not_worth_it(alone), *nats.warnings(study, kind)],
         "nats": nats.drawings(study, kind),
+        "sending": sending.drawings(study, kind),
         "unmeasured": nats.unmeasured(study, kind),
         "trade_offs": [plots.inline(plot) for plot in plots.trade_offs(study, kind)[:1]],
         "walls": hung,

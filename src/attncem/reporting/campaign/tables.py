@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from attncem.base.texts import text
 from attncem.records.audit import Row
 from attncem.records.comparison import Comparison, FrontPoint, SeedSummary
-from attncem.records.leaks import BEYOND, CONTRARY, LIMIT
+from attncem.records.leaks import BEYOND, CONTRARY, LIMIT, OVER_ALL, SHARE
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
 from attncem.records.study.campaign import short_value
 from attncem.reporting import answers, on_device, wording
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.columns import WORDS, cell_leak, leak_field, measure_title
+from attncem.reporting.campaign.columns import WORDS, arm_notes, cell_leak, leak_field, measure_title
 from attncem.reporting.campaign.columns import arm_item as _arm
 from attncem.reporting.campaign.columns import field as _field
 from attncem.reporting.campaign.columns import over_seeds as _over_seeds
@@ -38,9 +38,12 @@ from attncem.reporting.client_costs import CLIENT, LATER, TIMES, client_cost
 from attncem.reporting.table_formats import SUMMARY, Item, Table, said, word
 
 _COSTS = ("server_parameters", "server_macs", "bytes_per_query")
+_LEAKS = (LIMIT, OVER_ALL, SHARE, BEYOND, *CONTRARY)
+"""Numbers of the leak in the headline."""
 COLUMNS = (
     *WORDS, *CLIENT, *_COSTS, "seeds", "accuracy", "seed", "training", "reliable", "attack_seconds", "difference", "p",
     "adjusted_p", "epochs", "memory", "ratio", "value", "class_mse", "class_p05", "share", "server_adds",
+    "head_alone", "all_sent", "sending_adds",
 )  # fmt: skip
 """Columns whose titles are in the catalogue, under `arms.column.NAME`; text columns first."""
 MANY_CLASSES = 12
@@ -53,7 +56,8 @@ def _seconds(seconds: float | None) -> Item:
 
 def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
     """Arms as rows: accuracy and the strongest attack's measures over seeds, if the audit has attacks."""
-    notes = dict.fromkeys(lost(study, kind), text("arms.lost"))
+    useless = lost(study, kind)
+    notes = arm_notes(study, kind, useless)
 
     def seeds(arm: JudgedArm) -> Item:
         count, planned = max(len(arm.values(measure, kind)) for measure in (ACCURACY, *ERRORS)), len(arm.cells)
@@ -67,14 +71,14 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
 
     attacked = [_field("attack", attack), *(_spread(measure, _over_seeds(kind)) for measure in ERRORS)]
     fields: list[made.Field[JudgedArm]] = [
-        _field("arm", lambda arm: _arm(arm, small=notes.get(arm.label, ""), cell=arm.cells[0].id)),
+        _field("arm", lambda arm: _arm(arm, small=notes[arm.label], cell=arm.cells[0].id)),
         _field("seeds", seeds),
         _spread(ACCURACY, _over_seeds(kind)),
         *_server_adds(study, kind),
         *(attacked if any(arm.attacked(kind) for arm in study.arms) else []),
-        *(leak_field(measure, kind) for measure in study.leaks(kind) if measure in (LIMIT, BEYOND, *CONTRARY)),
+        *(leak_field(measure, kind) for measure in study.leaks(kind) if measure in _LEAKS),
     ]
-    return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(notes))
+    return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(useless))
 
 
 def _server_adds(study: Judged, kind: AuditKind) -> list[made.Field[JudgedArm]]:

@@ -7,7 +7,7 @@ compared seed by seed, which shows it for the methods. Whatever cannot be compar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,15 @@ from attncem.records.ledger import Ledger
 from attncem.records.metrics import ACCURACY, shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.score import Score
+from attncem.records.sending import kept_sending
 from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
 from attncem.records.study.arms import Estimate
 from attncem.records.study.grouping import JudgedArm
 from attncem.records.study.leaking import nats_disagree
 from attncem.records.study.runs import SHORT, JudgedRun, load_runs
-from attncem.reporting import on_device
 from attncem.reporting.client_costs import CLIENT, TIMED_ON
-from attncem.reporting.comparison import leaking
+from attncem.reporting.comparison import clients, leaking
 from attncem.reporting.runs import health
 
 STRONGEST = tuple(sorted(shown_in("compared")))
@@ -61,7 +61,7 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
     told, notes = _tests(arms, shown, read, audits, kind) if shown else ([], [])
     notes = [*notes, *(nats_disagree(arms, kind) if kind is not None else [])]
     unmeasured, command = leaking.unmeasured(views, kind)
-    alone = _alone(arms, audits)
+    alone = clients.alone(arms, audits)
     found = RunsComparison(
         runs=[leaking.hedged(_run(run, arm.name, audits, shown, read), run, kind) for arm in arms for run in arm.cells],
         groups=[_group(arm, shown, read) for arm in arms],
@@ -74,22 +74,9 @@ def compare_runs(paths: Sequence[Path], by: Sequence[str] = ()) -> tuple[RunsCom
         unmeasured=unmeasured,
         measure_leak=command,
         alone=[text("said.about", about=name, said=one.sentence) for name, one in alone],
+        sending=clients.sentences(arms, audits, kind),
     )
     return found, [views[run.label] for run in found.runs]
-
-
-def _alone(arms: Sequence[JudgedArm], audits: Audits) -> list[tuple[str, on_device.Alone]]:
-    """What is known about the client alone, by the group's name."""
-    references = on_device.references_for(run.path for arm in arms for run in arm.cells)
-    found = []
-    for arm in arms:
-        audited = [on_device.Audited(run, audits[run.label]) for run in arm.cells if run.label in audits]
-        if item := on_device.of_arm(arm.cells, audited, references):
-            moved = [it.moved(arm.name) for it in item.findings]
-            found.append((arm.name, replace(item, findings=moved)))
-        elif arm.on_device:
-            found.append((arm.name, on_device.itself(measured=any(run.alone for run in arm.cells))))
-    return found
 
 
 def _refuse_itself(places: Sequence[Path]) -> None:
@@ -139,7 +126,8 @@ def _common_audits(runs: Sequence[JudgedRun]) -> tuple[Audits, CommonAudit | Non
     common = CommonAudit(plan.suite, plan.suite_version, plan.threat.name, list(plan.changed))
     others = len(shared) - 1
     notes = [finding("compare_other_audits", count=others, chosen=_named(kinds[0][chosen]))] if others else []
-    return audits, common, [*_damaged(audits), *notes, *_leaders(audits), *_doubts(audits)]
+    notes += [*_leaders(audits), *_doubts(audits), *clients.notes(audits.values())]
+    return audits, common, [*_damaged(audits), *notes]
 
 
 def _order(place: tuple[AuditKind, str]) -> tuple[object, ...]:
@@ -324,7 +312,7 @@ def _count(run: JudgedRun, quantity: Quantity, audits: Audits) -> int:
     if run.label not in audits:
         return int((run.manifest.get("split") or {}).get("test") or 0)
     audit = audits[run.label]
-    return audit.plan.num_evaluation if quantity.measure == "accuracy" else _row(audit, quantity).num_images
+    return audit.num_seen if quantity.measure == "accuracy" else _row(audit, quantity).num_images
 
 
 Values = NDArray[np.float64]
@@ -376,6 +364,7 @@ def _run(run: JudgedRun, group: str, audits: Audits, shown: Sequence[Quantity], 
         audit=Path(audit.folder).name if audit else "",
         strongest=audit.strongest if audit else "",
         numbers={it.key: value for it in shown if (value := read(run.label, it)) is not None},
+        sending=kept_sending(audit.plan.selective) if audit and audit.plan.selective else None,
         costs={name: cost for name in (*CLIENT, TIMED_ON) if (cost := run.manifest.get(name))},
     )
 

@@ -165,7 +165,7 @@ def print_comparison(found: RunsComparison, console: Console) -> None:
         _say(text("compare.same_options"), console)
     if further := len(found.differences) - len(shared):
         _say(text("compare.some_options", count=further), console)
-    for sentence in found.alone:
+    for sentence in (*found.sending, *found.alone):
         _say(sentence, console)
     console.print(_training_table(found))
     if (costs := cost_table(found)).columns[1:]:

@@ -10,7 +10,7 @@ from attncem.base.texts import has_text, joined, text
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult, Row
 from attncem.records.bounds import Bound
-from attncem.records.leaks import BEYOND, LIMIT, leak_of
+from attncem.records.leaks import BEYOND, LIMIT, OVER_ALL, leak_of
 from attncem.reporting import figures, wording
 from attncem.reporting.runs.methods import Entry
 from attncem.reporting.table_formats import Column, Table, row_item, word
@@ -132,7 +132,9 @@ def describe(audit: AuditResult) -> str:
     span = leakage(audit)
     sentences = [text("certificates.none")]
     if span.high is not None:
-        sentences = [text("certificates.most", high=span.high, bits=span.high / math.log(2))]
+        values = {"high": span.high, "bits": span.high / math.log(2)}
+        sent = audit.plan.selective is not None
+        sentences = [text("certificates.most.sent", **values) if sent else text("certificates.most", **values)]
         least = leak_of(audit, LIMIT)
         sentences += [text("certificates.most.vacuous")] if least is not None and least.vacuous else []
     if span.beyond is not None:
@@ -143,7 +145,16 @@ def describe(audit: AuditResult) -> str:
         sentences.append(text("certificates.least", low=span.low))
     if span.estimates:
         sentences.append(text("certificates.told", told=max(span.estimates)))
-    return joined([*sentences, *_of_bits(audit)])
+    return joined([*sentences, *_of_bits(audit), *_beside_sent(audit)])
+
+
+def _beside_sent(audit: AuditResult) -> list[str]:
+    """Beside the leak of an image that is sent: the mean over all images, and that of the others if they were sent."""
+    mean = leak_of(audit, OVER_ALL)
+    said = [] if mean is None else [text("certificates.over_all", high=mean.mean)]
+    bounds = (bound for row in audit.rows if row.ok for bound in row.bounds.values())
+    rest = next((bound.claim for bound in bounds if bound.about == "not_sent"), None)
+    return said if rest is None else [*said, text("certificates.not_sent", high=rest)]
 
 
 def nats_of_any_number(bounds: Iterable[Bound]) -> float | None:

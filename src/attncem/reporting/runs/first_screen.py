@@ -17,7 +17,7 @@ from attncem.records.judgement import State
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, spread_of
 from attncem.records.study.runs import JudgedRun
-from attncem.reporting import answers, wording
+from attncem.reporting import answers, sending, wording
 from attncem.reporting.places import run_place
 from attncem.reporting.runs import leaks as nats
 from attncem.reporting.runs.gallery import Album, Cell
@@ -44,7 +44,7 @@ class FirstRow:
 
     ``removed`` is the part of the best blind guess's error that the strongest attack removes. ``state`` is the worst of
     its audits', ``leaks`` whether any of them shows a leak, and ``answers`` say what else an attacker can tell.
-    ``leak`` is what can be proven in nats.
+    ``leak`` is what can be proven in nats. ``sends``: what a client sends that sends only some images.
     """
 
     method: Method
@@ -60,6 +60,7 @@ class FirstRow:
     command: str
     warnings: int
     leak: nats.LeakWords | None = None
+    sends: str = ""
 
 
 def first_rows(
@@ -111,6 +112,7 @@ def _row(
         "" if method.entries or method.on_device else shlex.join(["attncem", "audit", run_place(method.runs[0].path)]),
         warnings,
         nats.words(audits, run_place(method.runs[0].path)) if audits else None,
+        sending.sentence(audits),
     )
 
 

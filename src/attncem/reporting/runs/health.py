@@ -116,7 +116,19 @@ def comparison_findings(audits: Sequence[AuditResult]) -> list[Finding]:
     found = [finding("rows_differ", aspects=", ".join(different))] if different else []
     if len({plan.device for plan in plans}) > 1:
         found.append(finding("devices_differ"))
-    return found
+    return [*found, *_sent_findings(audits)]
+
+
+def _sent_findings(audits: Sequence[AuditResult]) -> list[Finding]:
+    """A finding where models are judged on other images, because a client sends only some."""
+    images = {audit.subject.fingerprint if audit.plan.selective else "" for audit in audits}
+    return [finding("sent_differ", runs=sent_runs(audits))] if len(images) > 1 else []
+
+
+def sent_runs(audits: Iterable[AuditResult]) -> str:
+    """The runs that send only some images, each once, with their shares."""
+    some = [(audit.subject.run, facts.share) for audit in audits if (facts := audit.plan.selective) is not None]
+    return ", ".join(dict.fromkeys(f"{run} ({100 * share:.1f} %)" for run, share in some))
 
 
 def best_accuracy(audits: Iterable[AuditResult]) -> dict[str, float]:

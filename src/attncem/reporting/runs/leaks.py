@@ -12,12 +12,14 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.files import read_record
 from attncem.records.leak import Leak
-from attncem.records.leaks import BEYOND, LEAKS, LIMIT, leak_of, rows_of
+from attncem.records.leaks import BEYOND, LEAKS, LIMIT, OVER_ALL, SHARE, leak_of, rows_of
 from attncem.records.repeating import audit_options
 from attncem.records.run_files import Best
 from attncem.records.study import spread_of
 from attncem.reporting.table_formats import hedged, mean_sd
 
+SHOWN = (LIMIT, OVER_ALL, SHARE, BEYOND)
+"""Numbers of the leak that a table does not hide at first."""
 _DEFAULT = "train"
 """The adversary of `attncem audit` without --threat."""
 MOST_RELEASES = 256
@@ -30,6 +32,7 @@ class LeakWords:
 
     ``beyond`` is the line on the part beyond the label. ``missing`` says what was not measured, with the command, or,
     with ``none``, that certificates were computed and none limits the leak; ``lacks`` is the number that is missing.
+    ``sent``: the limit is for an image that is sent; ``over_all`` is then the line on the mean over all images.
     """
 
     limit: str = ""
@@ -37,6 +40,13 @@ class LeakWords:
     missing: str = ""
     none: bool = False
     lacks: str = LIMIT
+    sent: bool = False
+    over_all: str = ""
+
+    @property
+    def about(self) -> str:
+        """What the limit is about, in the words of a first screen."""
+        return text("leak.first.sent") if self.sent else text("leak.first")
 
 
 def leaks_in(audits: Sequence[AuditResult], measure: str) -> list[Leak]:
@@ -46,6 +56,13 @@ def leaks_in(audits: Sequence[AuditResult], measure: str) -> list[Leak]:
 
 def words(audits: Sequence[AuditResult], place: str) -> LeakWords:
     """The leak of one model, from the audits of its seeds; ``place`` is the folder of a run."""
+    means = leaks_in(audits, OVER_ALL)
+    over_all = text("leak.over_all", value=number(OVER_ALL, means)) if means else ""
+    sent = any(audit.plan.selective is not None for audit in audits)
+    return replace(_words(audits, place), sent=sent, over_all=over_all)
+
+
+def _words(audits: Sequence[AuditResult], place: str) -> LeakWords:
     limits, beyond = leaks_in(audits, LIMIT), leaks_in(audits, BEYOND)
     if not limits:
         none = not may_have(audits, LIMIT)
@@ -70,7 +87,9 @@ def describe(audits: Sequence[AuditResult], place: str) -> str:
     said = words(audits, place)
     if not said.limit:
         return said.missing
-    return text("leak.line", limit=text("leak.at_most", value=said.limit), beyond=said.beyond)
+    limit = text("leak.at_most.sent", value=said.limit) if said.sent else text("leak.at_most", value=said.limit)
+    line = text("leak.line", limit=limit, beyond=said.beyond)
+    return text("leak.line", limit=line, beyond=said.over_all) if said.over_all else line
 
 
 def missing(audits: Sequence[AuditResult], place: str, measure: str) -> str:
@@ -79,6 +98,8 @@ def missing(audits: Sequence[AuditResult], place: str, measure: str) -> str:
     For a foreign encoder it is only the suite.
     """
     if not may_have(audits, measure):
+        if LEAKS[measure].selective:
+            return ""
         absent = next((row for row in rows_of(audits, measure) if row.outcome == "not_applicable"), None)
         if absent is None:
             return ""
@@ -92,6 +113,8 @@ def missing(audits: Sequence[AuditResult], place: str, measure: str) -> str:
 
 def may_have(audits: Sequence[AuditResult], measure: str) -> bool:
     """Whether another audit could give a number of the leak: its rows did not run, or failed."""
+    if LEAKS[measure].selective and all(audit.plan.selective is None for audit in audits):
+        return False
     rows = rows_of(audits, measure)
     if not LEAKS[measure].methods and all(it.plan.threat.releases_per_input >= MOST_RELEASES for it in audits):
         return False

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from attncem.base.texts import text, translated
 from attncem.base.texts.titles import row_title
 from attncem.records.audit import Row
-from attncem.records.leaks import BEYOND, LEAKS, LIMIT, private_of, unit_of
+from attncem.records.leaks import LEAKS, private_of, unit_of
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.score import Score
 from attncem.records.statistics import seed_summary
@@ -24,6 +24,7 @@ from attncem.reporting.places import run_place
 from attncem.reporting.runs import leaks, units
 from attncem.reporting.runs import repeated_releases as asking
 from attncem.reporting.runs.methods import Entry, Method
+from attncem.reporting.runs.sending import name_item
 from attncem.reporting.runs.tables import Cells, Guess, attack_rows, class_tables, guesses
 from attncem.reporting.table_formats import (
     SPREAD,
@@ -116,7 +117,7 @@ def _headline_fields(methods: Sequence[Method], mixed: bool) -> list[Field[_Mode
     """The columns with their entries; suite and threat model where they differ, the leak where any model has it."""
     measured = [name for name in LEAKS if any(leaks.leaks_in(method.audits, name) for method in methods)]
     return [
-        (_column("run", words=True), lambda it: Item(it.method.name, it.method.name, color=it.method.color)),
+        (_column("run", words=True), lambda it: name_item(it.method)),
         *((_column(key, words=True), _word_of(key)) for key in ("suite", "threat") if mixed),
         _measured(ACCURACY),
         (_column("strongest", words=True), lambda it: _strongest(it.method, it.first)),
@@ -146,14 +147,14 @@ def _measured(name: str) -> Field[_Model]:
 
 
 def _leak(name: str) -> Field[_Model]:
-    """A number of the leak, or the command that measures it; the first two are always shown."""
+    """A number of the leak, or the command that measures it; the limits are always shown."""
 
     def entry(it: _Model) -> Item:
         audits = it.method.audits
         missing = leaks.missing(audits, run_place(it.method.runs[0].path), name) if audits else ""
         return leak_item(name, leaks.leaks_in(audits, name), missing)
 
-    return _column(name, more=leak_more(name), extra=name not in (LIMIT, BEYOND)), entry
+    return _column(name, more=leak_more(name), extra=name not in leaks.SHOWN), entry
 
 
 def _client(name: str) -> Field[_Model]:

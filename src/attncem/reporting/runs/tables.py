@@ -16,11 +16,12 @@ from attncem.records.leaks import LEAKS, leaks_of
 from attncem.records.metrics import METRICS, shown_in
 from attncem.records.score import Score
 from attncem.records.study.runs import JudgedRun
-from attncem.reporting import table_formats, wording
+from attncem.reporting import sending, table_formats, wording
 from attncem.reporting.client_costs import LATER, TIMED_ON
 from attncem.reporting.places import run_place
 from attncem.reporting.runs import units
 from attncem.reporting.runs.methods import Entry, Method
+from attncem.reporting.runs.twins import beside_twins, stronger_said
 
 Cells = dict[str, Any]
 
@@ -36,7 +37,9 @@ _FIRST_COLUMNS = (
 )  # fmt: skip
 _FLAGS = {f"{name}_{measure.flag}": (name, measure.flag) for name, measure in LEAKS.items() if measure.flag}
 """Columns that say whether a bound is vacuous, or evidence at its ceiling, with the number and its field."""
-CSV_COLUMNS = (*_FIRST_COLUMNS, "state", *(name for name in METRICS if name not in _FIRST_COLUMNS), *LEAKS, *_FLAGS)
+_ALWAYS = tuple(name for name, measure in LEAKS.items() if not measure.selective)
+_OTHERS = tuple(name for name in METRICS if name not in _FIRST_COLUMNS)
+CSV_COLUMNS = (*_FIRST_COLUMNS, "state", *_OTHERS, *_ALWAYS, *(it for it in _FLAGS if _FLAGS[it][0] in _ALWAYS))
 """The columns of version 0.2 in their order, then the state of the audit, all further measures, and the leak."""
 CSV_MARK = ",".join(CSV_COLUMNS[:5])
 """First characters of every headline CSV that any version wrote."""
@@ -105,7 +108,7 @@ def _run_row(audit: AuditResult, label: str, first_seconds: float) -> Cells:
     costs |= {name: getattr(subject, name) for name in _COSTS}
     unknown = dict.fromkeys(_of_training(subject)) if subject.foreign else {}
     attacked = _attack_cells(audit.strongest_attack if audit.strongest else None, audit.state)
-    return row | costs | unknown | _leak_cells(audit) | attacked
+    return row | costs | unknown | _leak_cells(audit) | sending.cells(audit) | attacked
 
 
 def _leak_cells(audit: AuditResult) -> Cells:
@@ -230,7 +233,7 @@ def attack_rows(entries: Sequence[Entry]) -> list[Cells]:
 def _audit_rows(entry: Entry) -> list[Cells]:
     threat = entry.audit.plan.threat
     granted = threat.releases_per_input, threat.jitter
-    judged = sorted(entry.audit.attacks, key=lambda row: (row.sight != granted, row.mse.mean))
+    judged = beside_twins(sorted(entry.audit.attacks, key=lambda row: (row.sight != granted, row.mse.mean)))
     others = [row for row in entry.audit.rows if row not in judged]
     return [
         {
@@ -252,7 +255,7 @@ def _notes(row: Row, audit: AuditResult) -> list[str]:
     """Notes on a row: the audit's findings about it, without its name, and remarks on its budget and samples."""
     found = [replace(item, about="").text for item in audit.findings if row.ok and item.about == row.name]
     given = [text("report.fixed_budget")] if row.verdict.fixed_budget else []
-    return [*found, *given, *_samples_said(row)]
+    return [*stronger_said(row, audit), *found, *given, *_samples_said(row)]
 
 
 def _samples_said(row: Row) -> list[str]:
@@ -367,5 +370,7 @@ def _padded(values: Sequence[float | None], count: int) -> list[float | None]:
 
 def csv_text(rows: Sequence[Cells]) -> str:
     """The headline table as CSV, unrounded."""
-    columns = (*CSV_COLUMNS, *(name for name in LATER_COLUMNS if any(row.get(name) for row in rows)))
+    later = (name for name in LATER_COLUMNS if any(row.get(name) for row in rows))
+    of_sending = (name for name in sending.CSV_COLUMNS if any(row.get(name) is not None for row in rows))
+    columns = (*CSV_COLUMNS, *later, *of_sending)
     return table_formats.csv_text([columns, *([row.get(name, "") for name in columns] for row in rows)])

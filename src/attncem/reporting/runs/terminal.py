@@ -15,7 +15,7 @@ from attncem.base.texts.titles import row_title
 from attncem.records.audit import AuditResult
 from attncem.records.metrics import METRICS
 from attncem.records.study.suites import joined_suites, with_other_suites
-from attncem.reporting import answers, on_device, wording
+from attncem.reporting import answers, on_device, sending, wording
 from attncem.reporting.places import place_of
 from attncem.reporting.runs import leaks, protection, units
 from attncem.reporting.runs import repeated_releases as asking
@@ -44,6 +44,8 @@ def print_summary(audits: Sequence[AuditResult], console: Console, *, brief: boo
 
 def _lines(audit: AuditResult, label: str, *, brief: bool) -> Iterator[str]:
     """State, answers, the error in familiar units, the gain from repeated releases, and unless brief the probes."""
+    if said := sending.describe([audit]):
+        yield text("terminal.sending", run=label, said=said)
     yield text("terminal.state", run=label, said=answers.describe(audit.judgement))
     for answer in answers.lines(audit):
         yield text("terminal.answer", run=label, said=answer)
