@@ -472,6 +472,27 @@ def test_own_modules_are_audited_asked_and_explained_from_the_command_line(
     assert "Client + Sequential" in open_run(run).facts["architecture"]
 
 
+CLIENT_FILE = "client-without-noise.onnx"
+
+
+def test_a_stored_client_warns_that_it_has_no_noise(own_run: Path) -> None:
+    model = onnx.load(own_run / "onnx" / "epoch-00002" / CLIENT_FILE)
+    assert "no noise" in model.doc_string and "attncem export RUN" in model.doc_string
+
+
+def test_a_client_under_its_old_name_is_read(own_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(own_run, tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text())
+    for name, kept in manifest["onnx"].items():
+        (run / "onnx" / name / CLIENT_FILE).rename(run / "onnx" / name / "client.onnx")
+        manifest["onnx"][name] = {"client.onnx": kept.pop(CLIENT_FILE), **kept}
+        manifest["onnx"][name].pop("seal", None)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    seal_run(run)
+    x = torch.rand(2, *open_run(run).spec.shape)
+    torch.testing.assert_close(open_run(run).model.encode(x), open_run(own_run).model.encode(x), rtol=0, atol=0)
+
+
 def test_halves_run_in_processes_with_limits(own_run: Path) -> None:
     """A run folder may be as foreign as a file."""
     networks = [part for part in open_run(own_run).model.modules() if isinstance(part, OnnxNetwork)]
@@ -486,28 +507,28 @@ def test_halves_of_the_best_and_the_last_checkpoint_are_kept(own_run: Path, tmp_
     if "epoch-00001" not in names:
         with pytest.raises(RunError, match=r"those of epoch-00002 are kept as ONNX and not those of epoch-00001"):
             open_run(run, weights="epoch-00001")
-    file = run / "onnx" / "epoch-00002" / "client.onnx"
+    file = run / "onnx" / "epoch-00002" / CLIENT_FILE
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(RunError, match=r"client\.onnx is damaged: its SHA-256 is not the recorded one"):
+    with pytest.raises(RunError, match=r"client-without-noise\.onnx is damaged: its SHA-256 is not the recorded one"):
         open_run(run, weights="last")
     file.unlink()
-    with pytest.raises(RunError, match=r"client\.onnx is missing; pass your networks again as modules="):
+    with pytest.raises(RunError, match=r"client-without-noise\.onnx is missing; pass your networks again as modules="):
         open_run(run, weights="last")
     assert open_run(run, weights="last", modules=own_modules()).differentiable
 
 
 def test_another_client_as_onnx_breaks_the_seal(own_run: Path, tmp_path: Path) -> None:
     run = shutil.copytree(own_run, tmp_path / "run")
-    file, manifest = run / "onnx" / "epoch-00002" / "client.onnx", json.loads((run / "manifest.json").read_text())
+    file, manifest = run / "onnx" / "epoch-00002" / CLIENT_FILE, json.loads((run / "manifest.json").read_text())
     file.write_bytes(b"another network")
-    manifest["onnx"]["epoch-00002"]["client.onnx"] = hash_file(file)
+    manifest["onnx"]["epoch-00002"][CLIENT_FILE] = hash_file(file)
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunError, match=r"the seal of .* does not fit"):
         open_run(run, weights="last")
     assert not open_run(run, weights="last", modules=own_modules()).no_release, "the file is not used"
-    shutil.copy(own_run / "onnx" / "epoch-00002" / "client.onnx", file)
+    shutil.copy(own_run / "onnx" / "epoch-00002" / CLIENT_FILE, file)
     del manifest["onnx"]["epoch-00002"]["seal"]
-    manifest["onnx"]["epoch-00002"]["client.onnx"] = hash_file(file)
+    manifest["onnx"]["epoch-00002"][CLIENT_FILE] = hash_file(file)
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert "has no seal" in open_run(run, weights="last").no_release
     seal_run(run)

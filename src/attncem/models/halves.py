@@ -1,6 +1,8 @@
 """Halves of a run trained with a user's modules, stored as ONNX: the command line does not have their classes.
 
-onnx/epoch-00007/client.onnx, server.onnx   of the best and the last checkpoint; their hashes are in the manifest
+onnx/epoch-00007/client-without-noise.onnx, server.onnx   of the best and the last checkpoint
+
+Their hashes are in the manifest. Runs of attncem 0.2 call the first file client.onnx.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from attncem.base.types import AttncemError, RunError
 from attncem.config.options.encoder import EncoderLimits
 from attncem.models.front_ends import front_end_of
-from attncem.models.onnx_export import export_onnx
+from attncem.models.onnx_export import export_onnx, with_warning
 from attncem.models.onnx_network import OnnxNetwork
 from attncem.models.onnx_process import OnnxProcess
 from attncem.models.split import SplitModel
@@ -25,7 +27,13 @@ from attncem.records.files import hash_file, write_atomic
 from attncem.records.runs import RunDirectory, explain_os_error
 
 FOLDER = "onnx"
-_FILES = ("client.onnx", "server.onnx")
+_CLIENT, _SERVER = "client-without-noise.onnx", "server.onnx"
+_OLD_CLIENT = "client.onnx"
+"""The client's name in runs of attncem 0.2."""
+_WARNING = (
+    "This client has neither front end nor channel: what it gives has no noise. Never send that to a server. "
+    "attncem export RUN --out FOLDER writes a bundle, and attncem-edge applies its channel before anything is sent."
+)
 _ADVICE = "Pass your networks as modules=(encoder, server): these have no limit"
 
 
@@ -57,7 +65,7 @@ def _keep(run: RunDirectory, checkpoint: Checkpoint, model: SplitModel, x: Tenso
     with torch.no_grad():
         seen = front_end(x.cpu())
         z = own(seen)
-    files = dict(zip(_FILES, (export_onnx(own, seen), export_onnx(server, z)), strict=True))
+    files = {_CLIENT: with_warning(export_onnx(own, seen), _WARNING), _SERVER: export_onnx(server, z)}
     folder = run.path / FOLDER / checkpoint.name
     with explain_os_error(run.path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +114,8 @@ def kept_halves(run: RunDirectory, checkpoint: Checkpoint, threads: int) -> tupl
     expected, folder = kept[checkpoint.name], run.path / FOLDER / checkpoint.name
     if expected.get("client.safetensors") != checkpoint.facts["sha256"]["client.safetensors"]:
         raise RunError(f"{folder} was made of other weights than those of {checkpoint.folder}: {again}")
-    client, server = (_read(folder / name, expected.get(name), threads) for name in _FILES)
+    names = (_OLD_CLIENT if _OLD_CLIENT in expected else _CLIENT, _SERVER)
+    client, server = (_read(folder / name, expected.get(name), threads) for name in names)
     return client, server
 
 

@@ -64,6 +64,14 @@ def onnx_of(module: nn.Module, x: Tensor, *names: str) -> bytes:
         return file.read_bytes()
 
 
+def with_warning(graph: bytes, warning: str) -> bytes:
+    """The file with a warning in its doc_string, which programs show that open it."""
+    model = need("onnx").load_model_from_string(graph)
+    model.doc_string = warning
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
 def _why(error: BaseException) -> str:
     """What torch's exporter could not express, with a way out; else its first line."""
     causes = [error]
