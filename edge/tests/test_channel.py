@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import GOLDEN, KEY, pattern
+from edge_golden import GOLDEN, KEY, pattern
 
 from attncem_edge.channel import SUPPORTED, Channel, coloured
 from attncem_edge.errors import BundleError

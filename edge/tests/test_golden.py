@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden import GOLDEN, KEY, SECRET, pattern
+from edge_golden import GOLDEN, KEY, SECRET, pattern
 from PIL import Image
 
 from attncem_edge import noise

@@ -158,7 +158,7 @@ class Counter:
 def costs(unit: str, nats: Mapping[str, float]) -> Cost:
     """What n releases of one image cost: their number, or the smallest audited limit of their leakage.
 
-    Releases are independent given the image, so n of them leak at most as much as ⌈n/K⌉ groups of K.
+    Releases are independent given the image, so n of them leak at most as much as groups of audited sizes together.
     """
     if unit == "releases":
         return float
@@ -168,4 +168,11 @@ def costs(unit: str, nats: Mapping[str, float]) -> Cost:
             "unit=nats: the bundle has no audited limit in nats; audit the run with the suite certificates and export "
             "it again, or count releases"
         )
-    return lambda count: min(math.ceil(count / many) * limit for many, limit in limits.items())
+    least = [0.0]
+
+    def cost(count: int) -> float:
+        while len(least) <= count:
+            least.append(min(least[max(0, len(least) - many)] + limit for many, limit in limits.items()))
+        return least[count]
+
+    return cost

@@ -118,7 +118,7 @@ class Channel:
                 secret = noise.keyed_secret(key, self.fingerprint, place, pixels)
             else:
                 secret = noise.fresh_secret()
-            return noise.draw(secret, law, math.prod(shape), place).reshape(shape)
+            return noise.draw(secret, law, math.prod(shape), place if self.keyed else 0).reshape(shape)
 
         return draw
 

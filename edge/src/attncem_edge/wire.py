@@ -62,6 +62,8 @@ def make_request(z: NDArray[np.float32], fingerprint: str) -> Request:
 class Server:
     """A server at an address. ``timeout``: seconds of each wait; ``retries``: further attempts after the first."""
 
+    _connection: http.client.HTTPConnection | None = None
+
     def __init__(
         self,
         url: str,
@@ -79,7 +81,6 @@ class Server:
             raise ConfigError("the token must be one line of printable ASCII characters")
         self._token, self._timeout, self._retries = token, timeout, retries
         self._context = _context(ca) if self._parts.scheme == "https" else None
-        self._connection: http.client.HTTPConnection | None = None
         self._one = threading.Lock()
 
     def ask(self, model: str, request: Request, classes: int) -> NDArray[np.float32]:
@@ -128,6 +129,9 @@ class Server:
             self._connection.close()
         self._connection = None
 
+    def __del__(self) -> None:
+        self._close()
+
     def close(self) -> None:
         """Close the connection; the next question opens another."""
         with self._one:
@@ -171,7 +175,9 @@ def _context(ca: str | Path | None) -> ssl.SSLContext:
 
 
 def _whole(answer: http.client.HTTPResponse) -> bytes:
-    body = answer.read(LARGEST_ANSWER + 1)
+    """All of an answer; an error where it is cut short or too long."""
+    size = answer.length
+    body = answer.read() if size is not None and size <= LARGEST_ANSWER else answer.read(LARGEST_ANSWER + 1)
     if len(body) > LARGEST_ANSWER:
         raise http.client.HTTPException(f"the answer has more than {LARGEST_ANSWER} bytes")
     return body
