@@ -54,7 +54,7 @@ def test_what_repeats_costs_once_for_each_source(tmp_path: Path) -> None:
 
 def test_nats_follow_the_smallest_sum_of_audited_limits(tmp_path: Path) -> None:
     cost = costs("nats", {"1": 0.5, "4": 1.0, "16": 1.5})
-    assert [cost(count) for count in (1, 2, 3, 4, 5, 8, 9, 16, 17, 40)] == [0.5, 1, 1, 1, 1.5, 1.5, 1.5, 1.5, 2, 4.0]
+    assert [cost(count) for count in (1, 2, 3, 4, 5, 8, 9, 16, 17, 40)] == [0.5, 1, 1, 1, 1.5, 1.5, 1.5, 1.5, 2, 4.5]
     in_nats = counter(tmp_path, per_image=1.0, unit="nats")
     for _ in range(4):
         in_nats.count(spending(cost=cost))
@@ -173,7 +173,7 @@ except BudgetSpent:
     sys.exit(7)
 """
 """Counts and sends, one after the other, until the budget is spent: what was sent is in a file."""
-LIMIT = 2500
+LIMIT = 10**9
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
@@ -200,15 +200,15 @@ def test_kills_at_random_moments_never_undercount(tmp_path: Path) -> None:
     counted = Counter(Budget(per_image=LIMIT), tmp_path / "releases.sqlite")
     processes = [start(tmp_path) for _ in range(2)]
     ended = time.monotonic() + 240
-    while kills < 50 and time.monotonic() < ended and counted.spent() < LIMIT:
+    while kills < 50 and time.monotonic() < ended:
         time.sleep(chance.uniform(0.05, 0.4))
         victim = processes.pop(chance.randrange(2))
         if victim.poll() is None:
             os.kill(victim.pid, signal.SIGKILL)
             kills += 1
         victim.wait(30)
-        after, before = sent(tmp_path), counted.spent()
-        assert sent(tmp_path) - 1 <= counted.spent() and after <= before + 1
+        already = sent(tmp_path)
+        assert already <= counted.spent()
         processes.append(start(tmp_path))
     for process in processes:
         process.kill()
