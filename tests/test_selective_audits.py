@@ -563,6 +563,24 @@ def test_a_run_that_sends_nothing_ends_with_one_line(joint: Path, tmp_path: Path
     assert "the client sends 0 of 1000 images" in err and "Traceback" not in err
 
 
+FOREIGN = ["--encoder", "x.onnx", "--data", "fashion_mnist_mini", "--channel", "gaussian", "--out", "audits"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*FOREIGN, "release.when=unsure"], "release.when=unsure: an encoder from an ONNX file has no head"),
+        ([*FOREIGN, "--sees-answers"], "--sees-answers: an encoder from an ONNX file has no head"),
+        (["RUN", "release.share=0.5"], "release.share=0.5: what a run sends is decided when it is trained"),
+        (["RUN", "--release.share=0.5"], "release.share=0.5: what a run sends is decided when it is trained"),
+    ],
+)
+def test_a_head_cannot_be_asked_of_an_audit(joint: Path, capfd: Any, words: list[str], said: str) -> None:
+    assert main(["audit", *(str(joint) if word == "RUN" else word for word in words)]) == 2
+    err = " ".join(capfd.readouterr().err.split())
+    assert said in err and "Traceback" not in err
+
+
 # with bits, and with keyed noise
 
 

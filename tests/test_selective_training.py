@@ -385,6 +385,23 @@ def test_train_predict_and_explain_from_the_command_line(tmp_path: Path, capfd: 
         assert ("nothing is sent" in text) == (image == images[1])
 
 
+def test_training_says_what_is_sent_and_what_is_not_reached(tmp_path: Path, capfd: Any) -> None:
+    settings = ["training.epochs=1", "data.held_out_fraction=0.8", "model.width=4", "device=cpu"]
+    words = ["train", "--config", "demo-none", "--out", str(tmp_path / "run"), *settings, "release.when=unsure"]
+    assert main([*words, "release.accuracy=0.99"]) == 0
+    out = " ".join("".join(capfd.readouterr()).split())
+    assert "of 500 validation images" in out and "with the client’s head alone" in out
+    assert "release.accuracy=0.99 is not reached, whatever is sent" in out
+
+
+def test_a_head_is_added_from_the_command_line(tmp_path: Path, base: RunDirectory, tiny: dict[str, Any]) -> None:
+    settings = [f"{key}={value}" for key, value in {**tiny, "training.epochs": 1, "device": "cpu"}.items()]
+    words = ["train", "--config", "demo-none", "--out", str(tmp_path / "run"), "--init-from", str(base.path), *settings]
+    assert main([*words, "release.when=unsure", "release.learn=head"]) == 0
+    run = RunDirectory.open(tmp_path / "run")
+    assert same(run.load("best").weights["client"], base.load("best").weights["client"])
+
+
 WRONG: dict[str, tuple[list[str], str]] = {
     "a share without a head": (["release.share=0.3"], "needs a head that decides what is sent"),
     "two goals": (["release.when=unsure", "release.share=0.3", "release.accuracy=0.9"], "give one"),

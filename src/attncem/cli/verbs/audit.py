@@ -85,6 +85,7 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
     runs = [word for word in known.runs if word not in words]
     if known.encoder is None:
         refuse_without_encoder(known)
+    _refuse_release([*words, *rest], known)
     if bool(runs) == (known.encoder is not None):
         raise ConfigError("audit needs at least one run folder, or --encoder FILE.onnx")
     suite = load_suite(known.suite).suite
@@ -95,6 +96,18 @@ def _audit(known: argparse.Namespace, rest: Sequence[str]) -> int:
     for line in errors.values():
         complain(line)
     return gate.close(results, errors)
+
+
+def _refuse_release(words: Sequence[str], known: argparse.Namespace) -> None:
+    """ConfigError for options of a head: a run has chosen them, and an ONNX file has no head."""
+    asked = next((word for word in words if word.lstrip("-").startswith("release.")), None)
+    if known.encoder is not None and (asked or known.sees_answers):
+        raise ConfigError(
+            f"{asked or '--sees-answers'}: an encoder from an ONNX file has no head, so it sends every image and "
+            "answers none itself: train a run with release.when=unsure"
+        )
+    if asked:
+        raise ConfigError(f"{asked}: what a run sends is decided when it is trained: attncem train … {asked}")
 
 
 def _audit_all(

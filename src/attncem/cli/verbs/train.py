@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attncem.base.progress import show_line
 from attncem.base.texts import text
 from attncem.base.types import ConfigError
 from attncem.cli.verbs.base import Verbs, verb
+
+if TYPE_CHECKING:
+    from attncem.records.runs import RunDirectory
 
 
 def add(verbs: Verbs) -> None:
@@ -49,6 +53,23 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
         show_line(text("on_device.finished", path=run.path, accuracy=accuracy))
     else:
         show_line(text("command.trained", path=run.path, accuracy=accuracy))
+    _show_selection(run)
+
+
+def _show_selection(run: RunDirectory) -> None:
+    """What a client with a head sends, and whether the wanted accuracy is reached; nothing for the others."""
+    from attncem.base.record import read
+    from attncem.records.selection import Selection
+
+    kept = run.load("best", optimizer=False).facts.get("release")
+    if not kept:
+        return
+    chosen = read(Selection, kept, run.path)
+    shares = {name: 100 * getattr(chosen, name) for name in ("share", "accuracy", "alone", "all_sent")}
+    facts = {"path": run.path, "images": chosen.images, "threshold": chosen.threshold}
+    show_line(text("command.selection", **facts, **shares))
+    if not chosen.reached:
+        show_line(text("command.selection.missed", path=run.path, wanted=run.config.release.accuracy))
 
 
 def _train_on_device(known: argparse.Namespace, overrides: Sequence[str]) -> None:
