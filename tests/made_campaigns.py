@@ -221,7 +221,8 @@ def _audit(
     rows += [row(name, base * (2 - place / len(made.attacks)), rng) for place, name in enumerate(made.attacks)]
     rows += _leaks(cell, made) if number == 0 else []
     plan = _plan(cell, arm, [item.name for item in rows], rng, number)
-    plan = replace(plan, selective=(made.sending or {}).get(cell.arm))
+    if (facts := (made.sending or {}).get(cell.arm)) is not None:
+        plan = replace(plan, selective=facts, accuracy=facts.together)
     folder = run / "audits" / plan.id
     (folder / "pictures").mkdir(parents=True)
     for index, data in enumerate(originals):

@@ -37,7 +37,8 @@ HASHES = {"optimizer.pt": "0" * 64, "client.safetensors": ENCODER, "head.safeten
 
 def facts(sent: int = SENT, together: float = 0.86, alone: float = 0.81, all_sent: float = 0.87) -> Selective:
     """What a client sends; the accuracy rises with the share."""
-    curve = [CurvePoint(share, alone + (all_sent - alone) * min(1.0, 2 * share)) for share in (0.0, 0.1, 0.5, 1.0)]
+    ends = {0.0: alone, 1.0: all_sent, sent / IMAGES: together}
+    curve = [CurvePoint(share, ends[share]) for share in sorted(ends)]
     scores = (score(value, 0.02) for value in (together, alone, all_sent))
     return Selective(THRESHOLD, IMAGES, sent, *scores, 0.55, [0.1, 0.5, 0.4, None], curve)
 

@@ -511,6 +511,7 @@ def audited(dataset: str, accuracy: float, images_per_class: int = 0) -> AuditRe
         num_evaluation=10_000,
         num_auxiliary=0,
         num_train=0,
+        selective=None,
     )
     return join(plan, [], {})
 

@@ -5,35 +5,54 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from attncem.base.texts import speaking
 from attncem.base.texts.titles import FROM_SENT
+from attncem.campaigns.archive import _result
 from attncem.campaigns.results import campaign_table, read_results, results_text
 from attncem.cli.main import main
 from attncem.config.options.suites import load_suite
+from attncem.config.threats import THREATS, extended
 from attncem.judging.conditions import check, parse_conditions
+from attncem.records.campaign_table import Ends
 from attncem.records.joining import losing
 from attncem.records.judge import LEAST_JUDGED
 from attncem.records.leaks import LEAKS, LIMIT, OVER_ALL, SHARE, leak_of
 from attncem.records.listing import client_mark
+from attncem.records.on_device import Reference, worth_of
+from attncem.records.prediction import Candidate, Decision, Prediction
 from attncem.records.runs import RunDirectory
 from attncem.records.sending import kept_sending, share_findings, share_interval, twin_of
 from attncem.records.study.results import study_of_results
 from attncem.records.study.runs import load_runs
-from attncem.reporting import compare, draw, print_comparison, print_summary, privacy_card, report, sending
+from attncem.reporting import (
+    compare,
+    draw,
+    on_device,
+    print_comparison,
+    print_summary,
+    privacy_card,
+    report,
+    sending,
+    wording,
+)
 from attncem.reporting.campaign.load import load_campaign
 from attncem.reporting.campaign.page import all_tables, campaign_figures, write_campaign_report, write_tables
+from attncem.reporting.explain.page import first_words
 from attncem.reporting.html import page_context
 from attncem.reporting.runs.methods import methods
 from attncem.reporting.runs.tables import attack_rows
 from made_campaigns import ARMS, Made, make_campaign
 from made_runs import NOW, make_audit, make_run
-from made_sending import FINGERPRINT, facts, sent_audit, sent_rows, sent_run
+from made_sending import FINGERPRINT, HEAD, THRESHOLD, facts, sent_audit, sent_rows, sent_run
 
 WORDS = {
     "en": {
@@ -70,6 +89,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plain(page: str) -> str:
     return page.replace("\u00a0", " ")
+
+
+def explained(*, sent: bool) -> Any:
+    """What an explanation has that its first words need; there is no attack."""
+    decision = Decision(sent, 0.5 if sent else 0.99, THRESHOLD)
+    prediction = Prediction("test:0", [Candidate(0, "circle", 0.9)], 0, "circle", [], None, decision=decision)
+    return SimpleNamespace(prediction=prediction, recoveries=[], units=None)
 
 
 # findings and judgement
@@ -275,6 +301,64 @@ def test_a_comparison_says_which_runs_are_judged_on_sent_images(
 
 def test_a_notebook_draws_the_accuracy_over_the_share(run: Path, whole: Path) -> None:
     assert "sending" in draw([run]) and "sending" not in draw([whole])
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_an_explanation_says_whether_the_image_would_be_sent(lang: str) -> None:
+    words = {
+        "en": ("Nothing of this image leaves the device.", "the client itself says circle", "if it sent the image"),
+        "zh": ("这张图像什么都不会离开设备。", "客户端自己判为 circle", "假如它发送这张图像"),
+    }
+    with speaking(lang):
+        answered, sent = (first_words(explained(sent=sent))[:3] for sent in (False, True))
+    assert [said in line for said, line in zip(words[lang], answered, strict=True)] == [True] * 3
+    assert words[lang][0] not in sent[0] and words[lang][2] not in sent[2]
+    assert {"en": "The client sends this image", "zh": "客户端会发送这张图像"}[lang] in sent[2]
+
+
+@pytest.mark.parametrize(
+    ("over_all", "lang", "said"),
+    [
+        (2.5, "en", "with 30.0 % of the images sent, add +5.0 points"),
+        (2.5, "en", "leak up to 6.13 nats about an image that is sent (2.50 on average over all images)"),
+        (None, "en", "and leak up to 6.13 nats about an image that is sent"),
+        (2.5, "zh", "对一张被发送的图像泄露最多 6.13 nats（对所有图像平均最多 2.50）"),
+    ],
+)
+def test_the_client_alone_is_compared_with_both_together(
+    tmp_path: Path, over_all: float | None, lang: str, said: str
+) -> None:
+    audit = sent_audit(made=sent_rows(0.03, over_all=over_all))
+    cell = load_runs([sent_run(tmp_path, [audit])])[0]
+    audited = [on_device.Audited(cell, cell.results[0])]
+    with speaking(lang):
+        leak = on_device.leak_of([[cell.results[0]]], audited)
+        reference = Reference("alone", {"test": Ends(0.81, 0.80, 0.82)}, 4_000_000, 0)  # type: ignore[dict-item]
+        worth = worth_of([(audit.known_accuracy, Ends(0.81, 0.80, 0.82), reference)])
+        assert said in on_device.said(worth, leak, [audit])
+
+
+def test_without_a_limit_the_attack_on_sent_images_is_named(tmp_path: Path) -> None:
+    cell = load_runs([sent_run(tmp_path, [sent_audit(made=sent_rows(0.03, limit=None, beyond=None))])])[0]
+    with speaking("en"):
+        leak = on_device.leak_of([[cell.results[0]]], [on_device.Audited(cell, cell.results[0])])
+    assert leak.startswith("leak without a proven limit (on the images that are sent, the strongest attack removes")
+
+
+def test_an_adversary_who_sees_the_answers_is_described() -> None:
+    seeing = extended(THREATS["train"], sees_answers=True)
+    with speaking("en"):
+        assert "It also sees the answers that the client gives itself." in wording.describe_threat(seeing)
+        assert "answers" not in wording.describe_threat(THREATS["train"])
+
+
+def test_results_without_weights_keep_the_decision(run: Path, tmp_path: Path) -> None:
+    manifest = json.loads(_result(run, run / "manifest.json"))  # type: ignore[arg-type]
+    assert manifest["release_decision"] == {"threshold": THRESHOLD, "head": HEAD}
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert client_mark(RunDirectory.open(copy)) == FINGERPRINT
 
 
 # campaigns

@@ -9,7 +9,8 @@ from attncem.base.record import Record
 
 About = Literal["leakage", "over_all", "not_sent", "beyond_label", "mse", "rank_1", "epsilon", "releases", "other"]
 """The bounded quantity: nats about the image, nats on average over images of which only some are sent, nats of the
-images that are not sent if they were, nats beyond its label, its error, rank-1 probability among candidates, (ε, δ), a count."""
+images that are not sent if they were, nats beyond its label, its error, rank-1 probability among candidates, (ε, δ), a
+count."""
 NEAR_CEILING = 0.7
 """Evidence within so many nats of its ceiling, about ln 2, is at the ceiling: the method cannot show more."""
 

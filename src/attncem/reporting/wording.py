@@ -210,6 +210,8 @@ def _sentence(entry: Entry, best: Mapping[str, float]) -> str:
     sentences = [text("report.verdict.strongest", run=entry.label, attack=row_title(attack.name), **values)]
     if worth := units.describe(audit.plan.units, attack.mse.mean):
         sentences.append(text("report.verdict.units", worth=worth))
+    if (facts := audit.plan.selective) is not None:
+        sentences.append(text("report.verdict.sent", sent=facts.num_sent, images=facts.num_images))
     return joined([*sentences, *map(reason_sentence, audit.judgement.reasons)])
 
 

@@ -16,7 +16,7 @@ from attncem.reporting import sending, wording
 from attncem.reporting import table_formats as made
 from attncem.reporting.campaign.columns import arm_item, field, leak_field, over_seeds, spread_field
 from attncem.reporting.campaign.load import Judged, JudgedArm
-from attncem.reporting.campaign.plots import Ink, Plot, inline
+from attncem.reporting.campaign.plots import PAPER, Ink, Plot, inline
 from attncem.reporting.figures import Drawing, marker_of
 from attncem.reporting.runs.trade_off import NARROW, WIDE
 from attncem.reporting.table_formats import SUMMARY, Item, Table, said, spread_item, word
@@ -82,7 +82,8 @@ def figures(study: Judged, kind: AuditKind | None, size: tuple[float, float] = W
         axes.set_xlim(-2, 102)
         axes.set_xlabel(text("sending.figure.x"))
         axes.set_ylabel(text("arms.plot.accuracy"))
-        axes.legend(frameon=False, fontsize=8)
+        if ink is PAPER:  # the page has one legend for all sizes
+            axes.legend(frameon=False, fontsize=8)
         return "; ".join(sentences)
 
     return [Plot("accuracy-share-sent", text("arms.sending.plot"), draw, size)]

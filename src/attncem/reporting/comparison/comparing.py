@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.base.texts import text
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import FROM_SENT, row_title
 from attncem.base.types import RunError
 from attncem.records.audit import AuditResult, Row
 from attncem.records.comparison import Comparison
@@ -202,11 +202,11 @@ def _of_row(row: str, name: str) -> Quantity:
 
 
 def _shared_rows(audits: Sequence[AuditResult]) -> tuple[list[str], list[str]]:
-    """Attacks that have a result in all audits, and attacks that have one only in some."""
+    """Attacks that have a result in all audits, and attacks that have one only in some, without twins."""
     names = [[row.name for row in audit.attacks if row.kind == "attack"] for audit in audits]
     every = dict.fromkeys(name for own in names for name in own)
     shared = [name for name in every if all(name in own for own in names)]
-    return shared, [name for name in every if name not in shared]
+    return shared, [name for name in every if name not in shared and not name.endswith(FROM_SENT)]
 
 
 def _without_audit(views: Views) -> list[Quantity]:

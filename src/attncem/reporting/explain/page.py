@@ -239,7 +239,10 @@ def standing(mse: float, beside: float) -> Standing:
 
 def first_words(explanation: Explanation) -> list[str]:
     """The key facts: amount of recovery, the label, the attack compared with its average and with a blind guess."""
-    return [answer(explanation), describe_label(explanation.prediction), *describe_recovery(explanation)]
+    row, way = explanation.prediction, list[str]()
+    if row.decision is not None:
+        way = [text("explain.device.sent") if row.is_sent else text("explain.device.anyway")]
+    return [answer(explanation), describe_label(row), *way, *describe_recovery(explanation)]
 
 
 def describe_way(explanation: Explanation) -> list[str]:
@@ -258,6 +261,8 @@ def describe_class(explanation: Explanation) -> list[str]:
 
 def answer(explanation: Explanation) -> str:
     """The amount of recovery, in one sentence."""
+    if not explanation.prediction.is_sent:
+        return text("explain.device.answer")
     attack, blind = shown_attack(explanation), blind_guess(explanation)
     if attack is None or blind is None:
         return text("explain.answer.unknown")
