@@ -215,6 +215,7 @@ def test_a_number_off_the_grid_is_refused(server: Server) -> None:
     ("verb", "path", "status"),
     [
         ("GET", "/", 404),
+        ("GET", "/v2/", 404),
         ("GET", "/v2/models", 404),
         ("GET", "/v2/models/demo/stats", 404),
         ("GET", "/v2/models/none", 404),

@@ -42,7 +42,7 @@ def write_triton(bundle: str | Path, repository: str | Path, *, batch: int = LAR
 
 def triton_config(model: ServedModel, batch: int) -> str:
     """The content of config.pbtxt; the first side of every tensor is the batch."""
-    facts = {"fingerprint": model.manifest.fingerprint, "identity": model.manifest.identity}
+    facts = {"fingerprint": model.fingerprint, "identity": model.identity}
     return "\n".join(
         [
             f"name: {json.dumps(model.name)}",

@@ -82,4 +82,4 @@ def _warn(place: Place) -> None:
 
 def _announce(url: str, models: Mapping[str, ServedModel]) -> None:
     for name, model in models.items():
-        show_line(text("serve.ready", url=url, name=name, fingerprint=model.manifest.fingerprint), open_console())
+        show_line(text("serve.ready", url=url, name=name, fingerprint=model.fingerprint), open_console())

@@ -185,7 +185,9 @@ def build_app(service: Service) -> Starlette:
     routes = [
         Route(path, partial(service.answered, answering, name), methods=[verb]) for path, verb, answering, name in table
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app.router.redirect_slashes = False  # a redirect would repeat the Host that a client claims
+    return app
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

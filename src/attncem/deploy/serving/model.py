@@ -28,7 +28,8 @@ class ServedModel:
     def __init__(self, folder: str | Path, threads: int = 1) -> None:
         self.folder = Path(folder)
         self.manifest: Manifest = read_manifest(folder)
-        self.name = self.manifest.name
+        self.name, self.fingerprint = self.manifest.name, self.manifest.fingerprint
+        self.identity = self.manifest.identity  # computed once: every request is compared with it
         self.shape = tuple(self.manifest.feature.shape)
         self.count = prod(self.shape)
         self.possible = possible_numbers(self.manifest)
@@ -49,8 +50,8 @@ class ServedModel:
             "inputs": [{"name": "z", "datatype": "FP32", "shape": [-1, *self.shape]}],
             "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, *self.answer_shape]}],
             "parameters": {
-                "fingerprint": self.manifest.fingerprint,
-                "identity": self.manifest.identity,
+                "fingerprint": self.fingerprint,
+                "identity": self.identity,
                 "card": self.card,
             },
         }

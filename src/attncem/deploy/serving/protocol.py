@@ -190,7 +190,7 @@ def _from_json(tensor: Mapping[str, Any], rest: memoryview, shape: list[int]) ->
 
 def check(asked: Asked, model: ServedModel) -> None:
     """Refusal 400 where the request is meant for another model, or no client of this one can have made its z."""
-    for name, value in (("fingerprint", model.manifest.fingerprint), ("identity", model.manifest.identity)):
+    for name, value in (("fingerprint", model.fingerprint), ("identity", model.identity)):
         if asked.parameters.get(name, value) != value:
             raise bad(f"the request is for another model: its {name} is not that of {model.name}, {value}")
     if problem := model.possible.problem(asked.z):
