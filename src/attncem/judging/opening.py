@@ -182,13 +182,7 @@ def open_run(
     kept = kept_halves(directory, checkpoint, threads or config.threads) if stored else None
     model = build_model(config, spec, modules or kept)
     _require_finite(directory, checkpoint, model)
-    if kept is None:
-        checkpoint.restore("client", model.encoder)
-        if model.server is not None:
-            checkpoint.restore("server", model.server)
-    else:
-        restore_front_end(checkpoint, model.encoder)
-    _restore_head(checkpoint, model)
+    _restore(checkpoint, model, halves=kept is None)
     sha256, release = checkpoint.facts["sha256"]["client.safetensors"], release_of(checkpoint.facts)
     mark = fingerprint(sha256, config.channel_options, config.front_end_options, release)
     _bind(model, config, directory, mark, noise)
@@ -206,6 +200,17 @@ def open_run(
         noise.key_missing,
         release_problem(directory, checkpoint.name, noise),
     )
+
+
+def _restore(checkpoint: Checkpoint, model: SplitModel, *, halves: bool) -> None:
+    """Load the weights: both ``halves``, or the front end before those that were stored as ONNX; and the head."""
+    if halves:
+        checkpoint.restore("client", model.encoder)
+        if model.server is not None:
+            checkpoint.restore("server", model.server)
+    else:
+        restore_front_end(checkpoint, model.encoder)
+    _restore_head(checkpoint, model)
 
 
 def _restore_head(checkpoint: Checkpoint, model: SplitModel) -> None:

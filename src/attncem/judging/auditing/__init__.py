@@ -102,11 +102,17 @@ def audit(  # noqa: PLR0913 - one door, every choice by name
     adversary = Adversary(asked, on, seed, reference, outside)
     require_some(threads=threads, workers=workers)
     opened = run if isinstance(run, OpenRun) else open_run(run, weights=weights, device=device, modules=modules)
-    if workers > 1 and opened.again is None and (isinstance(run, OpenRun) or modules is not None):
-        needed = "a run folder that every process can open, or an ONNX file, and no modules of your own"
-        raise ConfigError(f"workers={workers} needs {needed}")
+    if opened.again is None and (isinstance(run, OpenRun) or modules is not None):
+        _require_alone(workers)
     compute = Compute(str(opened.device), threads or opened.config.threads, workers)
     return _audited(opened, rows, adversary, compute, out, fresh=fresh, progress=progress)
+
+
+def _require_alone(workers: int) -> None:
+    """ConfigError for several processes that could not open the model."""
+    if workers > 1:
+        needed = "a run folder that every process can open, or an ONNX file, and no modules of your own"
+        raise ConfigError(f"workers={workers} needs {needed}")
 
 
 def _audited(
