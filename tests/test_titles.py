@@ -16,6 +16,7 @@ from rich.console import Console
 from attncem.base.progress import show_progress
 from attncem.base.texts import catalogue, speaking
 from attncem.base.texts.titles import (
+    FROM_SENT,
     channel_title,
     failed_at,
     images_title,
@@ -221,8 +222,16 @@ def test_a_guess_of_one_audit_has_its_name_for_programs() -> None:
 
 
 def test_every_name_is_its_own_english_text() -> None:
-    names = {key: said for key, said in catalogue("en").items() if key.startswith("row.")}
+    names = {key: said for key, said in catalogue("en").items() if key.startswith("row.") and key != "row.from_sent"}
     assert sorted(names.values()) == ROWS
+
+
+def test_a_twin_has_the_title_of_its_row_also_in_a_list() -> None:
+    rows_of_runs = f"grey, ridge{FROM_SENT}, ridge"
+    with speaking("zh"):
+        title = row_title("ridge" + FROM_SENT)
+        assert row_title("ridge") in title and left_in_english([title]) == []
+        assert title in finding("rows_missing", rows=rows_of_runs).text
 
 
 def test_the_page_about_languages_has_every_row() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attncem.base.record import Record
 from attncem.base.texts import Sentence, has_text, text, translated, written
-from attncem.base.texts.titles import row_title
+from attncem.base.texts.titles import FROM_SENT, row_title
 
 _ROWS = ("base", "floor", "leaders", "other", "rows")
 """Values that name rows: one, several separated by commas, or RUN: ROW; RUN: ROW."""
@@ -74,7 +74,7 @@ class Finding(Record):
 
 def _titled(rows: str) -> str:
     """The rows with every name replaced by its title."""
-    return "".join(row_title(part) for part in re.split(r"(, |; |: )", rows))
+    return "".join(row_title(part) for part in re.split(rf"((?!{FROM_SENT}), |; |: )", rows))
 
 
 def finding(code: str, about: str = "", **values: Any) -> Finding:
