@@ -29,6 +29,7 @@ from attncem.reporting.campaign.plots import inline, saved, trade_offs
 from attncem.reporting.campaign.plots import printed as printed_figure
 from attncem.reporting.explain.page import write_explanation
 from made_campaigns import ARMS, Made, make_campaign
+from made_sending import facts, sent_audit, sent_run
 from test_reporting import (
     KEPT,
     MEAN,
@@ -184,6 +185,16 @@ def test_card_and_its_json_in_english(odd_run: Path, tmp_path: Path) -> None:
     assert read_record(PrivacyCard, files[0]).leakage not in ("", card.leakage)
 
 
+def test_pages_of_a_client_that_sends_some_images(tmp_path: Path) -> None:
+    run, whole = sent_run(tmp_path), make_run(tmp_path, "none")
+    check(report([run, whole], tmp_path / "r.html", now=NOW, lang="zh").read_text(encoding="utf-8"))
+    found = compare([run, whole], out=tmp_path / "c.html", lang="zh")
+    check((tmp_path / "c.html").read_text(encoding="utf-8"))
+    check(privacy_card(run, tmp_path / "card", now=NOW, lang="zh")[1][2].read_text(encoding="utf-8"))
+    said = printed(lambda console: print_comparison(found, console, lang="zh"))
+    assert left_in_english([*said, *printed(lambda console: print_summary([sent_audit()], console, lang="zh"))]) == []
+
+
 def test_explanation(tmp_path: Path) -> None:
     tiles = [FeatureTile(written("about.channel", number=0), "", "", 0.5)]
     audit = written("about.audit", suite="quick", threat=threat_word("train"))
@@ -197,7 +208,8 @@ def test_explanation(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Made(ARMS, seeds=2, grid={"training.penalty_weight": [1.0, 4.0]}, audits=({"suite": "quick"},), pictures=2)
+    grid, audits = {"training.penalty_weight": [1.0, 4.0]}, ({"suite": "quick"},)
+    made = Made(ARMS, seeds=2, grid=grid, audits=audits, pictures=2, sending={"gated": facts()})
     return make_campaign(tmp_path_factory.mktemp("made") / "campaign", made).path
 
 
