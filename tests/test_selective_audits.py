@@ -30,6 +30,7 @@ from attncem.config.options.attacks import (
 from attncem.config.options.campaigns import CampaignAudit
 from attncem.config.options.certificates import (
     AccountantOptions,
+    CodeEntropyOptions,
     LeakageOptions,
     QuantisationOptions,
 )
@@ -587,8 +588,9 @@ def test_a_head_cannot_be_asked_of_an_audit(joint: Path, capfd: Any, words: list
 def test_a_code_or_nothing_counts_its_bits_for_sent_images(small_run: Make, tmp_path: Path) -> None:
     channel = [{"name": "quantise", "bits": 1}]
     run = small_run("demo-none", channel=channel, **SHARE)
-    rows = suite({"quantisation": QuantisationOptions(), "accountant": AccountantOptions()})
-    result = audit(run, rows, out=tmp_path, progress=silent)
+    rows: dict[str, Any] = {"quantisation": QuantisationOptions(), "accountant": AccountantOptions()}
+    rows["entropy"] = CodeEntropyOptions()
+    result = audit(run, suite(rows), out=tmp_path, progress=silent)
     bounds, facts = result.row("quantisation").bounds, result.plan.selective
     assert facts is not None
     nats = np.prod(RunDirectory.open(run).manifest["feature_shape"]) * np.log(2)
@@ -596,6 +598,8 @@ def test_a_code_or_nothing_counts_its_bits_for_sent_images(small_run: Make, tmp_
     silence = -facts.share * np.log(facts.share) - (1 - facts.share) * np.log(1 - facts.share)
     assert bounds["over_all"].value == pytest.approx(silence + facts.share * nats, rel=0.01)
     assert result.row("accountant").outcome == "not_applicable", "there is no noise to count"
+    entropy = result.row("entropy").bounds
+    assert entropy["entropy"].value <= nats and 0 < entropy["over_all"].value <= bounds["over_all"].value
 
 
 def test_keyed_noise_repeats_for_a_sent_image_and_counts_once(small_run: Make, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class CodeEntropyOptions(Options):
     """Entropy of the codes of a channel that rounds: most nats of any number of releases, learned on other images."""
 
     name: Literal["code_entropy"] = "code_entropy"
-    bounds: ClassVar[Mapping[str, str]] = {"entropy": ">", "entropy_plugin": ""}
+    bounds: ClassVar[Mapping[str, str]] = {"entropy": ">", "entropy_plugin": "", "over_all": ">"}
 
 
 class LocalPrivacyOptions(Options):

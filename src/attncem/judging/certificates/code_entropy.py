@@ -17,6 +17,7 @@ from attncem.config.options.certificates import CodeEntropyOptions
 from attncem.judging.certificates.bits import Rounding, code_of, no_code, roundings
 from attncem.judging.certificates.code_laws import MOST_BITS, Codes, Law, choose_law
 from attncem.judging.certificates.making import Numbers, largest_entropy, measured
+from attncem.judging.certificates.over_all import over_all
 from attncem.judging.certificates.passage import BATCH, clean_features, clean_parts, learned_places
 from attncem.judging.judges import Certificate
 from attncem.records.bounds import About, Bound
@@ -37,11 +38,11 @@ class CodeEntropy(Certificate):
 
     def bound(self, case: Case, *, seed: int) -> Mapping[str, Bound]:
         """`entropy` of the code, for any number of releases, and `entropy_plugin`, where the release is the code."""
-        made = {"entropy": entropy_of(case)}
-        self.images = {"entropy": nats_of_code(case)}
+        made, nats = {"entropy": entropy_of(case)}, nats_of_code(case)
+        self.images = {"entropy": nats}
         if code_stage(case).last:
             made["entropy_plugin"] = plugin(evaluation_codes(case))
-        return made
+        return made | over_all(case, nats, made["entropy"].assumptions)
 
 
 def entropy_of(case: Case, *, inside: bool = False) -> Bound:
