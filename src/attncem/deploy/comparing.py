@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attncem.base.types import AttncemError, RunError
+from attncem.deploy.graphs import Halves
 from attncem.judging.certificates.bits import code_of, roundings
 from attncem.judging.opening import OpenRun
 from attncem.models.split import SplitModel
 from attncem.training.engine import limited_threads
 from attncem_edge.client import open_session
-from attncem_edge.manifest import ANSWERS, FEATURE, IMAGE, LOGITS
+from attncem_edge.manifest import ANSWERS, CLIENT, FEATURE, IMAGE, LOGITS, SERVER
 
 IMAGES = 256
 CLOSE, CLOSE_LOGITS = 1e-5, 1e-4
@@ -50,15 +51,12 @@ class Comparison:
 
 
 @torch.no_grad()
-def compare(opened: OpenRun, client: bytes, server: bytes, *, images: int = IMAGES) -> Comparison:
-    """Run both on the same images; RunError where z or logits differ."""
-    x, pictures = _images(opened, images)
-    model = copy.deepcopy(opened.model).cpu().eval()
+def compare(judged: SplitModel, halves: Halves, x: Tensor, pictures: str) -> Comparison:
+    """Run both on images x, which are `pictures`; RunError where z or logits differ."""
+    model = copy.deepcopy(judged).cpu().eval()
     names = [FEATURE, *([ANSWERS] if model.head is not None else [])]
-    run, answer = (
-        open_session(client, IMAGE, names, "client.onnx"),
-        open_session(server, FEATURE, [LOGITS], "server.onnx"),
-    )
+    run = open_session(halves.client, IMAGE, names, CLIENT)
+    answer = open_session(halves.server, FEATURE, [LOGITS], SERVER)
     with limited_threads(1):
         expected = _joined([_looked(model, image) for image in x.split(1)])
         logits = torch.cat([model.predict(z) for z in expected[0].split(1)])
@@ -77,7 +75,7 @@ def compare(opened: OpenRun, client: bytes, server: bytes, *, images: int = IMAG
     return Comparison(len(x), pictures, change, logits_change, codes, flips, *decided)
 
 
-def _images(opened: OpenRun, count: int) -> tuple[Tensor, str]:
+def images_of(opened: OpenRun, count: int = IMAGES) -> tuple[Tensor, str]:
     """Images of 8 bits, and what they are: test images, or random pixels where the data cannot be read."""
     try:
         x, pictures = opened.data.test.get(slice(0, count))[0].cpu(), "test images"

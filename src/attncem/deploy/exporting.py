@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from attncem.base.types import ConfigError, RunError
-from attncem.deploy.comparing import Comparison, compare
+from attncem.deploy.comparing import Comparison, compare, images_of
 from attncem.deploy.describing import audits_of, cards, manifest_of, readme
 from attncem.deploy.graphs import halves_of
 from attncem.judging.opening import OpenRun, open_run
@@ -54,8 +52,9 @@ def export(
         need(library)
     opened = open_run(run, weights=weights, device="cpu", modules=modules)
     _require_ready(opened)
-    halves = halves_of(opened.model, torch.rand(2, *opened.spec.shape))
-    comparison = compare(opened, halves.client, halves.server)
+    x, pictures = images_of(opened)
+    halves = halves_of(opened.model, x)
+    comparison = compare(opened.model, halves, x, pictures)
     audits = audits_of(opened)
     files = {CLIENT: halves.client, SERVER: halves.server, **cards(audits)}
     files["README.md"] = readme(opened, audits, comparison).encode()

@@ -55,7 +55,7 @@ def halves_of(model: SplitModel, x: Tensor) -> Halves:
     client = _client(own, x, z)
     assert own.server is not None
     server = _saved(_assembled([*_pieces(own.server, z, FEATURE, LOGITS)], z, [LOGITS]))
-    return Halves(_saved(client, _WARNING), server, *_range_of(client))
+    return Halves(_saved(client, _WARNING), server, *range_of(client))
 
 
 def _client(model: SplitModel, x: Tensor, z: Tensor) -> Any:
@@ -143,7 +143,7 @@ def _saved(model: Any, warning: str = "") -> bytes:
 # the limits of z
 
 
-def _range_of(model: Any) -> tuple[float | None, float | None]:
+def range_of(model: Any) -> tuple[float | None, float | None]:
     """Limits that no z exceeds, from the operator that makes it; None where there is none, or it is not known."""
     made = {name: node for node in model.graph.node for name in node.output}
     node = made.get(FEATURE)
