@@ -388,6 +388,7 @@ def test_the_page_of_a_campaign_has_the_section(campaign: Path, tmp_path: Path, 
         ),
     }
     assert 'id="sending"' in page and WORDS[lang]["title"] in page
+    assert json.dumps(WORDS[lang]["sends"])[1:-1] in page, "also for a single cell"
     assert [word for word in words[lang] if word not in page] == []
 
 

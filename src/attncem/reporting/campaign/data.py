@@ -14,7 +14,7 @@ from attncem.records.audit import AuditResult, Picture, Row
 from attncem.records.explanation import GATES
 from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind, Spread
-from attncem.reporting import wording
+from attncem.reporting import sending, wording
 from attncem.reporting.campaign.load import (
     ERRORS,
     CampaignView,
@@ -135,7 +135,7 @@ def _audit(audit: AuditResult) -> dict[str, Any]:
         "strongest": row_title(audit.strongest),
         "rows": [_row(row) for row in sorted(audit.attacks, key=lambda row: row.mse.mean)],
         "others": [[row_title(row.name), translated(row.why)] for row in audit.rows if not row.ok],
-        "warnings": audit.warnings,
+        "warnings": [*filter(None, [sending.sentence([audit])]), *audit.warnings],
     }
 
 

@@ -12,13 +12,13 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.files import read_record
 from attncem.records.leak import Leak
-from attncem.records.leaks import BEYOND, LEAKS, LIMIT, OVER_ALL, SHARE, leak_of, rows_of
+from attncem.records.leaks import BEYOND, LEAKS, LIMIT, OVER_ALL, leak_of, rows_of
 from attncem.records.repeating import audit_options
 from attncem.records.run_files import Best
 from attncem.records.study import spread_of
 from attncem.reporting.table_formats import hedged, mean_sd
 
-SHOWN = (LIMIT, OVER_ALL, SHARE, BEYOND)
+SHOWN = (LIMIT, BEYOND)
 """Numbers of the leak that a table does not hide at first."""
 _DEFAULT = "train"
 """The adversary of `attncem audit` without --threat."""

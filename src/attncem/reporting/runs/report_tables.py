@@ -147,7 +147,7 @@ def _measured(name: str) -> Field[_Model]:
 
 
 def _leak(name: str) -> Field[_Model]:
-    """A number of the leak, or the command that measures it; the limits are always shown."""
+    """A number of the leak, or the command that measures it; the first ones are always shown."""
 
     def entry(it: _Model) -> Item:
         audits = it.method.audits

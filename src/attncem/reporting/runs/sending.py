@@ -8,15 +8,26 @@ from statistics import fmean
 from typing import Any
 
 from attncem.base.texts import text
-from attncem.records.leaks import SHARE
+from attncem.records.leaks import LIMIT, OVER_ALL, SHARE
 from attncem.records.selective import Selective
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY
 from attncem.reporting import sending, wording
 from attncem.reporting.figures import Drawing, Spot, color_of, drawing, marker_of
+from attncem.reporting.runs.leaks import leaks_in
 from attncem.reporting.runs.methods import Method
 from attncem.reporting.runs.trade_off import NARROW, WIDE
-from attncem.reporting.table_formats import SUMMARY, Column, Item, Table, mean_sd, summary_more, word
+from attncem.reporting.table_formats import (
+    SUMMARY,
+    Column,
+    Item,
+    Table,
+    leak_item,
+    leak_more,
+    mean_sd,
+    summary_more,
+    word,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,10 @@ def name_item(method: Method) -> Item:
     return Item(method.name, method.name, sending.mark(method.audits), color=method.color)
 
 
-COLUMNS = ("model", "class", "share_sent", "threshold", "judged", "together", "alone", "all_sent", "alone_on_sent")
+COLUMNS = (
+    *("model", "class", "share_sent", "threshold", "judged", "together", "alone", "all_sent", "alone_on_sent"),
+    *(LIMIT, OVER_ALL),
+)
 """Columns whose titles are in the catalogue, under `sending.column.NAME`."""
 ENDS = ("nothing", "everything", "chosen")
 """Points of a curve in words, under `sending.figure.NAME`."""
@@ -59,8 +73,17 @@ _NUMBERS: dict[str, tuple[str, Callable[[Selective], float | None]]] = {
 def share_table(made: Sequence[Block]) -> Table:
     """One row per model: what it sends, and the accuracies on all images."""
     keys = ("share_sent", "threshold", "judged", *(name for name in _NUMBERS if name != "share_sent"))
+    nats = [name for name in (LIMIT, OVER_ALL) if any(leaks_in(block.method.audits, name) for block in made)]
     columns = [_column("model", words=True), *(_column(key, more=SUMMARY if key in _NUMBERS else ()) for key in keys)]
-    rows = [[_model(block), *(_item(key, block.facts) for key in keys)] for block in made]
+    columns += [_column(name, more=leak_more(name)) for name in nats]
+    rows = [
+        [
+            _model(block),
+            *(_item(key, block.facts) for key in keys),
+            *(leak_item(name, leaks_in(block.method.audits, name)) for name in nats),
+        ]
+        for block in made
+    ]
     return Table("sending", text("sending.region"), columns, rows)
 
 
