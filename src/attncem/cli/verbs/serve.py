@@ -28,6 +28,7 @@ _PLACE = {
     "connections": (1, 1 << 20, "open connections at most (default: 10000)"),
     "threads": (1, 1024, "threads that compute one batch (default: 1)"),
 }
+_RAY = {"replicas": (1, 1024, "ray: processes that answer (default: 1)")}
 
 
 def add(verbs: Verbs) -> None:
@@ -41,8 +42,10 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--tls-certificate", metavar="FILE", help="certificate, PEM: answer by HTTPS")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM, if the certificate's file does not hold it")
     parser.add_argument("--tls-client-ca", metavar="FILE", help="clients need a certificate signed by this authority")
+    parser.add_argument("--engine", default="local", help="local, or ray: replicas on Ray Serve (default: local)")
+    parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: this machine only)")
     parser.add_argument("--log-requests", action="store_true", help="a line for each request: route, status, time")
-    for name, (_, _, meaning) in {**_PLACE, **_LIMITS}.items():
+    for name, (_, _, meaning) in {**_PLACE, **_LIMITS, **_RAY}.items():
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
     parser.set_defaults(run=_serve)
 
@@ -56,7 +59,24 @@ def _serve(known: argparse.Namespace, rest: Sequence[str]) -> None:
     words: dict[str, Any] = {name: getattr(known, name) for name in ("host", "tokens", "counts", "log_requests")}
     place = Place(tls=tls, **words, **_chosen(known, _PLACE))
     _warn(place)
-    serve(known.bundles, place, limits, _announce)
+    if not _is_for_ray(known):
+        serve(known.bundles, place, limits, _announce)
+        return
+    from attncem.deploy.serving.on_ray import Cluster, serve_on_ray
+
+    if known.address is not None:
+        show_line(text("serve.ray_trust"), open_console(stderr=True))
+    serve_on_ray(known.bundles, place, limits, _announce, Cluster(known.address, **_chosen(known, _RAY)))
+
+
+def _is_for_ray(known: argparse.Namespace) -> bool:
+    """Whether Ray Serve answers; ConfigError for an unknown engine, or options that it does not take."""
+    if known.engine not in ("local", "ray"):
+        raise ConfigError(f"engine={known.engine}: local or ray")
+    for name in ("address", "replicas"):
+        if known.engine == "local" and getattr(known, name) is not None:
+            raise ConfigError(f"--{name} is for --engine ray, not for local")
+    return bool(known.engine == "ray")
 
 
 def _chosen(known: argparse.Namespace, ranges: Mapping[str, tuple[int, int, str]]) -> dict[str, Any]:
