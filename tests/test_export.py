@@ -104,23 +104,14 @@ def test_every_channel_of_the_package_is_tried() -> None:
 # graphs
 
 
-def same(name: str) -> None:
-    """Whether the exported halves of a network with this front end compute what torch computes."""
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FRONT_ENDS)
+def test_front_ends_compute_the_same(name: str) -> None:
     config = load_config("demo-none", [f"model.front_end.name={name}", "model.width=4"]).config
     model = build_model(config, DATASETS["fashion_mnist_mini"]).eval()
     x = images(GREY, 20)
     made = compare(model, halves_of(model, x), x, "random pixels")
     assert made.images == 20 and made.change <= 1e-5 and made.logits_change <= 1e-4
-
-
-def test_a_learned_front_end_computes_the_same() -> None:
-    same("learned_contrast")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FRONT_ENDS)
-def test_front_ends_compute_the_same(name: str) -> None:
-    same(name)
 
 
 @pytest.mark.slow
