@@ -16,13 +16,17 @@ import torch
 from attncem.config.loading.describe import OptionHelp, describe_options
 from attncem.config.options.base import Options
 from attncem.config.options.campaigns import ArmOptions, Campaign, CampaignAudit
+from attncem.config.options.release import ReleaseOptions
 from attncem.config.options.run import RunConfig
 from attncem.models.lean import plan, trunk
 from attncem.models.split import count_parameters
 
-NAMES = ("surrogates.md", "front-ends.md", "campaigns.md", "networks.md", "penalties.md")
+NAMES = ("surrogates.md", "front-ends.md", "campaigns.md", "networks.md", "penalties.md", "selective.md")
 PAGES = [Path(__file__).parent.parent / "docs" / name for name in NAMES]
-ROOTS: dict[str, type[Options]] = {"campaign": Campaign, "arm": ArmOptions, "campaign-audit": CampaignAudit}
+ROOTS: dict[str, type[Options]] = {
+    **{"campaign": Campaign, "arm": ArmOptions, "campaign-audit": CampaignAudit},
+    "release": ReleaseOptions,
+}
 PLANS = "lean-plans"
 SHAPES = ((1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 96, 96))
 BUDGETS = (1e6, 4e6, 21.23e6)

@@ -14,6 +14,7 @@ from attncem.config.loading.load import load_config, packaged_configs
 from attncem.config.options.attention import GatedOptions, SlotOptions
 from attncem.data.readers import dataset_spec
 from attncem.data.specs import DATASETS
+from attncem.models.client_head import doubt
 from attncem.training.build import build_model, build_penalties, build_surrogate_for, check
 from attncem.training.engine import Engine
 from attncem.training.surrogates import SURROGATES
@@ -77,7 +78,8 @@ def test_a_configuration_builds(file: Path, tmp_path: Path) -> None:
         z = model.encode(x)
         logits = model.predict(model.transmit(z))
         assert logits.shape == (4, spec.num_classes)
-        assert bool(surrogate(z, y).loss.isfinite())
+        doubts = doubt(model.look(x).answers) if surrogate.weighs else None
+        assert bool(surrogate(z, y, doubts=doubts).loss.isfinite())
         penalties = build_penalties(config, model, spec, Engine(torch.device("cpu")))
         assert list(penalties) == [options.name for options in config.penalties]
         assert all(bool(penalty(StepView(x, y, z, z, logits))[0].isfinite()) for penalty in penalties.values())

@@ -36,6 +36,8 @@ def test_option_tables_are_those_of_the_schema() -> None:
     assert renewed(penalties) == penalties and "<!-- options: penalties.name=vib -->\n| option |" in penalties
     networks = (ROOT / "docs/networks.md").read_text(encoding="utf-8")
     assert renewed(networks) == networks and networks.count(" → z 8×") == 12
+    selective = (ROOT / "docs/selective.md").read_text(encoding="utf-8")
+    assert renewed(selective) == selective and "<!-- options: release -->\n| option |" in selective
 
 
 @pytest.mark.parametrize("name", SURROGATES)
