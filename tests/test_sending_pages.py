@@ -338,6 +338,15 @@ def test_the_client_alone_is_compared_with_both_together(
         assert said in on_device.said(worth, leak, [audit])
 
 
+def test_the_mean_over_all_images_is_that_of_the_same_adversary(tmp_path: Path) -> None:
+    seeing = extended(THREATS["held_out"], sees_answers=True)
+    more = sent_audit(made=sent_rows(0.03, over_all=4.0), id="answers-audit", threat=seeing)
+    cell = load_runs([sent_run(tmp_path, [sent_audit(), more])])[0]
+    with speaking("en"):
+        said = [on_device.leak_of([[audit]], [on_device.Audited(cell, audit)]) for audit in cell.results]
+    assert ["2.50 on average" in it for it in said] == [True, False] and "4.00 on average" in said[1]
+
+
 def test_without_a_limit_the_attack_on_sent_images_is_named(tmp_path: Path) -> None:
     cell = load_runs([sent_run(tmp_path, [sent_audit(made=sent_rows(0.03, limit=None, beyond=None))])])[0]
     with speaking("en"):

@@ -6,7 +6,7 @@ Report, comparison, campaign page, card and terminal use these sentences, so tha
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +16,8 @@ from attncem.base.types import AttncemError
 from attncem.records.audit import AuditResult
 from attncem.records.findings import Finding
 from attncem.records.judge import removed
-from attncem.records.leaks import LIMIT, OVER_ALL, limit, say_leak
+from attncem.records.leak import Leak
+from attncem.records.leaks import LIMIT, OVER_ALL, limit, over_all, say_leak
 from attncem.records.ledger import count_audits
 from attncem.records.listing import DAMAGED, UNKNOWN, list_runs, name_in, newest_audit
 from attncem.records.on_device import Reference, References, Worth, worth_of
@@ -241,13 +242,13 @@ def leak_of(audits: Sequence[Sequence[AuditResult]], firsts: Sequence[Audited]) 
 
     ``audits`` are those of each seed under one adversary; a limit may come from another suite under the same one.
     """
-    by_seed = [_limit([*of_seed, *it.cell.results]) for of_seed, it in zip(audits, firsts, strict=True)]
-    limits = [limit for limit in by_seed if limit is not None]
+    by_seed = [[*of_seed, *it.cell.results] for of_seed, it in zip(audits, firsts, strict=True)]
+    limits = [most for seed in by_seed if (most := _most(seed, limit)) is not None]
     every = [audit for of_seed in audits for audit in of_seed]
     is_sent = bool(sending.facts_in(every))
     if limits and len(limits) == len(by_seed):
         nats = say_leak(LIMIT, max(limits))
-        return _of_sent(nats, firsts) if is_sent else text("on_device.leak.bound", nats=nats)
+        return _of_sent(nats, by_seed) if is_sent else text("on_device.leak.bound", nats=nats)
     shown = [removed(audit)[0] for audit in every if audit.judgement.answer("picture").status == "leaks"]
     if shown:
         share = wording.percent(fmean(shown), 0)
@@ -257,17 +258,17 @@ def leak_of(audits: Sequence[Sequence[AuditResult]], firsts: Sequence[Audited]) 
     return text("on_device.leak.unknown.sent") if is_sent else text("on_device.leak.unknown")
 
 
-def _of_sent(nats: str, firsts: Sequence[Audited]) -> str:
+def _of_sent(nats: str, by_seed: Sequence[Sequence[AuditResult]]) -> str:
     """The limit for an image that is sent; in brackets the mean over all images, where every seed has it."""
-    means = [leak.mean for it in firsts if (leak := it.cell.leak(OVER_ALL)) is not None and not leak.vacuous]
-    if len(means) < len(firsts):
+    means = [mean for seed in by_seed if (mean := _most(seed, over_all)) is not None]
+    if len(means) < len(by_seed):
         return text("on_device.leak.bound.sent", nats=nats)
     return text("on_device.leak.bound.both", nats=nats, over_all=say_leak(OVER_ALL, max(means)))
 
 
-def _limit(audits: Sequence[AuditResult]) -> float | None:
-    """The limit that the tables show: of the first audit, or of another one of these weights, adversary and images."""
+def _most(audits: Sequence[AuditResult], read: Callable[[AuditResult], Leak | None]) -> float | None:
+    """A bound that the tables show: of the first audit, or of another one of these weights, adversary and images."""
     marks = [(it.subject.fingerprint, it.plan.threat, it.plan.evaluation) for it in audits]
     alike = (audit for audit, mark in zip(audits, marks, strict=True) if mark == marks[0])
-    leak = next((it for audit in alike if (it := limit(audit)) is not None), None)
+    leak = next((it for audit in alike if (it := read(audit)) is not None), None)
     return None if leak is None or leak.vacuous else leak.mean
