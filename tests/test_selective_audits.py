@@ -488,7 +488,7 @@ def test_with_a_threshold_of_1_every_number_is_that_of_the_full_release(
             assert np.array_equal(both[0].index, both[1].index)
             assert np.array_equal(both[0].values["mse"], both[1].values["mse"])
     assert sent.plan.selective is not None and sent.plan.selective.share == 1.0
-    assert sent.plan.accuracy is not None and plain.plan.accuracy is not None
+    assert sent.plan.accuracy == plain.plan.accuracy == sent.plan.selective.all_sent
 
 
 def test_an_audit_has_twins_places_and_the_facts_of_the_client(audited: AuditResult, joint: Path) -> None:

@@ -92,12 +92,10 @@ class Case:
         self.places = np.arange(len(self.y), dtype=np.int64)
         self.selective: Selective | None = None
         self.looked: Looked | None = None
-        self._own_sent: Tensor | None = None
-        self._sent_view: Case | None = None
+        self.remembered: dict[Any, Any] = {}
         if self.model.head is not None:
             self._keep_sent()
         self._known = Known()
-        self.remembered: dict[Any, Any] = {}
         self._generator = make_generator(subject.device, seed, "evaluation")
         self.released = torch.cat(list(self._releases(self._generator)))
         self._digest = digest(self.model)
@@ -116,17 +114,14 @@ class Case:
         chosen = torch.from_numpy(self.places).to(self.x.device)
         self.x, self.y = self.x[chosen], self.y[chosen]
         if self.threat.may_query and not self.threat.knows_encoder:
-            sent, owned = self.own_sent, len(self.auxiliary)
-            self.auxiliary, self._own_sent = self.auxiliary.at(sent), None
+            sent, owned = self._own_sent(), len(self.auxiliary)
+            self.auxiliary = self.auxiliary.at(sent)
             self.chosen = sent if self.chosen is None else self.chosen[sent]
             _require_enough_sent(self.threat, owned, len(sent))
 
-    @property
-    def own_sent(self) -> Tensor:
+    def _own_sent(self) -> Tensor:
         """Places of the attacker's images that the client would send."""
-        if self._own_sent is None:
-            self._own_sent = torch.from_numpy(look_at(self.model, self.auxiliary.in_parts).places)
-        return self._own_sent.to(self.auxiliary.images.device)
+        return torch.from_numpy(look_at(self.model, self.auxiliary.in_parts).places).to(self.auxiliary.images.device)
 
     @property
     def learns_from_sent(self) -> bool:
@@ -135,13 +130,14 @@ class Case:
 
     def owning_sent(self) -> Case:
         """The case of an adversary that learns from its images that the client would send; NotApplicable: too few."""
-        if (count := len(self.own_sent)) < FEWEST_IMAGES:
-            raise NotApplicable(written("reason.few_sent", count=count, least=FEWEST_IMAGES))
-        if self._sent_view is None:
-            view = copy.copy(self)
-            view.auxiliary, view._known = self.auxiliary.at(self.own_sent), Known()
-            self._sent_view = view
-        return self._sent_view
+        if "owned and sent" not in self.remembered:
+            self.remembered["owned and sent"] = self.auxiliary.at(self._own_sent()), Known()
+        auxiliary, known = self.remembered["owned and sent"]
+        if len(auxiliary) < FEWEST_IMAGES:
+            raise NotApplicable(written("reason.few_sent", count=len(auxiliary), least=FEWEST_IMAGES))
+        view = copy.copy(self)
+        view.auxiliary, view._known = auxiliary, known
+        return view
 
     def answering(self) -> Case:
         """The case of the images that the client answers itself, as if it sent them: only for a comparison.

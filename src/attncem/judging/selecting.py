@@ -61,8 +61,11 @@ def require_some_sent(sent: Tensor, threshold: float, least: int) -> None:
 
 @torch.no_grad()
 def facts_of(model: SplitModel, x: Tensor, y: Tensor, looked: Looked, seed: int, num_classes: int) -> Selective:
-    """Accuracy over the share that is sent, and the shares by class, on all images."""
-    noise = make_generator(x.device, seed, "all sent")
+    """Accuracy over the share that is sent, and the shares by class, on all images.
+
+    The noise is that of the evaluation, so that a client that sends everything has the accuracy of its releases.
+    """
+    noise = make_generator(x.device, seed, "evaluation")
     parts = zip(x.split(_BATCH), y.split(_BATCH), strict=True)
     answers = [model.predict(model.release(part, generator=noise)).argmax(1) == own for part, own in parts]
     server = torch.cat(answers)
