@@ -405,6 +405,14 @@ def test_the_server_runs_without_torch(bundle: Path) -> None:
     assert done.stdout.strip() == "True"
 
 
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "onnxruntime"])
+def test_a_missing_extra_is_named(bundle: Path, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from attncem.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "serve", str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"serving needs {missing}: pip install 'attncem[serve]'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

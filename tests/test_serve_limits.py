@@ -211,6 +211,23 @@ def test_connections_have_a_largest_number(bundle: Path, tmp_path: Path) -> None
         assert server.ask("/v2")[0] == 200
 
 
+def test_a_server_without_open_files_left_recovers(bundle: Path, tmp_path: Path, certificate: tuple[str, str]) -> None:
+    """Connections in a TLS handshake count nowhere, so they can take all open files."""
+    import resource
+
+    options = ["--tls-certificate", certificate[0], "--tls-key", certificate[1], "--seconds", "1"]
+    with serving(tmp_path / "log", [bundle], *options) as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
+        many = [server.socket() for _ in range(100)]
+        time.sleep(0.5)
+        for connection in many:
+            connection.close()
+        time.sleep(1.2)
+        assert status_by_tls(server, ssl.create_default_context(cafile=certificate[0])) == 200
+    log = (tmp_path / "log").read_text()
+    assert "socket.accept() out of system resource (OSError)" in log and "Traceback" not in log
+
+
 def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
     import resource
 

@@ -67,14 +67,18 @@ def is_loopback(address: str) -> bool:
         (["--address", "auto"], "--address is for --engine ray"),
         (["--engine", "ray", "--replicas", "0"], "replicas=0: from 1"),
         (["--engine", "ray", "--host", "0.0.0.0"], "needs tokens"),
-        (["--engine", "ray", "--counts", "counts", "--budget", "5"], "has no budgets"),
-        (["--engine", "ray", "--log-requests"], "is for --engine local"),
+        (["--engine", "ray", "--counts", "counts", "--budget", "5"], "is for --engine local, not for ray"),
+        (["--engine", "ray", "--connections", "5"], "--connections is for --engine local"),
+        (["--engine", "ray", "--log-requests"], "--log-requests is for --engine local"),
+        (["--engine", "ray", "--tokens", "TOKENS"], "--engine ray has no budgets"),
     ],
 )
 def test_options_that_ray_does_not_take(
     tmp_path: Path, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", str(make_bundle(tmp_path / "demo")), *options]) == 2
+    (tmp_path / "tokens").write_text(f"phone {TOKEN} 5\n")
+    words = [str(tmp_path / "tokens") if word == "TOKENS" else word for word in options]
+    assert main(["serve", str(make_bundle(tmp_path / "demo")), *words]) == 2
     assert reason in capsys.readouterr().err
 
 

@@ -30,6 +30,12 @@ _PLACE = {
 }
 _RAY = {"replicas": (1, 1024, "ray: processes that answer (default: 1)")}
 
+_MEANT_FOR = {
+    **dict.fromkeys(("address", "replicas"), "ray"),
+    **dict.fromkeys(("budget", "counts", "connections", "log_requests"), "local"),
+}
+"""The engine that uses an option."""
+
 
 def add(verbs: Verbs) -> None:
     """The verb `serve`."""
@@ -70,12 +76,12 @@ def _serve(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
 
 def _is_for_ray(known: argparse.Namespace) -> bool:
-    """Whether Ray Serve answers; ConfigError for an unknown engine, or options that it does not take."""
+    """Whether Ray Serve answers; ConfigError for an unknown engine, or an option that it does not use."""
     if known.engine not in ("local", "ray"):
         raise ConfigError(f"engine={known.engine}: local or ray")
-    for name in ("address", "replicas"):
-        if known.engine == "local" and getattr(known, name) is not None:
-            raise ConfigError(f"--{name} is for --engine ray, not for local")
+    for name, engine in _MEANT_FOR.items():
+        if getattr(known, name) and known.engine != engine:
+            raise ConfigError(f"--{name.replace('_', '-')} is for --engine {engine}, not for {known.engine}")
     return bool(known.engine == "ray")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncem.base.types import ConfigError
+from attncem.deploy.serving.libraries import needed
 from attncem.deploy.serving.possible import possible_numbers
 from attncem_edge.errors import BundleError
 from attncem_edge.manifest import CARD, SERVER, Manifest, read_file, read_manifest
@@ -88,7 +88,7 @@ def _no_constant(word: str) -> None:
 
 def _session(file: Path, graph: bytes, threads: int) -> Any:
     """A session on the CPU. The graph comes as bytes, so it names no other file; no operator library is loaded."""
-    runtime = need_runtime()
+    runtime = needed("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -98,14 +98,6 @@ def _session(file: Path, graph: bytes, threads: int) -> Any:
         return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common base class
         raise BundleError(f"{file} cannot be run by onnxruntime: {' '.join(str(error).split())[:400]}") from error
-
-
-def need_runtime() -> Any:
-    """The module onnxruntime; ConfigError, which names the extra, without it."""
-    try:
-        return import_module("onnxruntime")
-    except ImportError as error:
-        raise ConfigError("serving needs onnxruntime: pip install 'attncem[serve]'") from error
 
 
 def _checked_shapes(file: Path, session: Any, shape: Sequence[int]) -> list[int]:

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attncem.base.types import ConfigError, RunError
+from attncem.deploy.serving.libraries import needed
 from attncem.deploy.serving.limits import Limits
-from attncem.deploy.serving.running import Announce, Place, Tls
-
-if TYPE_CHECKING:
-    from attncem.deploy.serving.tokens import Token
+from attncem.deploy.serving.running import Announce, Place, Tls, open_service
+from attncem.deploy.serving.tokens import Token, read_tokens
 
 _REACHABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray reads this variable on import; 0 keeps all ports of an instance on one machine on the loopback interface."""
@@ -48,7 +47,7 @@ def serve_on_ray(
     http = {"host": place.host, "port": _free_port(place, has_tokens=bool(tokens)), **_files(place.tls)}
     if cluster.address is None:
         os.environ.setdefault(_REACHABLE, "0")
-    ray, serve = _needed("ray"), _needed("ray.serve")
+    ray, serve = (needed(name, "serve-ray") for name in ("ray", "ray.serve"))
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     _connect(ray, cluster)
     try:
@@ -65,12 +64,8 @@ def serve_on_ray(
 
 def _checked(bundles: Sequence[str | Path], place: Place) -> tuple[list[Token], Any]:
     """Tokens and models, opened here once, so that a mistake is reported before Ray starts."""
-    from attncem.deploy.serving.running import open_service
-
-    if place.counts is not None or place.budget is not None:
-        raise ConfigError("--engine ray has no budgets: its replicas share no file to count in; use --engine local")
-    if place.log_requests:
-        raise ConfigError("--log-requests is for --engine local; Ray's own logs count requests")
+    if any(token.budget is not None for token in read_tokens(place.tokens, None, os.environ)):
+        raise ConfigError(f"{place.tokens}: --engine ray has no budgets, because its replicas share no file of counts")
     place.tls.context()
     service = open_service(bundles, place, Limits())
     models, tokens = dict(service.models), list(service.tokens)
@@ -91,13 +86,6 @@ def _files(tls: Tls) -> dict[str, str | None]:
     if tls.certificate is None:
         return {}
     return {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key or tls.certificate, "ssl_ca_certs": tls.client_ca}
-
-
-def _needed(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError("--engine ray needs Ray Serve: pip install 'attncem[serve-ray]'") from error
 
 
 def _connect(ray: Any, cluster: Cluster) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attncem.base.types import ConfigError
+from attncem.deploy.serving.libraries import needed
 from attncem.deploy.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -78,10 +79,9 @@ class Place:
 
 def open_service(bundles: Sequence[str | Path], place: Place, limits: Limits) -> Service:
     """The service of bundles: everything is checked, nothing listens yet."""
-    try:
-        from attncem.deploy.serving.app import Service
-    except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}: pip install 'attncem[serve]'") from error
+    for library in ("starlette", "uvicorn", "onnxruntime"):
+        needed(library)
+    from attncem.deploy.serving.app import Service
     from attncem.deploy.serving.model import open_models
     from attncem.deploy.serving.tokens import Counts, read_tokens
 
@@ -160,12 +160,19 @@ def _stoppable(config: uvicorn.Config, service: Service) -> uvicorn.Server:
 
 
 async def _serve(server: uvicorn.Server, listening: socket.socket, ready: Callable[[], None]) -> None:
+    asyncio.get_running_loop().set_exception_handler(_log_in_one_line)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
     if server.started:
         ready()
     await task
+
+
+def _log_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Problems of connections, such as no file left to open; without a traceback, which helps nobody here."""
+    error = context.get("exception")
+    logging.getLogger("attncem.serve").error("%s%s", context["message"], f" ({type(error).__name__})" if error else "")
 
 
 @contextmanager
