@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import attncem.training.objective as objective
 from attncem.base.progress import silent
 from attncem.base.record import read
 from attncem.base.types import ConfigError, RunError
@@ -27,7 +28,7 @@ from attncem.records.run_files import CheckpointFacts
 from attncem.records.runs import RunDirectory
 from attncem.training.build import build_model
 from attncem.training.on_device import alone
-from attncem.training.train import train
+from attncem.training.train import _Trainer, train
 
 Make = Callable[..., Path]
 MINI = DATASETS["fashion_mnist_mini"]
@@ -335,6 +336,32 @@ def test_a_look_compiles_to_one_graph() -> None:
         z, answers = torch.compile(lambda x: tuple(model.look(x)), backend="eager", fullgraph=True)(x)
         plain = model.look(x)
     assert torch.equal(z, plain.z) and torch.equal(answers, plain.answers)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name", SURROGATES)
+def test_a_compiled_step_is_the_plain_one(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Each part that a GPU compiles becomes one graph: the head, the doubts, the penalty and its own loss."""
+
+    def compiled(function: Any) -> Any:
+        return torch.compile(function, backend="eager", fullgraph=True, dynamic=False)
+
+    monkeypatch.setattr(objective, "compile_function", compiled)
+    options = {**tiny, **SHARE, "surrogate": SURROGATES[name], "training.penalty_weight": 1}
+    config, weights = load_config("demo-none", {**options, "training.batch_size": 64}).config, []
+    torch._dynamo.reset()
+    for fast in (False, True):
+        made = _Trainer(config, None).objective
+        made.begin_epoch(0)
+        made.set_rates(1.0)
+        functions = made.functions.compiled() if fast else made.functions
+        images = torch.randint(256, (64, 1, 28, 28), generator=torch.Generator().manual_seed(0)).byte()
+        for _ in range(2):
+            made._step(functions, images, torch.arange(64) % 10)
+        weights.append([*made.model.parameters(), *made.surrogate.parameters()])
+    for plain, other in zip(*weights, strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
 
 
 # your own modules
