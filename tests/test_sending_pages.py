@@ -17,6 +17,7 @@ from rich.console import Console
 from attncem.base.texts import speaking
 from attncem.base.texts.titles import FROM_SENT
 from attncem.campaigns.archive import _result
+from attncem.campaigns.choosing import candidate
 from attncem.campaigns.results import campaign_table, read_results, results_text
 from attncem.cli.main import main
 from attncem.config.options.suites import load_suite
@@ -45,6 +46,7 @@ from attncem.reporting import (
     wording,
 )
 from attncem.reporting.campaign.load import load_campaign
+from attncem.reporting.campaign.nats import smallest
 from attncem.reporting.campaign.page import all_tables, campaign_figures, write_campaign_report, write_tables
 from attncem.reporting.explain.page import first_words
 from attncem.reporting.html import page_context
@@ -208,6 +210,15 @@ def test_the_gate_tests_the_leak_of_a_sent_image_and_the_mean_if_asked() -> None
     assert fails("leakage>5") and not fails("leakage>7")
     assert fails("over_all>2") and not fails("over_all>3")
     assert fails("leakage>3"), "the mean over all images excludes nothing"
+
+
+def test_a_candidate_is_chosen_by_the_leak_of_a_sent_image() -> None:
+    made = [replace(it, scores={**it.scores, "structure": score(0.02)}) if it.scores else it for it in sent_rows(0.02)]
+    assert candidate("one", sent_audit(made=made), "nats").nats == pytest.approx(6.13)
+
+
+def test_a_result_says_that_it_is_of_sent_images() -> None:
+    assert "judged on the 30.0 % sent" in repr(sent_audit()) and "sent" not in repr(make_audit("none"))
 
 
 # pages
@@ -414,6 +425,28 @@ def test_the_tables_of_a_campaign_have_the_share_and_the_accuracies(campaign: Pa
     write_tables(campaign, tmp_path)
     latex, sheet = ((tmp_path / f"sending.{end}").read_text(encoding="utf-8") for end in ("tex", "csv"))
     assert "30.0" in latex and "Head alone" in latex and "share_sent_image_low" in sheet.splitlines()[0]
+
+
+def test_errors_on_other_images_have_no_best_arm(campaign: Path) -> None:
+    tables = {table.name: table for table in all_tables(load_campaign(campaign).study)}
+    for table in (tables["headline"], tables["nats"]):
+        keys = [column.key for column in table.columns]
+        marked = {key for row in table.rows for key, item in zip(keys, row, strict=True) if item.best}
+        assert LIMIT in marked and not marked & {"mse", "ssim", "structure"}, table.name
+
+
+def test_an_arm_without_other_numbers_of_the_leak_has_a_whole_sentence(tmp_path: Path) -> None:
+    bare = {"limit": 6.0, "beyond": None, "many": None}
+    made = Made(ARMS, seeds=1, pictures=1, portraits=False, attacks=("ridge",), sending={"gated": facts()}, leaks={})
+    path = make_campaign(tmp_path / "bare", replace(made, leaks={"none": bare, "gated": {**bare, "limit": 20.0}})).path
+    study = load_campaign(path).study
+    of_limit = [cell for cell in study.arms[0].cells if cell.audit()]
+    for cell in of_limit:
+        (audit,) = cell.results
+        kept = [row for row in audit.rows if row.method in ("leakage", "ridge") or row.kind == "floor"]
+        cell.audits[next(iter(cell.audits))] = replace(audit, rows=kept)  # type: ignore[index]
+    with speaking("en"):
+        assert smallest(study, study.kinds[0]).endswith("beside it: no other number of the leak.")
 
 
 def test_a_campaign_without_heads_has_none_of_it(tmp_path: Path) -> None:

@@ -275,7 +275,8 @@ class AuditResult(Record):
     def __repr__(self) -> str:
         accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy.mean:.4f}"
         best = f", {self.strongest} mse {self.strongest_attack.mse.mean:.4f}" if self.strongest else ""
-        return f"AuditResult({self.subject.run}, {self.plan.id}, {len(self.rows)} rows{accuracy}{best})"
+        sent = "" if self.plan.selective is None else f", judged on the {100 * self.plan.selective.share:.1f} % sent"
+        return f"AuditResult({self.subject.run}, {self.plan.id}, {len(self.rows)} rows{accuracy}{best}{sent})"
 
     def _repr_html_(self) -> str:
         return html_table(repr(self), table_of(self.rows, self.strongest))

@@ -111,10 +111,10 @@ def without_empty(table: Table, keys: Collection[str]) -> Table:
     return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
 
 
-def with_best(table: Table, left_out: Sequence[str] = ()) -> Table:
+def with_best(table: Table, left_out: Sequence[str] = (), unlike: Collection[str] = ()) -> Table:
     """The table with the best entries of every measure marked, where rows differ; rows named ``left_out`` never are.
 
-    Numbers of other counts of releases or candidates are not compared.
+    Numbers of other counts of releases or candidates are not compared, nor columns ``unlike``, of other images.
     """
     rows = [list(row) for row in table.rows]
     for place, column in enumerate(table.columns):
@@ -123,7 +123,7 @@ def with_best(table: Table, left_out: Sequence[str] = ()) -> Table:
         shown = [row[place] for row in rows if row[0].value not in left_out and row[place].value is not None]
         items = [item for item in shown if not item.more.get("vacuous")]
         are_alike = len({item.more.get("counts") for item in items}) == 1
-        if not wanted or not are_alike or len({item.value for item in items}) < 2:
+        if column.key in unlike or not wanted or not are_alike or len({item.value for item in items}) < 2:
             continue
         best = (max if wanted == "higher" else min)(item.value for item in items)
         for row in rows:

@@ -12,7 +12,7 @@ from attncem.records.metrics import METRICS
 from attncem.records.study import ACCURACY, AuditKind, Spread
 from attncem.reporting import sending
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.load import Judged, JudgedArm, JudgedCell
+from attncem.reporting.campaign.load import ERRORS, Judged, JudgedArm, JudgedCell
 from attncem.reporting.runs import leaks
 from attncem.reporting.table_formats import SPREAD, Column, Item, R
 
@@ -77,6 +77,12 @@ def arm_notes(study: Judged, kind: AuditKind, useless: Collection[str]) -> dict[
         lost = [text("arms.lost")] if arm.label in useless else []
         notes[arm.label] = "; ".join(filter(None, [*lost, sending.mark(arm.audits(kind))]))
     return notes
+
+
+def unlike(study: Judged, kind: AuditKind) -> tuple[str, ...]:
+    """Measures in which no arm is marked as the best: errors are of other images where a client sends only some."""
+    some = any(sending.facts_in(arm.audits(kind)) for arm in study.arms)
+    return (*ERRORS, "mse_most", "structure_most") if some else ()
 
 
 def measure_title(measure: str) -> str:

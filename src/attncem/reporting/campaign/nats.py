@@ -19,6 +19,7 @@ from attncem.reporting.campaign.columns import (
     leak_missing,
     over_seeds,
     spread_field,
+    unlike,
 )
 from attncem.reporting.campaign.load import ERRORS, Judged, JudgedArm, lost, point_words
 from attncem.reporting.campaign.plots import PAPER, Ink, Plot, inline, name_point
@@ -48,7 +49,8 @@ def ranking(study: Judged, kind: AuditKind) -> Table:
         *(leak_field(measure, kind) for measure in names if not LEAKS[measure].unit),
     ]
     rows = ranked(study.arms, kind)
-    return made.with_best(made.table("nats", text("arms.nats"), list(map(_unbroken, fields)), rows), list(useless))
+    table = made.table("nats", text("arms.nats"), list(map(_unbroken, fields)), rows)
+    return made.with_best(table, list(useless), unlike(study, kind))
 
 
 def _unbroken(breaking: made.Field[JudgedArm]) -> made.Field[JudgedArm]:
@@ -91,7 +93,7 @@ def smallest(study: Judged, kind: AuditKind) -> str:
         return ""
     arm = arms[0]
     beside = {name: arm.leaks(name, kind) for name in study.leaks(kind) if name != LIMIT}
-    values = {"arm": arm.label, "beside": made.described(beside)}
+    values = {"arm": arm.label, "beside": made.described(beside) or text("arms.nats.nothing_beside")}
     values |= {"limit": said(LIMIT, arm.mean(LIMIT, kind)), "accuracy": said(ACCURACY, arm.mean(ACCURACY, kind))}
     is_sent = bool(facts_in(arm.audits(kind)))
     return text("arms.nats.smallest.sent", **values) if is_sent else text("arms.nats.smallest", **values)

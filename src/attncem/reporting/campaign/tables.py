@@ -20,7 +20,7 @@ from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
 from attncem.records.study.campaign import short_value
 from attncem.reporting import answers, on_device, wording
 from attncem.reporting import table_formats as made
-from attncem.reporting.campaign.columns import WORDS, arm_notes, cell_leak, leak_field, measure_title
+from attncem.reporting.campaign.columns import WORDS, arm_notes, cell_leak, leak_field, measure_title, unlike
 from attncem.reporting.campaign.columns import arm_item as _arm
 from attncem.reporting.campaign.columns import field as _field
 from attncem.reporting.campaign.columns import over_seeds as _over_seeds
@@ -78,7 +78,8 @@ def headline(study: Judged, kind: AuditKind, name: str = "headline") -> Table:
         *(attacked if any(arm.attacked(kind) for arm in study.arms) else []),
         *(leak_field(measure, kind) for measure in study.leaks(kind) if measure in _LEAKS),
     ]
-    return made.with_best(made.table(name, text("arms.headline"), fields, study.arms), list(useless))
+    table = made.table(name, text("arms.headline"), fields, study.arms)
+    return made.with_best(table, list(useless), unlike(study, kind))
 
 
 def _server_adds(study: Judged, kind: AuditKind) -> list[made.Field[JudgedArm]]:
