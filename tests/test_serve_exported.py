@@ -11,6 +11,7 @@ import pytest
 import torch
 from tritonclient import http as triton
 
+from attncem.cli.main import main
 from attncem.deploy.exporting import export
 from attncem.judging.opening import open_run
 from attncem.models.channels import SYSTEM
@@ -57,3 +58,14 @@ def asked(client: Any, name: str, released: np.ndarray[Any, Any], fingerprint: s
     z.set_data_from_numpy(released)
     logits: np.ndarray[Any, Any] = client.infer(name, [z], parameters={"fingerprint": fingerprint}).as_numpy("logits")
     return logits
+
+
+@pytest.mark.slow
+def test_export_writes_a_model_repository_too(
+    tmp_path: Path, small_run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--out", str(tmp_path / "bundle"), "--triton", str(tmp_path / "models")]
+    assert main(["export", str(small_run()), *words]) == 0
+    assert f"tritonserver --model-repository={tmp_path / 'models'}" in capsys.readouterr().out
+    (config,) = (tmp_path / "models").glob("*/config.pbtxt")
+    assert (config.parent / "1/model.onnx").read_bytes() == (tmp_path / "bundle/server.onnx").read_bytes()

@@ -21,6 +21,8 @@ def add(verbs: Verbs) -> None:
     parser.epilog = "attncem-edge and attncem serve take a bundle. Details: docs/deploy.md"
     parser.add_argument("run_folder", metavar="RUN", help="run folder")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder; overwrites none")
+    triton = "also write the server half into this model repository of Triton and KServe"
+    parser.add_argument("--triton", metavar="FOLDER", help=triton)
     parser.add_argument("--weights", default="best", help="checkpoint: best, last or its name (default: best)")
     add_json(parser)
     parser.set_defaults(run=_export)
@@ -30,12 +32,18 @@ def _export(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.deploy.exporting import export
 
     exported = export(known.run_folder, known.out, weights=known.weights)
+    if known.triton is not None:
+        from attncem.deploy.triton import write_triton
+
+        write_triton(known.out, known.triton)
     if known.json:
         print_json({"folder": known.out, "identity": exported.manifest.identity, "manifest": exported.manifest.facts})
         return
     console = open_console()
     for line in _said(known.run_folder, known.out, exported):
         show_line(line, console)
+    if known.triton is not None:
+        show_line(text("export.triton", folder=shlex.quote(known.triton)), console)
 
 
 def _said(run: str, out: str, exported: Exported) -> list[str]:
