@@ -10,6 +10,7 @@ import pytest
 from attncem.reporting import report
 from browsing import CONTRAST, SCREENS, Opened, needs_browser, open_page
 from made_runs import NOW, make_audit, make_run, rows, score
+from made_sending import sent_run
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -64,6 +65,20 @@ def test_in_chinese_nothing_lies_beside_the_screen_either(
     assert opened.page.evaluate(WIDEST) <= width
     told = opened.page.locator(".models > li").nth(2).inner_text()
     assert "攻击者消除了盲猜误差的" in told and "86.0 %" in told
+    assert opened.requests == [] and opened.said == []
+    opened.page.context.close()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_section_about_sent_images_fits_and_tells(browser: Any, tmp_path: Path, width: int, lang: str) -> None:
+    opened = open_page(browser, report([sent_run(tmp_path)], tmp_path / "r.html", now=NOW, lang=lang), width)
+    opened.page.locator('nav a[href="#sending"]').click()
+    assert opened.page.evaluate(WIDEST.replace("#plot *", "#plot *, #sending *")) <= width
+    shown = opened.page.locator("#sending figure:visible")
+    assert shown.count() == 1 and shown.locator(".spot").count() == 3
+    numbers = opened.page.locator("#table-sending tbody").inner_text()
+    assert all(number in numbers for number in ("30.0", "0.825", "86.0", "81.0", "87.0", "6.13", "2.50"))
     assert opened.requests == [] and opened.said == []
     opened.page.context.close()
 

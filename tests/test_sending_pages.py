@@ -53,7 +53,7 @@ from attncem.reporting.html import page_context
 from attncem.reporting.runs.methods import methods
 from attncem.reporting.runs.tables import attack_rows
 from made_campaigns import ARMS, Made, make_campaign
-from made_runs import NOW, make_audit, make_run
+from made_runs import NOW, make_audit, make_run, score
 from made_sending import FINGERPRINT, HEAD, THRESHOLD, facts, sent_audit, sent_rows, sent_run
 
 WORDS = {
