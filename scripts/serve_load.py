@@ -1,7 +1,8 @@
-"""Load a server of bundles: throughput and times relative to onnxruntime alone, and memory. Client and server are
-separate processes on this machine; every answer is compared with onnxruntime's.
+"""Load a server of bundles: throughput and times relative to onnxruntime alone in the same run, and memory.
 
-python scripts/serve_load.py results/serve_load.json [--requests 50000] [--connections 32]
+Client and server are separate processes on this machine. Every answer is compared with that of onnxruntime.
+
+python scripts/serve_load.py results/serve_load.json [--requests 50000] [--connections 32] [--idle 10000]
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import asyncio
 import hashlib
 import json
 import re
+import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ SHAPE = (8, 16, 16)
 CLASSES = 10
 WIDTHS = {"small": (16, 32, 32), "medium": (64, 128, 128), "vgg11": (256, 512, 512)}
 """Channels of the pairs of convolutions of a server half; the last are those of VGG11 for CIFAR."""
+WAYS = {"batching": (), "without batching": ("--batch", "1")}
+"""Options of the server."""
 DIFFERENT = 64
 """Different z that are sent in turn."""
 WARM = 5000
@@ -196,7 +201,7 @@ def measure(bundle: Path, count: int, connections: int, seconds: float = 5.0) ->
     z = np.random.default_rng(1).uniform(-1, 1, (DIFFERENT, *SHAPE)).astype(np.float32)
     expected = model.run(z)
     rows: dict[str, Any] = {}
-    for title, options in {"batching": (), "without batching": ("--batch", "1")}.items():
+    for title, options in WAYS.items():
         before = alone(model, z, seconds)
         with served(bundle, *options) as server:
             one = asyncio.run(load(server, model.name, z, expected, max(count // 50, 100), 1))
@@ -223,23 +228,63 @@ def ratios(before: Load, after: Load, one: Load, many: Load) -> dict[str, Any]:
     }
 
 
+def measure_idle(bundle: Path, count: int) -> dict[str, Any]:
+    """One busy connection beside `count` that send nothing, relative to one alone."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 200), hard))
+    model = ServedModel(bundle)
+    z = np.random.default_rng(1).uniform(-1, 1, (DIFFERENT, *SHAPE)).astype(np.float32)
+    expected = model.run(z)
+    with served(bundle, "--connections", str(count + 100), "--seconds", "600") as server, ExitStack() as opened:
+        before = asyncio.run(load(server, model.name, z, expected, 1000, 1))
+        memory = server.memory()
+        for _ in range(count):
+            opened.enter_context(socket.create_connection((server.host, server.port)))
+        beside = asyncio.run(load(server, model.name, z, expected, 1000, 1))
+        grown = server.memory() - memory
+    return {
+        "idle connections": count,
+        "wrong answers": before.wrong + beside.wrong,
+        "median time": round(statistics.median(beside.times) / statistics.median(before.times), 2),
+        "kB of memory for each": round(grown / count, 1),
+    }
+
+
+def table_of(result: dict[str, Any]) -> str:
+    """The table of docs/serve.md."""
+    lines = [
+        "| server half | one answer alone | | throughput | p99 | p99 of one connection |",
+        "|---|--:|---|--:|--:|--:|",
+    ]
+    for name, rows in result["models"].items():
+        alone_time = f"{rows['milliseconds of onnxruntime alone']:g} ms"
+        for title in WAYS:
+            row = rows[title]
+            numbers = " | ".join(f"{row[key]:g}" for key in ("throughput", "p99", "p99 of one connection"))
+            lines.append(f"| {name} | {alone_time} | {title} | {numbers} |")
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure both models and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--requests", type=int, default=50_000, help="of the smallest model; a fifth of the next")
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--idle", type=int, default=10_000, help="connections that send nothing")
     known = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         bundles = {name: write_bundle(Path(folder) / name, graph_of(widths)) for name, widths in WIDTHS.items()}
+        idle = measure_idle(bundles["small"], known.idle)
         counts = (known.requests // 5**level for level in range(len(WIDTHS)))
         models = {
             name: measure(bundle, count, known.connections)
             for (name, bundle), count in zip(bundles.items(), counts, strict=True)
         }
-    facts = {"command": " ".join(["python scripts/serve_load.py", *(arguments or sys.argv[1:])])}
-    text = {**facts, "connections": known.connections, "z": list(SHAPE), "threads": 1, "models": models}
-    known.out.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    command = " ".join(["python scripts/serve_load.py", *(arguments or sys.argv[1:])])
+    result = {"command": command, "connections": known.connections, "z": list(SHAPE), "models": models, "idle": idle}
+    known.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(table_of(result))
 
 
 if __name__ == "__main__":

@@ -388,6 +388,18 @@ def check_flips(_: pytest.MonkeyPatch) -> None:
     assert measured.codes_table(found) in (ROOT / "docs/certificates.md").read_text(encoding="utf-8")
 
 
+def check_serve_load(_: pytest.MonkeyPatch) -> None:
+    measured, result = script("serve_load"), read("serve_load.json")
+    assert result["command"] == "python scripts/serve_load.py results/serve_load.json"
+    assert list(result["models"]) == list(measured.WIDTHS) and result["connections"] == 32
+    rows = [row for model in result["models"].values() for way in measured.WAYS for row in (model[way],)]
+    assert [row["requests"] for row in rows] == [50_000, 50_000, 10_000, 10_000, 2_000, 2_000]
+    assert not any(row["wrong answers"] for row in [*rows, result["idle"]])
+    grown = [row["memory at the end over that after 5,000"] for row in rows[:4]]
+    assert max(grown) < 1.05
+    assert measured.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
@@ -399,6 +411,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
     "code_flips.json": check_flips,
+    "serve_load.json": check_serve_load,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},
