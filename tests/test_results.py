@@ -38,6 +38,7 @@ from attncem.reporting.runs import health
 from attncem.reporting.runs.tables import CSV_COLUMNS, LATER_COLUMNS, SAMPLED
 from attncem.training.on_device import budget_of, candidates
 from attncem.training.surrogates import SURROGATES
+from scripts import serve_load
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -389,15 +390,15 @@ def check_flips(_: pytest.MonkeyPatch) -> None:
 
 
 def check_serve_load(_: pytest.MonkeyPatch) -> None:
-    measured, result = script("serve_load"), read("serve_load.json")
+    result = read("serve_load.json")
     assert result["command"] == "python scripts/serve_load.py results/serve_load.json"
-    assert list(result["models"]) == list(measured.WIDTHS) and result["connections"] == 32
-    rows = [row for model in result["models"].values() for way in measured.WAYS for row in (model[way],)]
+    assert list(result["models"]) == list(serve_load.WIDTHS) and result["connections"] == 32
+    rows = [row for model in result["models"].values() for way in serve_load.WAYS for row in (model[way],)]
     assert [row["requests"] for row in rows] == [50_000, 50_000, 10_000, 10_000, 2_000, 2_000]
     assert not any(row["wrong answers"] for row in [*rows, result["idle"]])
     grown = [row["memory at the end over that after 5,000"] for row in rows[:4]]
     assert max(grown) < 1.05
-    assert measured.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    assert serve_load.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
 
 
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
