@@ -70,9 +70,9 @@ def sent_audit(sent: int = SENT, made: list[Row] | None = None, **plan: Any) -> 
     return make_audit("gated", found, accuracy=given["selective"].together, **given)
 
 
-def sent_run(folder: Path, audits: list[AuditResult] | None = None) -> Path:
+def sent_run(folder: Path, audits: list[AuditResult] | None = None, seed: int = 0) -> Path:
     """The folder of such a run, with its audits."""
     made = [sent_audit()] if audits is None else audits
-    path = make_run(folder, "gated", audits=made, config={"release": RELEASE})
+    path = make_run(folder, "gated", audits=made, config={"release": RELEASE}, seed=seed)
     write_checkpoint(path, sha256=HASHES, release=CHOSEN)
     return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from attncem.campaigns.archive import _result
 from attncem.campaigns.choosing import candidate
 from attncem.campaigns.results import campaign_table, read_results, results_text
 from attncem.cli.main import main
+from attncem.config.options.release import ReleaseOptions
 from attncem.config.options.suites import load_suite
 from attncem.config.threats import THREATS, extended
+from attncem.judging.auditing import _share
 from attncem.judging.conditions import check, parse_conditions
 from attncem.records.campaign_table import Ends
 from attncem.records.joining import losing
@@ -243,6 +246,30 @@ def test_the_first_screen_has_the_leak_of_a_sent_image_before_the_mean(run: Path
         (row,) = page_context(load_runs([run]), NOW)["first"]
     assert row.leak.limit == "6.13 nats" and row.leak.about == WORDS["en"]["sent"]
     assert row.leak.over_all == WORDS["en"]["over all"] and row.sends.startswith("Sends 30.0 %")
+
+
+@pytest.mark.parametrize(
+    ("lang", "said"), [("en", "Sends 31.0 ± 1.4 % of the images"), ("zh", "发送 31.0 ± 1.4 % 的图像")]
+)
+def test_seeds_of_one_model_have_a_mean_and_a_curve_each(tmp_path: Path, lang: str, said: str) -> None:
+    shares = {0: 300, 1: 320}
+    audits = {
+        seed: sent_audit(sent, subject={"fingerprint": FINGERPRINT, "seed": seed}) for seed, sent in shares.items()
+    }
+    runs = [sent_run(tmp_path, [audit], seed) for seed, audit in audits.items()]
+    page = plain(report(runs, tmp_path / "r.html", now=NOW, lang=lang).read_text(encoding="utf-8"))
+    assert said in page and ("mean over 2 seeds" in page or "2 个种子的均值" in page)
+    assert "300 / 1,000, 320 / 1,000" in page
+    figure = re.search(r'<section id="sending".*?<svg.*?</svg>', page, re.DOTALL)
+    assert figure is not None and figure[0].count('<circle class="spot"') == 2 * 3
+
+
+def test_an_audit_looks_for_another_share_than_was_asked_for() -> None:
+    asked = SimpleNamespace(config=SimpleNamespace(release=ReleaseOptions(when="unsure", share=0.1)))
+    asked.checkpoint = SimpleNamespace(facts={"release": {"images": 500}})
+    (found,) = _share(SimpleNamespace(subject=asked, selective=facts()))  # type: ignore[arg-type]
+    assert found.code == "share_differs" and found.values["chosen_on"] == 500
+    assert _share(SimpleNamespace(subject=asked, selective=None)) == []  # type: ignore[arg-type]
 
 
 def test_a_report_without_a_head_has_none_of_it(whole: Path, tmp_path: Path) -> None:
