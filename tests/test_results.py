@@ -401,6 +401,14 @@ def check_serve_load(_: pytest.MonkeyPatch) -> None:
     assert serve_load.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
 
 
+def check_edge_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/test_docs_deploy.py compares the numbers with the page; measuring them again needs a registry."""
+    measured, found = script("edge_costs"), read("edge_costs.json")
+    assert (found["command"], found["rounds"]) == (measured.COMMAND, measured.ROUNDS)
+    assert list(found["import_seconds"]) == list(measured.IMPORTS)
+    assert found["megabytes_by_package"].keys() >= {"numpy", "onnxruntime", "pillow", "attncem_edge"}
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
@@ -411,6 +419,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "front_ends_selection.json": check_front_ends_selection,
     "undefended_cifar10.json": check_undefended,
     "noise_speed.json": check_noise_speed,
+    "edge_costs.json": check_edge_costs,
     "code_flips.json": check_flips,
     "serve_load.json": check_serve_load,
     "statistics_coverage.json": check_coverage,
