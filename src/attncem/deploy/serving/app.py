@@ -150,9 +150,7 @@ class Service:
         except Exception as error:  # the client gets no detail, the log no content
             log.error("%s failed: %s", name, type(error).__name__)
             response = refused(Refusal(500, "the server failed on this request"))
-        if not await request.state.body.drained():
-            response.headers["Connection"] = "close"
-        return response, response.status_code
+        return await _after_its_body(response, request.state.body), response.status_code
 
     def close(self) -> None:
         """End the threads; return counted releases that were not answered."""
@@ -190,9 +188,17 @@ def build_app(service: Service) -> Starlette:
     return app
 
 
+async def _after_its_body(response: Response, body: Body) -> Response:
+    """The answer to a request whose body is read now, or whose connection closes."""
+    if not await body.drained():
+        response.headers["Connection"] = "close"
+    return response
+
+
 async def _no_route(request: Request, error: Exception) -> Response:
     """404 for an unknown address, 405 for a wrong verb."""
     assert isinstance(error, HTTPException)
     reason = {404: "there is no such address here; start at /v2", 405: "this address does not take this verb"}
     text = reason.get(error.status_code, error.detail)
-    return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
+    response = JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
+    return await _after_its_body(response, Body(request, Store(0)))
