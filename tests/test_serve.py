@@ -315,6 +315,7 @@ SPOILT: dict[str, tuple[Any, str]] = {
     "fingerprint": (lambda it: spoil(it, "manifest.json", "abab", "cdcd"), "was changed"),
     "card": (lambda it: spoil(it, "card.json", "tests", "all"), "card.json was changed"),
     "no weights": (lambda it: (it / "server.onnx").unlink(), "server.onnx is missing"),
+    "a run": (lambda it: (it / "config.yaml").touch(), "is a run and no bundle"),
     "no manifest": (lambda it: (it / "manifest.json").unlink(), "no bundle"),
 }
 

@@ -27,6 +27,8 @@ class ServedModel:
 
     def __init__(self, folder: str | Path, threads: int = 1) -> None:
         self.folder = Path(folder)
+        if (self.folder / "config.yaml").is_file():
+            raise BundleError(f"{folder} is a run and no bundle; attncem export {folder} --out bundle makes one")
         self.manifest: Manifest = read_manifest(folder)
         self.name, self.fingerprint = self.manifest.name, self.manifest.fingerprint
         self.identity = self.manifest.identity  # computed once: every request is compared with it
