@@ -65,9 +65,9 @@ def sent_rows(mse: float, sent: int = SENT, *, over_all: float | None = 2.5, **l
 
 def sent_audit(sent: int = SENT, made: list[Row] | None = None, **plan: Any) -> AuditResult:
     """An audit of a client that sends some images, under the name `gated`."""
-    found = sent_rows(NUMBERS["gated"][1], sent) if made is None else made
-    given = {"subject": {"fingerprint": FINGERPRINT}, "num_evaluation": sent, "selective": facts(sent)} | plan
-    return make_audit("gated", found, accuracy=given["selective"].together, **given)
+    made = sent_rows(NUMBERS["gated"][1], sent) if made is None else made
+    options = {"subject": {"fingerprint": FINGERPRINT}, "num_evaluation": sent, "selective": facts(sent)} | plan
+    return make_audit("gated", made, accuracy=options["selective"].together, **options)
 
 
 def sent_run(folder: Path, audits: list[AuditResult] | None = None, seed: int = 0) -> Path:

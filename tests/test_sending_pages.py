@@ -113,7 +113,7 @@ def test_a_list_of_runs_knows_the_audits_of_a_client_with_a_head(run: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("together", "alone", "said"),
+    ("together", "alone", "sentence"),
     [
         (0.86, 0.81, ""),
         (0.81, 0.81, "no difference is shown"),
@@ -121,11 +121,13 @@ def test_a_list_of_runs_knows_the_audits_of_a_client_with_a_head(run: Path) -> N
         (0.70, 0.81, "what is released buys no accuracy"),
     ],
 )
-def test_a_head_that_is_as_good_as_both_together_is_reported(together: float, alone: float, said: str) -> None:
+def test_a_head_that_is_as_good_as_both_together_is_reported(together: float, alone: float, sentence: str) -> None:
     audit = sent_audit(selective=facts(together=together, alone=alone))
     codes = [it.code for it in audit.findings]
-    assert ("sending_not_worth_it" in codes) == bool(said)
-    assert not said or any(said in it.text and "with 30 % of the images sent" in it.text for it in audit.findings)
+    assert ("sending_not_worth_it" in codes) == bool(sentence)
+    assert not sentence or any(
+        sentence in it.text and "with 30 % of the images sent" in it.text for it in audit.findings
+    )
 
 
 def test_few_sent_images_cannot_show_that_nothing_leaks() -> None:
@@ -139,9 +141,9 @@ def test_few_sent_images_cannot_show_that_nothing_leaks() -> None:
     (330, 0.3, ["share_differs"]), (270, 0.3, ["share_differs"]), (319, 0.3, []), (300, None, []),
 ])  # fmt: skip
 def test_another_share_than_was_asked_for_is_reported(sent: int, asked: float | None, codes: list[str]) -> None:
-    found = share_findings(facts(sent), asked, 500)
-    assert [it.code for it in found] == codes
-    assert all("30 % were asked for" in it.text and "500 validation images" in it.text for it in found)
+    result = share_findings(facts(sent), asked, 500)
+    assert [it.code for it in result] == codes
+    assert all("30 % were asked for" in it.text and "500 validation images" in it.text for it in result)
     assert share_findings(None, asked, 500) == []
 
 
@@ -249,16 +251,16 @@ def test_the_first_screen_has_the_leak_of_a_sent_image_before_the_mean(run: Path
 
 
 @pytest.mark.parametrize(
-    ("lang", "said"), [("en", "Sends 31.0 ± 1.4 % of the images"), ("zh", "发送 31.0 ± 1.4 % 的图像")]
+    ("lang", "sentence"), [("en", "Sends 31.0 ± 1.4 % of the images"), ("zh", "发送 31.0 ± 1.4 % 的图像")]
 )
-def test_seeds_of_one_model_have_a_mean_and_a_curve_each(tmp_path: Path, lang: str, said: str) -> None:
+def test_seeds_of_one_model_have_a_mean_and_a_curve_each(tmp_path: Path, lang: str, sentence: str) -> None:
     shares = {0: 300, 1: 320}
     audits = {
         seed: sent_audit(sent, subject={"fingerprint": FINGERPRINT, "seed": seed}) for seed, sent in shares.items()
     }
     runs = [sent_run(tmp_path, [audit], seed) for seed, audit in audits.items()]
     page = plain(report(runs, tmp_path / "r.html", now=NOW, lang=lang).read_text(encoding="utf-8"))
-    assert said in page and ("mean over 2 seeds" in page or "2 个种子的均值" in page)
+    assert sentence in page and ("mean over 2 seeds" in page or "2 个种子的均值" in page)
     assert "300 / 1,000, 320 / 1,000" in page
     figure = re.search(r'<section id="sending".*?<svg.*?</svg>', page, re.DOTALL)
     assert figure is not None and figure[0].count('<circle class="spot"') == 2 * 3
@@ -267,8 +269,8 @@ def test_seeds_of_one_model_have_a_mean_and_a_curve_each(tmp_path: Path, lang: s
 def test_an_audit_looks_for_another_share_than_was_asked_for() -> None:
     asked = SimpleNamespace(config=SimpleNamespace(release=ReleaseOptions(when="unsure", share=0.1)))
     asked.checkpoint = SimpleNamespace(facts={"release": {"images": 500}})
-    (found,) = _share(SimpleNamespace(subject=asked, selective=facts()))  # type: ignore[arg-type]
-    assert found.code == "share_differs" and found.values["chosen_on"] == 500
+    (result,) = _share(SimpleNamespace(subject=asked, selective=facts()))  # type: ignore[arg-type]
+    assert result.code == "share_differs" and result.values["chosen_on"] == 500
     assert _share(SimpleNamespace(subject=asked, selective=None)) == []  # type: ignore[arg-type]
 
 
@@ -278,10 +280,16 @@ def test_a_report_without_a_head_has_none_of_it(whole: Path, tmp_path: Path) -> 
     assert "share_sent" not in (tmp_path / "r.csv").read_text(encoding="utf-8")
 
 
+def test_a_run_that_is_not_audited_yet_has_a_page(tmp_path: Path) -> None:
+    run = sent_run(tmp_path, [])
+    assert "attncem audit" in report([run], tmp_path / "r.html", now=NOW).read_text(encoding="utf-8")
+    assert sending.of_folder(tmp_path) == []
+
+
 def test_models_judged_on_other_images_are_reported(run: Path, whole: Path) -> None:
     with speaking("en"):
-        (said,) = page_context(load_runs([run, whole]), NOW)["comparison"]
-        assert "gated (30.0 %) only on those that the client sends" in said
+        (sentence,) = page_context(load_runs([run, whole]), NOW)["comparison"]
+        assert "gated (30.0 %) only on those that the client sends" in sentence
         assert page_context(load_runs([run]), NOW)["comparison"] == []
 
 
@@ -311,8 +319,8 @@ def test_the_card_speaks_of_images_that_are_sent(run: Path, tmp_path: Path, lang
 def test_the_terminal_names_the_share_and_the_three_accuracies(lang: str) -> None:
     console = Console(file=io.StringIO(), width=400)
     print_summary([sent_audit()], console, lang=lang)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert all(WORDS[lang][name] in said for name in ("sends", "accuracy", "at most", "over all"))
+    sentence = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(WORDS[lang][name] in sentence for name in ("sends", "accuracy", "at most", "over all"))
 
 
 def test_the_list_of_runs_names_what_is_sent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,16 +332,16 @@ def test_the_list_of_runs_names_what_is_sent(run: Path, capsys: pytest.CaptureFi
 def test_a_comparison_says_which_runs_are_judged_on_sent_images(
     run: Path, whole: Path, tmp_path: Path, lang: str
 ) -> None:
-    found = compare([run, whole], out=tmp_path / "c.html", now=NOW, lang=lang)
-    (line,) = found.sending
+    result = compare([run, whole], out=tmp_path / "c.html", now=NOW, lang=lang)
+    (line,) = result.sending
     assert WORDS[lang]["sends"].removeprefix("e") in line and WORDS[lang]["over all"] in line
     assert line in plain((tmp_path / "c.html").read_text(encoding="utf-8"))
     console = Console(file=io.StringIO(), width=400)
-    print_comparison(found, console, lang=lang)
+    print_comparison(result, console, lang=lang)
     assert line in console.file.getvalue()  # type: ignore[attr-defined]
-    (noted,) = [it for it in found.findings if it.code == "compare_sent"]
+    (noted,) = [it for it in result.findings if it.code == "compare_sent"]
     assert noted.values["runs"] == "gated (30.0 %)"
-    first, second = (it["sending"] for it in found.to_dict()["runs"])
+    first, second = (it["sending"] for it in result.to_dict()["runs"])
     assert first["share"] == 0.3 and first["alone"][0] == 0.81 and second is None
 
 
@@ -349,13 +357,13 @@ def test_an_explanation_says_whether_the_image_would_be_sent(lang: str) -> None:
     }
     with speaking(lang):
         answered, sent = (first_words(explained(sent=sent))[:3] for sent in (False, True))
-    assert [said in line for said, line in zip(words[lang], answered, strict=True)] == [True] * 3
+    assert [sentence in line for sentence, line in zip(words[lang], answered, strict=True)] == [True] * 3
     assert words[lang][0] not in sent[0] and words[lang][2] not in sent[2]
     assert {"en": "The client sends this image", "zh": "客户端会发送这张图像"}[lang] in sent[2]
 
 
 @pytest.mark.parametrize(
-    ("over_all", "lang", "said"),
+    ("over_all", "lang", "sentence"),
     [
         (2.5, "en", "with 30.0 % of the images sent, add +5.0 points"),
         (2.5, "en", "leak up to 6.13 nats about an image that is sent (2.50 on average over all images)"),
@@ -364,7 +372,7 @@ def test_an_explanation_says_whether_the_image_would_be_sent(lang: str) -> None:
     ],
 )
 def test_the_client_alone_is_compared_with_both_together(
-    tmp_path: Path, over_all: float | None, lang: str, said: str
+    tmp_path: Path, over_all: float | None, lang: str, sentence: str
 ) -> None:
     audit = sent_audit(made=sent_rows(0.03, over_all=over_all))
     cell = load_runs([sent_run(tmp_path, [audit])])[0]
@@ -373,7 +381,7 @@ def test_the_client_alone_is_compared_with_both_together(
         leak = on_device.leak_of([[cell.results[0]]], audited)
         reference = Reference("alone", {"test": Ends(0.81, 0.80, 0.82)}, 4_000_000, 0)  # type: ignore[dict-item]
         worth = worth_of([(audit.known_accuracy, Ends(0.81, 0.80, 0.82), reference)])
-        assert said in on_device.said(worth, leak, [audit])
+        assert sentence in on_device.said(worth, leak, [audit])
 
 
 def test_the_mean_over_all_images_is_that_of_the_same_adversary(tmp_path: Path) -> None:
@@ -381,8 +389,8 @@ def test_the_mean_over_all_images_is_that_of_the_same_adversary(tmp_path: Path) 
     more = sent_audit(made=sent_rows(0.03, over_all=4.0), id="answers-audit", threat=seeing)
     cell = load_runs([sent_run(tmp_path, [sent_audit(), more])])[0]
     with speaking("en"):
-        said = [on_device.leak_of([[audit]], [on_device.Audited(cell, audit)]) for audit in cell.results]
-    assert ["2.50 on average" in it for it in said] == [True, False] and "4.00 on average" in said[1]
+        sentence = [on_device.leak_of([[audit]], [on_device.Audited(cell, audit)]) for audit in cell.results]
+    assert ["2.50 on average" in it for it in sentence] == [True, False] and "4.00 on average" in sentence[1]
 
 
 def test_without_a_limit_the_attack_on_sent_images_is_named(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def described(facts: Sequence[Selective]) -> str:
 
 def sentence(audits: Sequence[AuditResult]) -> str:
     """The same as a sentence of its own; empty where it sends every image."""
-    said = describe(audits)
-    return text("said.sentence", said=said[:1].upper() + said[1:]) if said else ""
+    words = describe(audits)
+    return text("said.sentence", said=words[:1].upper() + words[1:]) if words else ""
 
 
 def mark(audits: Sequence[AuditResult]) -> str:
@@ -119,5 +119,5 @@ def _line(run: RunDirectory, name: str) -> str:
         audit = newest_audit(run)
     except DAMAGED:
         return ""
-    said = "" if audit is None else describe([audit])
-    return text("said.about", about=name, said=said) if said else ""
+    words = "" if audit is None else describe([audit])
+    return text("said.about", about=name, said=words) if words else ""

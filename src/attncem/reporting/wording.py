@@ -64,7 +64,7 @@ def describe_threat(threat: ThreatModel) -> str:
     """One sentence about the adversary's knowledge, images and observations."""
     many, answers = threat.releases_per_input, {True: "yes", False: "no"}
     sight = text("threat.releases.one") if many == 1 else text("threat.releases.many", count=many)
-    said = text(
+    sentence = text(
         "threat.sentence",
         encoder=text(f"threat.encoder.{answers[threat.knows_encoder]}"),
         channel=text(f"threat.channel.{answers[threat.knows_channel]}"),
@@ -72,7 +72,7 @@ def describe_threat(threat: ThreatModel) -> str:
         owned=describe_owned(threat),
         sight=text("threat.jitter", sight=sight, jitter=threat.jitter) if threat.jitter else sight,
     )
-    return joined([said, text("threat.answers")]) if threat.sees_answers else said
+    return joined([sentence, text("threat.answers")]) if threat.sees_answers else sentence
 
 
 def describe_owned(threat: ThreatModel) -> str:

@@ -22,15 +22,15 @@ Audits = Mapping[str, AuditResult]
 def alone(arms: Sequence[JudgedArm], audits: Audits) -> list[tuple[str, on_device.Alone]]:
     """What is known about the client alone, by the group's name."""
     references = on_device.references_for(run.path for arm in arms for run in arm.cells)
-    found = []
+    clients = []
     for arm in arms:
         audited = [on_device.Audited(run, audits[run.label]) for run in arm.cells if run.label in audits]
         if item := on_device.of_arm(arm.cells, audited, references):
             moved = [it.moved(arm.name) for it in item.findings]
-            found.append((arm.name, replace(item, findings=moved)))
+            clients.append((arm.name, replace(item, findings=moved)))
         elif arm.on_device:
-            found.append((arm.name, on_device.itself(measured=any(run.alone for run in arm.cells))))
-    return found
+            clients.append((arm.name, on_device.itself(measured=any(run.alone for run in arm.cells))))
+    return clients
 
 
 def notes(audits: Iterable[AuditResult]) -> list[Finding]:
@@ -41,9 +41,9 @@ def notes(audits: Iterable[AuditResult]) -> list[Finding]:
 
 def sentences(arms: Sequence[JudgedArm], audits: Audits, kind: AuditKind | None) -> list[str]:
     """What the clients of each group send, by the group's name; empty where all send every image."""
-    said = [(arm, describe([audits[it.label] for it in arm.cells if it.label in audits])) for arm in arms]
+    groups = [(arm, describe([audits[it.label] for it in arm.cells if it.label in audits])) for arm in arms]
     return [
         text("said.about", about=arm.name, said=with_mean(sentence, arm.leaks(OVER_ALL, kind)))
-        for arm, sentence in said
+        for arm, sentence in groups
         if sentence
     ]

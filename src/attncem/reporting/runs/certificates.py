@@ -151,10 +151,10 @@ def describe(audit: AuditResult) -> str:
 def _beside_sent(audit: AuditResult) -> list[str]:
     """Beside the leak of an image that is sent: the mean over all images, and that of the others if they were sent."""
     mean = leak_of(audit, OVER_ALL)
-    said = [] if mean is None else [text("certificates.over_all", high=mean.mean)]
+    sentences = [] if mean is None else [text("certificates.over_all", high=mean.mean)]
     bounds = (bound for row in audit.rows if row.ok for bound in row.bounds.values())
     rest = next((bound.claim for bound in bounds if bound.about == "not_sent"), None)
-    return said if rest is None else [*said, text("certificates.not_sent", high=rest)]
+    return sentences if rest is None else [*sentences, text("certificates.not_sent", high=rest)]
 
 
 def nats_of_any_number(bounds: Iterable[Bound]) -> float | None:

@@ -169,8 +169,8 @@ def _draw(axes: Any, block: Block) -> list[Spot]:
         for end, (x, y) in zip(ENDS, places, strict=True):
             size, fill = (9, "full") if end == "chosen" else (5, "none")
             axes.plot(100 * x, 100 * y, marker, color=color, markersize=size, fillstyle=fill)
-            said = {"run": label, "share": wording.percent(x), "accuracy": wording.percent(y)}
-            spots.append(Spot(100 * x, 100 * y, text(f"sending.figure.{end}", **said)))
+            values = {"run": label, "share": wording.percent(x), "accuracy": wording.percent(y)}
+            spots.append(Spot(100 * x, 100 * y, text(f"sending.figure.{end}", **values)))
         place = 100 * chosen[0], 100 * chosen[1]
         axes.annotate(label, place, (7, 7), textcoords="offset points", color=color, fontweight="bold")
     return spots
