@@ -64,6 +64,8 @@ from attncem.config.options.suites import Suite
 
 site = Path(sys.argv[1])
 assert Path(attncem.__file__).is_relative_to(site), attncem.__file__
+import attncem_edge.command
+assert Path(attncem_edge.command.__file__).is_relative_to(site), attncem_edge.__file__
 tiny = {"model.width": 4, "data.held_out_fraction": 0.8, "training.batch_size": 32, "training.epochs": 1}
 rows = {"grey": GreyOptions(), "ridge": RidgeOptions(strengths=(0.01,))}
 suite = Suite(name="small", version=1, meaning="", rows=rows)

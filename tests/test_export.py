@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 import attncem
-from attncem.base.plugins import load_plugin
+from attncem.base.plugins import addition, load_plugin
 from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
 from attncem.cli.main import main
@@ -31,6 +31,7 @@ from attncem.deploy.describing import audits_of, compared_words, stage_facts
 from attncem.deploy.exporting import Exported, export
 from attncem.deploy.graphs import Halves, halves_of, range_of
 from attncem.judging.opening import open_run
+from attncem.models.channels import CHANNELS as CHANNELS_OF_PACKAGE
 from attncem.models.channels import Secrets, build_channel
 from attncem.models.front_ends import FRONT_ENDS
 from attncem.models.networks import ARCHITECTURES
@@ -98,6 +99,7 @@ def test_a_device_releases_the_bits_that_torch_releases(
 
 
 def test_every_channel_of_the_package_is_tried() -> None:
+    assert {name for name in CHANNELS_OF_PACKAGE if addition("channel", name) is None} == set(SUPPORTED)
     assert {stage["name"] for stages in CHANNELS for stage in stages} == set(SUPPORTED)
 
 
@@ -284,17 +286,24 @@ def by_file(own_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported
     return export(own_run, tmp_path_factory.mktemp("own") / "bundle")
 
 
-def test_own_modules_are_exported_with_and_without_their_classes(
-    own_run: Path, by_file: Exported, tmp_path: Path
-) -> None:
+def test_own_modules_are_exported_without_their_classes(own_run: Path, by_file: Exported) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28), dtype=np.uint8)
+    z, answers = Client(by_file.folder).look(pixels)
+    expected = open_run(own_run, modules=own_modules()).model.look(torch.from_numpy(pixels).float()[None] / 255)
+    assert answers is not None and np.abs(z - expected.z[0].detach().numpy()).max() < 1e-5
+    assert np.abs(answers - expected.answers[0].detach().numpy()).max() < 1e-5
+    assert (by_file.manifest.feature.low, by_file.manifest.feature.high) == (0, 1)
+    assert [it.name for it in onnx.load(by_file.folder / "client.onnx").graph.output] == ["z", "answers"]
+
+
+@pytest.mark.slow
+def test_own_modules_are_exported_from_their_classes(own_run: Path, by_file: Exported, tmp_path: Path) -> None:
     by_class = export(own_run, tmp_path / "bundle", modules=own_modules())
     pixels = np.random.default_rng(0).integers(0, 256, (1, 28, 28), dtype=np.uint8)
     looks = [Client(made.folder).look(pixels) for made in (by_file, by_class)]
     for one, other in zip(*looks, strict=True):
         assert one is not None and other is not None and np.abs(one - other).max() < 1e-5
     assert by_file.manifest.fingerprint == by_class.manifest.fingerprint
-    assert (by_file.manifest.feature.low, by_file.manifest.feature.high) == (0, 1)
-    assert [it.name for it in onnx.load(by_file.folder / "client.onnx").graph.output] == ["z", "answers"]
 
 
 def test_the_key_is_never_in_a_bundle(own_run: Path, by_file: Exported) -> None:

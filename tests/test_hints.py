@@ -56,6 +56,7 @@ def test_a_name_in_the_place_of_options_leads_to_its_name(given: str) -> None:
     ("words", "said"),
     [
         (["trian"], "did you mean train?"),
+        (["deploy", "x"], "did you mean export?"),
         (["reprot", "x"], "did you mean report?"),
         (["audit", "x", "--suite", "standart"], "did you mean standard?"),
         (["train", "data.name=cifar"], "did you mean cifar10?"),

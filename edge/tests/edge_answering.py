@@ -119,6 +119,23 @@ def half(handler: Handler, head: dict[str, Any]) -> None:
     drop(handler, head)
 
 
+def drip(handler: Handler, head: dict[str, Any]) -> None:
+    """Answer one byte at a time, without an end."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        for _ in range(100):
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+
+def once(handler: Handler, head: dict[str, Any]) -> None:
+    """Answer rightly, then close the connection without having said so."""
+    answer(handler, head)
+    handler.close_connection = True
+
+
 def late(seconds: float) -> Reply:
     def reply(handler: Handler, head: dict[str, Any]) -> None:
         time.sleep(seconds)

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from edge_answering import LOGITS, Reply, answer_in_json, answering, drop, half, late, of_body, of_status, outputs
+from edge_answering import (
+    LOGITS,
+    Reply,
+    answer_in_json,
+    answering,
+    drip,
+    drop,
+    half,
+    late,
+    of_body,
+    of_status,
+    once,
+    outputs,
+)
 
 from attncem_edge.errors import ConfigError, ServerError
 from attncem_edge.wire import Server, make_request
@@ -66,6 +80,24 @@ def test_a_late_answer_is_asked_for_again() -> None:
     with answering(late(0.6)) as server:
         assert np.array_equal(ask(server.url, timeout=0.2), LOGITS)
         assert len(server.bodies) == 2 and len(set(server.bodies)) == 1
+
+
+def test_a_server_that_drips_does_not_hold_the_client() -> None:
+    with answering(drip) as server:
+        started = time.monotonic()
+        assert np.array_equal(ask(server.url, timeout=0.3), LOGITS)
+        assert time.monotonic() - started < 2 and len(server.bodies) == 2
+    with answering(drip) as server, pytest.raises(ServerError, match="after 1 attempts: no answer in time"):
+        ask(server.url, timeout=0.3, retries=0)
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failed_attempt() -> None:
+    with answering(once, once) as server:
+        kept = Server(server.url, retries=0)
+        for _ in range(3):
+            assert np.array_equal(kept.ask("small", make_request(Z, PRINT), 3), LOGITS)
+            time.sleep(0.05)
+        kept.close()
 
 
 def test_the_attempts_have_an_end() -> None:

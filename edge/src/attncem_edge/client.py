@@ -99,7 +99,7 @@ class Client:
         x = pixels[np.newaxis].astype(np.float32) / np.float32(255)
         made = self._session(x)
         z = made[0][0]
-        if list(z.shape) != self.manifest.feature.shape or not np.isfinite(z).all():
+        if list(z.shape) != self.manifest.feature.shape or not all(np.isfinite(it).all() for it in made):
             raise BundleError("the client of the bundle gave a z of another shape, or numbers that are not finite")
         return z, made[1][0] if len(made) > 1 else None
 

@@ -5,6 +5,7 @@ A request is made once. Every retry sends the same bytes, so it shows the server
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import math
@@ -60,7 +61,7 @@ def make_request(z: NDArray[np.float32], fingerprint: str) -> Request:
 
 
 class Server:
-    """A server at an address. ``timeout``: seconds of each wait; ``retries``: further attempts after the first."""
+    """A server at an address. ``timeout``: seconds of each attempt; ``retries``: further attempts after the first."""
 
     _connection: http.client.HTTPConnection | None = None
 
@@ -109,14 +110,30 @@ class Server:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         with self._one:
-            try:
-                self._connection = self._connection or self._connect()
-                self._connection.request("POST", path, request.body, headers)
-                answer = self._connection.getresponse()
-                return answer.status, answer.headers, _whole(answer)
-            except BaseException:
-                self._close()
-                raise
+            if self._connection is not None:
+                with contextlib.suppress(ConnectionError):  # it may have been closed meanwhile
+                    return self._post(self._connection, path, request, headers)
+            self._connection = self._connect()
+            return self._post(self._connection, path, request, headers)
+
+    def _post(
+        self, connection: http.client.HTTPConnection, path: str, request: Request, headers: dict[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """One attempt on a connection, which an error closes; it ends in time, however slowly the server answers."""
+        watch = threading.Timer(self._timeout, _interrupt, (connection,))
+        watch.daemon = True
+        watch.start()
+        try:
+            connection.request("POST", path, request.body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, _whole(answer)
+        except BaseException as error:
+            self._close()
+            if watch.finished.is_set() and isinstance(error, OSError | http.client.HTTPException):
+                raise TimeoutError from error
+            raise
+        finally:
+            watch.cancel()
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
@@ -172,6 +189,13 @@ def _context(ca: str | Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"ca={ca}: cannot be read as certificates: {_words(error)}") from error
+
+
+def _interrupt(connection: http.client.HTTPConnection) -> None:
+    """End whatever a connection waits for."""
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
 
 def _whole(answer: http.client.HTTPResponse) -> bytes:

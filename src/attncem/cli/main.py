@@ -17,6 +17,8 @@ from attncem.config.loading.languages import kept_environment, speak_everywhere
 
 _NO_VERB = 2
 """Exit code without a verb: as with git, the help is printed, and the code is not 0 because nothing was done."""
+_MEANT = {"deploy": "export", "ship": "export", "bundle": "export", "onnx": "export", "server": "serve"}
+"""Verbs of other tools, and ours that do it."""
 _SIMILAR = 0.8
 """Similarity from which a word is taken for a misspelt option."""
 
@@ -91,7 +93,7 @@ def _require_verb(words: Sequence[str], verbs: Mapping[str, VerbParser]) -> None
         if word not in verbs:
             from attncem.config.loading.suggest import did_you_mean, nearest
 
-            guess = did_you_mean(nearest(word, verbs, 0.5)) or "."
+            guess = did_you_mean(_MEANT.get(word) or nearest(word, verbs, 0.5)) or "."
             raise ConfigError(text("command.no_verb", word=word, guess=guess, verbs=", ".join(verbs)))
 
 
